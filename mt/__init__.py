@@ -1,0 +1,3 @@
+"""From a parallel corpus to a machine-translation model in use."""
+
+__version__ = "0.1.0"

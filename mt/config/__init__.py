@@ -1,0 +1,20 @@
+"""Every knob of `mt`, checked once when a file is read and frozen from then on."""
+
+from mt.config.data import DataConfig, Source
+from mt.config.decoding import DecodingConfig
+from mt.config.evaluation import EvaluationConfig
+from mt.config.model import ModelConfig
+from mt.config.root import Config
+from mt.config.tokenizer import TokenizerConfig
+from mt.config.training import TrainingConfig
+
+__all__ = [
+    "Config",
+    "DataConfig",
+    "DecodingConfig",
+    "EvaluationConfig",
+    "ModelConfig",
+    "Source",
+    "TokenizerConfig",
+    "TrainingConfig",
+]

@@ -1,0 +1,48 @@
+"""The whole configuration, and the rules across its sections."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from mt.config.base import Section
+from mt.config.data import DataConfig
+from mt.config.decoding import DecodingConfig
+from mt.config.evaluation import EvaluationConfig
+from mt.config.model import ModelConfig
+from mt.config.tokenizer import TokenizerConfig
+from mt.config.training import TrainingConfig
+
+
+class Config(Section):
+    """One run, from corpus to score."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
+    """Every random choice follows from it."""
+    data: DataConfig
+    """Where sentence pairs come from."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """How text becomes pieces."""
+    model: ModelConfig = ModelConfig()
+    """The Transformer's shape."""
+    training: TrainingConfig
+    """How it learns."""
+    decoding: DecodingConfig = DecodingConfig()
+    """How a translation is searched for."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How translations are scored."""
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> "Config":
+        if self.model.tie_embeddings == "all" and self.tokenizer.vocabulary == "separate":
+            raise ValueError(
+                "`model.tie_embeddings: all` needs `tokenizer.vocabulary: joint`; "
+                "with separate vocabularies use `decoder` or `none`"
+            )
+        if self.training.max_tokens_per_batch < self.data.max_pieces:
+            raise ValueError(
+                f"`training.max_tokens_per_batch` {self.training.max_tokens_per_batch} is below "
+                f"`data.max_pieces` {self.data.max_pieces}: the longest pair would not fit"
+            )
+        if unknown := sorted(set(self.evaluation.expected) - set(self.data.split_names())):
+            raise ValueError(f"`evaluation.expected.{unknown[0]}` names no split of `data.tests`")
+        return self

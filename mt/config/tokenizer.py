@@ -1,0 +1,27 @@
+"""How text becomes pieces."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from mt.config.base import Section
+
+
+class TokenizerConfig(Section):
+    """A SentencePiece tokenizer, trained by the run or taken from elsewhere."""
+
+    from_: Annotated[Path | None, Field(alias="from")] = None
+    """A run folder or tokenizer folder whose tokenizer is copied instead of training one."""
+    algorithm: Literal["bpe", "unigram"] = "bpe"
+    """Byte-pair encoding, or the unigram language model."""
+    vocabulary: Literal["joint", "separate"] = "joint"
+    """One vocabulary over both languages, or one for each side."""
+    vocabulary_size: Annotated[int, Field(ge=300, le=1_000_000)] = 8000
+    """Pieces per vocabulary, special and byte pieces included; lowered where the text has fewer."""
+    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 0.9999
+    """Share of the characters that get a piece of their own; the rest is spelled in bytes."""
+    byte_fallback: Literal["on", "off"] = "on"
+    """Spell unseen characters in bytes (lossless), or map them to the unknown piece."""
+    sample_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
+    """At most so many lines, drawn by the seed, train the tokenizer."""
