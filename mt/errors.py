@@ -2,10 +2,17 @@
 
 import difflib
 import errno
+import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 EXIT_USER_ERROR = 2
+# What a shell reports for a program that SIGINT or SIGPIPE has ended; Windows has no SIGPIPE.
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXIT_PIPE_CLOSED = 128 + 13
 
 
 class UserError(Exception):
@@ -30,23 +37,28 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
-def run_reporting_errors(command: Callable[[], None]) -> int:
+def run_reporting_errors(command: Callable[[], int]) -> int:
     """Run a command and return its exit status; what the user can mend becomes one `error:` line.
 
     Disk and permission errors count as such; anything else is a defect of ours and keeps its
-    traceback.
+    traceback. Ctrl-C and a reader who has gone, as in `mt translate ... | head`, end it quietly.
     """
     try:
-        command()
+        status = command()
+        # Here, and not when the interpreter ends: a full disk shall still be told.
+        _flush_stdout()
     except UserError as error:
-        return _report(str(error))
+        status = _report(str(error))
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        raise
+        status = EXIT_PIPE_CLOSED
     except OSError as error:
         if error.errno not in _OS_MESSAGES:
             raise
-        return _report(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}")
-    return 0
+        status = _report(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}")
+    _settle_stdout()
+    return status
 
 
 _OS_MESSAGES = {
@@ -60,9 +72,30 @@ _OS_MESSAGES = {
     errno.ENOTDIR: "is a file, a folder was expected",
     errno.EEXIST: "exists already",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.EMFILE: "too many files are open; `ulimit -n` says how many may be",
+    errno.EIO: "the disk or device has failed",
 }
 
 
 def _report(message: str) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    # A full or closed stderr (`2>&-`: Python has none then) is no reason for a traceback.
+    with suppress(OSError):
+        if sys.stderr is not None:
+            sys.stderr.write(f"error: {message}\n")
     return EXIT_USER_ERROR
+
+
+def _flush_stdout() -> None:
+    if sys.stdout is not None:  # as it is after `>&-`
+        sys.stdout.flush()
+
+
+def _settle_stdout() -> None:
+    """Drop what stdout cannot take, so that the interpreter does not complain when it ends."""
+    try:
+        _flush_stdout()
+    except OSError:
+        with suppress(io.UnsupportedOperation):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)

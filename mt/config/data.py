@@ -1,11 +1,10 @@
 """Where sentence pairs come from."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from mt.config.base import Section
+from mt.config.base import LocalPath, Section
 
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
@@ -13,11 +12,21 @@ Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 """A commit of a hub repository: 40 hexadecimal digits."""
 
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
+"""A language code: `en`, `zh`, `pt-BR`."""
+
+Text = Annotated[str, Field(min_length=1)]
+
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+"""A name that `--split` and `--set data.tests.NAME.source` can hold."""
+
 
 class CorpusSource(Section):
     """What all kinds of corpus share."""
 
-    corpus: Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)+$")] | None = None
+    format: str
+    """Which kind of corpus it is."""
+    corpus: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$")] | None = None
     """`name/split`: looked for as $MT_CORPORA/name/split.<language>[.gz] before anything else."""
     sha256_source: Checksum = "unverified"
     """SHA-256 of the decompressed source side; `unverified` records it in the run folder."""
@@ -29,11 +38,20 @@ class TextSource(CorpusSource):
     """Two files whose line N translate each other: plain, .gz, .xz or .zst; a path or a URL."""
 
     format: Literal["text"] = "text"
-    """Aligned plain text."""
-    source: str | None = None
+    """Aligned plain text; the format where none is named."""
+    source: Text | None = None
     """Path or URL of the source side; may be left out where `corpus` finds the files."""
-    target: str | None = None
+    target: Text | None = None
     """Path or URL of the target side; may be left out where `corpus` finds the files."""
+
+    @model_validator(mode="after")
+    def _has_both_sides(self) -> "TextSource":
+        if (self.source is None) != (self.target is None):
+            lacking = "source" if self.source is None else "target"
+            raise ValueError(f"`{lacking}` is missing: `source` and `target` go together")
+        if self.source is None and self.corpus is None:
+            raise ValueError("needs `corpus`, or both `source` and `target`")
+        return self
 
 
 class TsvSource(CorpusSource):
@@ -41,7 +59,7 @@ class TsvSource(CorpusSource):
 
     format: Literal["tsv"]
     """Tab-separated values."""
-    path: str
+    path: Text
     """Path or URL; plain, .gz, .xz or .zst."""
     source_column: Annotated[int, Field(ge=0)] = 0
     """Column of the source side, from 0."""
@@ -52,9 +70,9 @@ class TsvSource(CorpusSource):
 class RecordSource(CorpusSource):
     """What the kinds of corpus that hold named fields share."""
 
-    source_field: str | None = None
+    source_field: Text | None = None
     """Field of the source side, dots for nesting; default `translation.<language>`."""
-    target_field: str | None = None
+    target_field: Text | None = None
     """Field of the target side, dots for nesting; default `translation.<language>`."""
 
 
@@ -63,7 +81,7 @@ class JsonlSource(RecordSource):
 
     format: Literal["jsonl"]
     """JSON lines."""
-    path: Path
+    path: LocalPath
     """The file."""
 
 
@@ -72,7 +90,7 @@ class ParquetSource(RecordSource):
 
     format: Literal["parquet"]
     """Parquet."""
-    path: Path
+    path: LocalPath
     """The file."""
 
 
@@ -81,9 +99,9 @@ class FolderSource(RecordSource):
 
     format: Literal["folder"]
     """A dataset folder."""
-    path: Path
+    path: LocalPath
     """The folder."""
-    split: str = "train"
+    split: Text = "train"
     """Which split of it."""
 
 
@@ -92,37 +110,58 @@ class HubSource(RecordSource):
 
     format: Literal["hub"]
     """A hub dataset."""
-    name: str
-    """`owner/name`."""
+    name: Text
+    """The dataset's name on the hub, `owner/name`."""
     revision: Revision
-    """The commit, so that the same recipe reads the same rows for ever."""
-    subset: str | None = None
+    """The commit, 40 hexadecimal digits, so that the same recipe reads the same rows for ever."""
+    subset: Text | None = None
     """The configuration of the dataset, where it has several."""
-    split: str = "train"
+    folder: Text | None = None
+    """The folder of the repository that holds the files, where they are not described by it."""
+    split: Text = "train"
     """Which split of it."""
 
 
+def _format_of(source: Any) -> str | None:
+    """Return the tag that selects the kind of source, or None for what is no section at all."""
+    if isinstance(source, dict):
+        return str(source.get("format", "text"))
+    return str(source.format) if isinstance(source, CorpusSource) else None
+
+
 Source = Annotated[
-    TextSource | TsvSource | JsonlSource | ParquetSource | FolderSource | HubSource,
-    Field(discriminator="format"),
+    Annotated[TextSource, Tag("text")]
+    | Annotated[TsvSource, Tag("tsv")]
+    | Annotated[JsonlSource, Tag("jsonl")]
+    | Annotated[ParquetSource, Tag("parquet")]
+    | Annotated[FolderSource, Tag("folder")]
+    | Annotated[HubSource, Tag("hub")],
+    Discriminator(_format_of),
 ]
+"""Any of the kinds of corpus, told apart by `format`."""
 
 
 class DataConfig(Section):
     """Languages, corpora and their splits."""
 
-    source_language: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
+    source_language: Language
     """Language code of the source side, such as `en`."""
-    target_language: Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
-    """Language code of the target side; it selects the tokenizer of BLEU."""
+    target_language: Language
+    """Language code of the target side, such as `de`; it selects the tokenizer of BLEU."""
     train: Source
     """The pairs to learn from."""
     valid: Source
     """The pairs that choose the checkpoint."""
-    tests: dict[str, Source] = {}
+    tests: dict[SplitName, Source] = Field(default_factory=dict)
     """The pairs to score, by name; `mt evaluate RUN --split NAME`."""
     max_pieces: Annotated[int, Field(ge=2)] = 256
     """Training pairs with more pieces on a side, end mark included, are left out and counted."""
+
+    @model_validator(mode="after")
+    def _tests_have_names_of_their_own(self) -> "DataConfig":
+        if taken := sorted({"train", "valid"} & set(self.tests)):
+            raise ValueError(f"`data.tests.{taken[0]}`: `{taken[0]}` is the name of another split")
+        return self
 
     def split(self, name: str) -> Source | None:
         """Return the source of `valid` or of a test split, or None where no such split is."""

@@ -29,5 +29,5 @@ class EvaluationConfig(Section):
         "auto"
     )
     """sacreBLEU's tokenizer; `auto` chooses by the target language."""
-    expected: dict[str, Band] = {}
+    expected: dict[str, Band] = Field(default_factory=dict)
     """Band of BLEU by test split; `make reproduce` fails outside it."""

@@ -44,5 +44,7 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _heads_divide_d_model(self) -> "ModelConfig":
         if self.d_model % self.heads:
-            raise ValueError(f"`d_model` {self.d_model} is no multiple of `heads` {self.heads}")
+            raise ValueError(
+                f"`model.d_model` {self.d_model} is no multiple of `model.heads` {self.heads}"
+            )
         return self

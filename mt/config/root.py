@@ -1,5 +1,6 @@
 """The whole configuration, and the rules across its sections."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from mt.config.evaluation import EvaluationConfig
 from mt.config.model import ModelConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.config.training import TrainingConfig
+from mt.errors import did_you_mean
 
 
 class Config(Section):
@@ -33,16 +35,23 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "Config":
+        if broken := [*self._broken_rules()]:
+            raise ValueError("\n".join(broken))
+        return self
+
+    def _broken_rules(self) -> Iterator[str]:
         if self.model.tie_embeddings == "all" and self.tokenizer.vocabulary == "separate":
-            raise ValueError(
+            yield (
                 "`model.tie_embeddings: all` needs `tokenizer.vocabulary: joint`; "
                 "with separate vocabularies use `decoder` or `none`"
             )
         if self.training.max_tokens_per_batch < self.data.max_pieces:
-            raise ValueError(
+            yield (
                 f"`training.max_tokens_per_batch` {self.training.max_tokens_per_batch} is below "
                 f"`data.max_pieces` {self.data.max_pieces}: the longest pair would not fit"
             )
-        if unknown := sorted(set(self.evaluation.expected) - set(self.data.split_names())):
-            raise ValueError(f"`evaluation.expected.{unknown[0]}` names no split of `data.tests`")
-        return self
+        splits = self.data.split_names()
+        for name in self.evaluation.expected:
+            if name not in splits:
+                near = did_you_mean(name, splits)
+                yield f"`evaluation.expected.{name}`: no split of `data.tests` has this name{near}"

@@ -1,17 +1,16 @@
 """How text becomes pieces."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mt.config.base import Section
+from mt.config.base import LocalPath, Section
 
 
 class TokenizerConfig(Section):
     """A SentencePiece tokenizer, trained by the run or taken from elsewhere."""
 
-    from_: Annotated[Path | None, Field(alias="from")] = None
+    from_: Annotated[LocalPath | None, Field(alias="from")] = None
     """A run folder or tokenizer folder whose tokenizer is copied instead of training one."""
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Byte-pair encoding, or the unigram language model."""

@@ -55,5 +55,8 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _ends(self) -> "TrainingConfig":
         if not (self.max_updates or self.max_epochs or self.patience):
-            raise ValueError("nothing ends it: set `max_updates`, `max_epochs` or `patience`")
+            raise ValueError(
+                "nothing ends it: set `training.max_updates`, `training.max_epochs` "
+                "or `training.patience`"
+            )
         return self

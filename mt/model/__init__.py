@@ -1,0 +1,1 @@
+"""The Transformer: arithmetic alone, no file, tokenizer or loader."""

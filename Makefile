@@ -1,0 +1,44 @@
+# `make` alone says what there is. PYTHON: the interpreter behind .venv; RECIPE: a file of configs/.
+PYTHON ?= python3
+RECIPE ?= quickstart
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup reproduce test test-slow check format clean
+
+help: ## say what the targets do
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
+
+setup: .venv/.complete ## install mt and its tools into .venv; the other targets do it by themselves
+
+reproduce: setup ## train a recipe, score it and judge the score (RECIPE=quickstart)
+	$(BIN)/mt reproduce configs/$(RECIPE).yaml
+
+test: setup ## run the tests: no network, no GPU, minutes
+	$(BIN)/pytest
+
+test-slow: setup ## run the tests that take longer
+	$(BIN)/pytest -m slow
+
+check: setup ## lint, formatting, types, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## format the code and mend what the linter can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove .venv, caches and build output; runs stay
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Written last, so that an interrupted installation is taken up again.
+.venv/.complete: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo 'error: there is no $(PYTHON); name another one: make setup PYTHON=python3.12' >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("error: mt needs Python 3.11 or newer, $(PYTHON) is %d.%d; name another one: make setup PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys, venv, importlib.util as i; i.find_spec("ensurepip") or sys.exit("error: $(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt install python%d.%d-venv" % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,119 @@
+"""Reading a configuration: YAML and `--set` in, a checked `Config` out, and back."""
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
+from mt.config.keys import fields, kinds_below
+from mt.config.problems import config_error, problems_in
+from mt.config.root import Config
+from mt.errors import ConfigError, did_you_mean
+
+
+def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and check the whole.
+
+    Raises ConfigError with every problem at once, each with its line, its dotted key and the
+    nearest right one. Rules across fields are looked at when the fields themselves are right.
+    """
+    return _checked(_overridden(read_document(path), overrides), file=str(path))
+
+
+def override_config(config: Config, overrides: Sequence[str]) -> Config:
+    """Return a configuration with `KEY=VALUE` overrides applied and the whole checked again."""
+    return _checked(_overridden(Document(_plain(config)), overrides), file="")
+
+
+def require_section(overrides: Iterable[str], section: str) -> None:
+    """Raise ConfigError unless every `KEY=VALUE` override sets a key of the named section."""
+    known = list(fields(kinds_below(Config, (section,))[0]))
+    for override in overrides:
+        key = override.partition("=")[0]
+        if not key.startswith(f"{section}."):
+            near = did_you_mean(key.split(".")[-1], known).replace("`", f"`{section}.", 1)
+            raise ConfigError(f"--set {key}: only keys of `{section}` can be set here{near}")
+
+
+def dump_config(config: Config) -> str:
+    """Return a configuration, defaults included, as YAML that loads back to an equal one."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 100_000
+    yaml.sort_base_mapping_type_on_output = False
+    text = io.StringIO()
+    yaml.dump(_plain(config), text)
+    return text.getvalue()
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    return config.model_dump(mode="json", by_alias=True)
+
+
+def _checked(document: Document, *, file: str) -> Config:
+    problems = list(document.problems)
+    try:
+        config = Config.model_validate(document.values, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems += problems_in(error, Config, document)
+    if problems:
+        raise config_error(problems, file=file)
+    return config
+
+
+def _overridden(document: Document, overrides: Sequence[str]) -> Document:
+    return reduce(_with_override, overrides, document)
+
+
+def _with_override(document: Document, override: str) -> Document:
+    key, equals, text = override.partition("=")
+    keys = tuple(key.split("."))
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override}: write it as `KEY=VALUE`, such as `model.heads=4`")
+    value = _override_value(key, text)
+    order = 1 + max((origin.order for origin in document.origins.values()), default=0)
+    origin = Origin(order, f"--set {key}")
+    if single := _single_value_on_the_way(document.values, keys):
+        problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
+        return replace(document, problems=(*document.problems, problem))
+    kept = {way: place for way, place in document.origins.items() if way[: len(keys)] != keys}
+    opened = {keys[:depth]: origin for depth in range(1, len(keys))}
+    return replace(
+        document,
+        values=_with_value(document.values, keys, value),
+        origins={**opened, **kept, keys: origin},
+    )
+
+
+def _override_value(key: str, text: str) -> Any:
+    try:
+        text.encode()
+        return parse_value(text)
+    except UnicodeEncodeError:
+        raise ConfigError(f"--set {key}: the value is not UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
+
+
+def _single_value_on_the_way(values: dict[str, Any], keys: Keys) -> Keys | None:
+    """Return the keys of the first value under which `keys` would go, though it holds none."""
+    here: Any = values
+    for depth, key in enumerate(keys):
+        if here is not None and not isinstance(here, dict):
+            return keys[:depth]
+        here = (here or {}).get(key)
+    return None
+
+
+def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str, Any]:
+    here = tree or {}
+    if len(keys) == 1:
+        return {**here, keys[0]: value}
+    return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}

@@ -1,0 +1,217 @@
+"""Corpora of named fields: JSON lines, Parquet, a dataset folder, a dataset of the hub.
+
+A field is a name or, with dots, a path into nested ones; `translation.<language>` by default. A
+text must be one line: null, a newline or anything but text is an error that names the row.
+
+`datasets` reads all but JSON lines. Its JSON builder guesses types by the block (a column of ISO
+dates comes back as times, one odd value puts quotation marks around every text of its block, a key
+that first appears after 10 MB is an error), so those go through our own lines.
+"""
+
+import glob
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mt.config.data import (
+    DataConfig,
+    FolderSource,
+    HubSource,
+    JsonlSource,
+    ParquetSource,
+    RecordSource,
+)
+from mt.data.corpora import supply_hint
+from mt.data.lines import LineReader, existing_file
+from mt.data.pairs import Checksums, ColumnSource, SentencePair
+from mt.data.tables import FieldNames, read_table
+from mt.errors import DataError, did_you_mean
+
+_BATCH_ROWS = 4096
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True)
+class JsonlPairs(ColumnSource):
+    """One JSON object per line; blank lines are passed over."""
+
+    path: Path
+    fields: FieldNames
+
+    @property
+    def description(self) -> str:
+        """The file name."""
+        return str(self.path)
+
+    def read(self) -> Iterator[SentencePair]:
+        """Parse line by line."""
+        source, target = self.fields.source, self.fields.target
+        for number, line in enumerate(LineReader(self.path), 1):
+            if not line or line.isspace():
+                continue
+            try:
+                record = _parse(line)
+                yield SentencePair(_text(record, source), _text(record, target))
+            except _UnfitRecordError as error:
+                raise DataError(f"{self.path}: line {number}: {error}") from error
+
+
+class _UnfitRecordError(Exception):
+    """What is wrong with a record; the reader adds where it stands."""
+
+
+def _parse(line: str) -> dict[str, object]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _UnfitRecordError(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise _UnfitRecordError("not a JSON object")
+    return record
+
+
+def _text(record: dict[str, object], field: str) -> str:
+    value: object = record
+    for name in [field] if field in record else field.split("."):
+        if not isinstance(value, dict) or name not in value:
+            there = list(_names(record))
+            listed = ", ".join(f"`{name}`" for name in there) or "none"
+            raise _UnfitRecordError(
+                f"no field `{field}`; there are {listed}{did_you_mean(field, there)}"
+            )
+        value = value[name]
+    if not isinstance(value, str):
+        kind = "null" if value is None else f"{type(value).__name__}, not text"
+        raise _UnfitRecordError(f"`{field}` is {kind}")
+    if "\n" in value:
+        raise _UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _UnfitRecordError(f"`{field}` holds half a surrogate pair") from error
+    return value
+
+
+def _names(record: dict[str, object], prefix: str = "") -> Iterator[str]:
+    """List the fields of a record, nested ones with dots."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _names(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+@dataclass(frozen=True)
+class DatasetPairs(ColumnSource):
+    """What `datasets` can open, read by the batch as Arrow tables."""
+
+    name: str
+    fields: FieldNames
+    load: Callable[[], Any]
+    hint: str = ""
+
+    @property
+    def description(self) -> str:
+        """The file, the folder, or the hub's name and revision."""
+        return self.name
+
+    def read(self) -> Iterator[SentencePair]:
+        """Open the dataset anew, so that a changed file gives its new rows."""
+        rows = 0
+        for table in self._tables():
+            yield from read_table(table, self.fields, name=self.name, rows_before=rows)
+            rows += table.num_rows
+
+    def _tables(self) -> Iterator[Any]:
+        import datasets  # takes a second to import, and most corpora do without it
+
+        # What fails is told once, by the error below.
+        datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+        try:
+            yield from self.load().with_format("arrow").iter(batch_size=_BATCH_ROWS)
+        except Exception as error:  # no common base: its own, Arrow's, the hub's, the system's
+            raise DataError(f"{self.name}: {_reason(error)}{self.hint}") from error
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "Dataset scripts are no longer supported" in text:
+        return "loads by a script, and scripts are refused; take one that holds its data as Parquet"
+    return f"cannot be read ({text[:_LONGEST_REASON] or type(error).__name__})"
+
+
+def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
+    """Open a file of JSON lines, compressed or not."""
+    path = existing_file(source.path.expanduser())
+    return JsonlPairs(_expected(source), path, _fields(source, data))
+
+
+def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
+    """Open a Parquet file."""
+    path = existing_file(source.path.expanduser())
+    load = partial(_load_parquet, path)
+    return DatasetPairs(_expected(source), str(path), _fields(source, data), load)
+
+
+def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
+    """Open a split of a local dataset folder."""
+    path = source.path.expanduser()
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder")
+    load = partial(_load_folder, path, source.split)
+    name = f"{path}, split {source.split}"
+    return DatasetPairs(_expected(source), name, _fields(source, data), load)
+
+
+def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
+    """Open a split of a hub dataset; it is fetched when first read, and kept by `datasets`."""
+    load = partial(_load_hub, source)
+    name = f"{source.name}@{source.revision}, split {source.split}"
+    return DatasetPairs(_expected(source), name, _fields(source, data), load, supply_hint(source))
+
+
+def _load_parquet(path: Path) -> Any:
+    from datasets import Dataset, load_dataset
+    from pyarrow import parquet
+
+    # The reader of `datasets` stumbles over a file without rows.
+    if not parquet.read_metadata(path).num_rows:
+        return Dataset.from_dict({})
+    pattern = glob.escape(str(path.resolve()))  # a bracket in a file name is no pattern
+    # Streaming reads the file itself; without it, a copy in the cache would stand between.
+    return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
+
+
+def _load_folder(path: Path, split: str) -> Any:
+    from datasets import load_dataset
+
+    return load_dataset(str(path.resolve()), split=split, streaming=True)
+
+
+def _load_hub(source: HubSource) -> Any:
+    from datasets import load_dataset
+
+    # Not streamed: a pinned commit cannot change, so the copy in the cache is as good, and the
+    # corpus crosses the network once.
+    return load_dataset(
+        source.name,
+        source.subset,
+        data_dir=source.folder,
+        split=source.split,
+        revision=source.revision,
+    )
+
+
+def _expected(source: RecordSource) -> Checksums:
+    return Checksums(source.sha256_source, source.sha256_target)
+
+
+def _fields(source: RecordSource, data: DataConfig) -> FieldNames:
+    return FieldNames(
+        source.source_field or f"translation.{data.source_language}",
+        source.target_field or f"translation.{data.target_language}",
+    )

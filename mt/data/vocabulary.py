@@ -1,0 +1,107 @@
+"""One SentencePiece vocabulary: text to ids and back, without loss.
+
+SentencePiece (Kudo and Richardson 2018) marks a space by U+2581 and cannot tell it from a U+2581
+that stands in the text; that character is therefore escaped on the way in. Ids become text here
+and not in SentencePiece, so that every sequence of ids that a model may say has a reading.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sentencepiece
+
+from mt.special_ids import BOS, EOS, PAD, UNK
+
+_SPACE_MARK = "\u2581"
+_ESCAPE = "\U000f2581"
+"""A private-use character: no text means anything by it, and where it occurs it is escaped too."""
+_ESCAPED_MARK = _ESCAPE + "_"
+_ESCAPED_ESCAPE = _ESCAPE + "="
+_ESCAPED = re.compile(f"{_ESCAPE}[_=]")
+
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+_LINES_WORTH_THREADS = 64
+
+
+def escape(text: str) -> str:
+    """Return `text` without U+2581; `unescape` is the inverse."""
+    if _SPACE_MARK not in text and _ESCAPE not in text:
+        return text
+    return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_SPACE_MARK, _ESCAPED_MARK)
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`; an escape character that introduces nothing is left as it is."""
+    if _ESCAPE not in text:
+        return text
+    return _ESCAPED.sub(
+        lambda found: _SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text
+    )
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The pieces of one side, or of both."""
+
+    processor: Any
+    """The SentencePiece processor; its package has no types."""
+    piece_bytes: tuple[bytes, ...]
+    """What each id adds to the UTF-8 text."""
+
+    @classmethod
+    def from_model(cls, model: bytes) -> "Vocabulary":
+        """Read a serialised SentencePiece model.
+
+        Raises `ValueError` where it is none, or one whose first ids are not those of
+        `mt.special_ids`.
+        """
+        try:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            special = tuple(
+                getattr(processor, name)() for name in ("pad_id", "unk_id", "bos_id", "eos_id")
+            )
+        except RuntimeError as error:
+            raise ValueError("is no SentencePiece model") from error
+        if special != (PAD, UNK, BOS, EOS):
+            raise ValueError("is a SentencePiece model of other special ids")
+        size = processor.get_piece_size()
+        return cls(processor, tuple(_bytes_of(processor, number) for number in range(size)))
+
+    def __len__(self) -> int:
+        return len(self.piece_bytes)
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line, each list ending with EOS."""
+        threads = -1 if len(lines) >= _LINES_WORTH_THREADS else 1  # -1: as many as there are cores
+        escaped = [escape(line) for line in lines]
+        ids: list[list[int]] = self.processor.encode(escaped, add_eos=True, num_threads=threads)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids` up to the first EOS; PAD and BOS say nothing.
+
+        Bytes that form no character, and UNK, are read as U+FFFD. The ids must be of this
+        vocabulary.
+        """
+        found: list[bytes] = []
+        for number in ids:
+            assert number >= 0, "an id is never negative"
+            if number == EOS:
+                break
+            found.append(self.piece_bytes[number])
+        # Encoding puts one space in front, so that a word is the same piece wherever it stands.
+        text = b"".join(found).decode("utf-8", errors="replace").removeprefix(" ")
+        return unescape(text)
+
+
+def _bytes_of(processor: Any, number: int) -> bytes:
+    if processor.is_byte(number):
+        return bytes([int(processor.id_to_piece(number)[1:-1], base=16)])
+    if processor.is_control(number):
+        return b""
+    if processor.is_unknown(number):
+        return UNREADABLE.encode()
+    piece: str = processor.id_to_piece(number)
+    return piece.replace(_SPACE_MARK, " ").encode()

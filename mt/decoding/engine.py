@@ -1,0 +1,85 @@
+"""The engine that runs our own Transformer: ids in, hypotheses out."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from mt.config import DecodingConfig
+from mt.data.batches import collate_sources
+from mt.decoding.search import Hypothesis, beam, greedy
+from mt.model.transformer import DecoderState, Transformer
+
+
+class TorchEngine:
+    """Translates with a Transformer that lies on `device`; training uses it on the live model."""
+
+    def __init__(self, model: Transformer, device: torch.device) -> None:
+        self.model = model
+        self.device = device
+
+    def translate_ids(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
+    ) -> list[Hypothesis]:
+        """Return the best hypothesis of each source; each source ends with EOS.
+
+        Batches are cut from the sources in order of length, the longest first, so that what does
+        not fit into memory shows at once; the hypotheses are in the order of the sources. The model
+        is in evaluation mode meanwhile. Raises UserError where the model's output is not finite.
+        """
+        order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
+        found: dict[int, Hypothesis] = {}
+        with _evaluation_mode(self.model), torch.inference_mode():
+            for start in range(0, len(order), decoding.batch_size):
+                numbers = order[start : start + decoding.batch_size]
+                batch = [sources[number] for number in numbers]
+                found.update(zip(numbers, self._translate_batch(batch, decoding), strict=True))
+        return [found[number] for number in range(len(sources))]
+
+    def _translate_batch(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
+    ) -> list[Hypothesis]:
+        limits = torch.tensor(
+            [length_limit(len(source), decoding) for source in sources], device=self.device
+        )
+        source = collate_sources(sources).to(self.device).source
+        if decoding.search == "greedy":
+            return greedy(_Steps(self.model, source, rows_per_sentence=1), limits)
+        steps = _Steps(self.model, source, rows_per_sentence=decoding.beam)
+        ranked = beam(steps, limits, beam=decoding.beam, length_penalty=decoding.length_penalty)
+        return [hypotheses[0] for hypotheses in ranked]
+
+
+def length_limit(source_pieces: int, decoding: DecodingConfig) -> int:
+    """Return the most pieces a translation may have; all counts include the end mark."""
+    return math.ceil(decoding.max_length_ratio * source_pieces + decoding.max_length_extra)
+
+
+class _Steps:
+    """The Transformer as the search's StepModel, with the encoder's work done."""
+
+    def __init__(self, model: Transformer, source: Tensor, *, rows_per_sentence: int) -> None:
+        self.model = model
+        self.state: DecoderState = model.start(model.encode(source), rows_per_sentence)
+
+    def step(self, last_ids: Tensor) -> Tensor:
+        return self.model.step(last_ids, self.state)
+
+    def reorder(self, rows: Tensor) -> None:
+        self.state.reorder(rows)
+
+    def keep(self, sentences: Tensor) -> None:
+        self.state.keep(sentences)
+
+
+@contextmanager
+def _evaluation_mode(model: Transformer) -> Iterator[None]:
+    """Switch dropout off, and back on where it was on."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,101 @@
+"""The files on both sides of a translation: lines of bytes in, a whole file out."""
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from mt.data.lines import read_chunks, scan
+from mt.errors import UserError
+from mt.files import replacing
+
+_CHUNK_BYTES = 1 << 16
+_BYTE_ORDER_MARK = "\ufeff"
+_logger = logging.getLogger(__name__)
+
+
+def stdin_lines() -> Iterator[str]:
+    """Yield the lines of stdin, each as soon as it is there."""
+    stdin = sys.stdin.buffer
+    read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
+    return _decoded(_split(iter(lambda: read(_CHUNK_BYTES), b"")))
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file; .gz, .xz and .zst are decompressed."""
+    return _decoded(_split(read_chunks(path)))
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Split at newline bytes alone; one carriage return before them is dropped."""
+    unfinished: list[bytes] = []
+    for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        unfinished.append(first)
+        for line in others:
+            yield b"".join(unfinished).removesuffix(b"\r")
+            unfinished = [line]
+    if rest := b"".join(unfinished):
+        yield rest.removesuffix(b"\r")
+
+
+def _decoded(lines: Iterator[bytes]) -> Iterator[str]:
+    """Read UTF-8; what is none becomes U+FFFD and is told. A byte-order mark at the start goes."""
+    for number, line in enumerate(lines, start=1):
+        text = line.decode("utf-8", errors="replace")
+        # U+FFFD may stand in the line itself; only then is a second look needed.
+        if "\ufffd" in text and text.encode("utf-8") != line:
+            _logger.warning("line %d: bytes that are not UTF-8 are read as U+FFFD", number)
+        yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
+
+
+def check_output(path: Path) -> None:
+    """Raise UserError where a file could not be written at `path`."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, a file was expected")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent} to write it into")
+    if _is_special(path):
+        return
+    place = path.resolve()
+    for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
+        if not os.access(must_be_writable, os.W_OK):
+            raise UserError(f"{must_be_writable}: no permission to write there")
+
+
+@contextmanager
+def open_output(path: Path | None) -> Iterator[IO[bytes]]:
+    """Open stdout, or a file that takes its place at `path` when all is written."""
+    with ExitStack() as stack:
+        if path is None:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+            return
+        # A link stays a link, and a device or pipe has nothing that could be replaced.
+        place = path if _is_special(path) else stack.enter_context(replacing(path.resolve()))
+        with place.open("wb") as file:
+            yield file
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+@contextmanager
+def progress_bar(input: Path | None) -> Iterator["tqdm[Any]"]:
+    """Show lines per second, and what remains where the input is a file, on a terminal only."""
+    shown = sys.stderr.isatty()
+    total = scan(input).lines if shown and input is not None else None
+    with ExitStack() as stack:
+        if shown:
+            stack.enter_context(logging_redirect_tqdm())
+        yield stack.enter_context(
+            tqdm(total=total, unit=" lines", disable=not shown, dynamic_ncols=True, smoothing=0.1)
+        )

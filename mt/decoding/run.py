@@ -1,0 +1,190 @@
+"""Translating with what a run folder holds, and nothing else."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from mt.config import Config
+from mt.config.load import load_config, require_section
+from mt.data.lines import existing_file
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import TorchEngine
+from mt.decoding.line_files import (
+    check_output,
+    open_output,
+    progress_bar,
+    read_lines,
+    stdin_lines,
+)
+from mt.decoding.translator import Translator, log_notes
+from mt.errors import RunError, did_you_mean
+from mt.files import file_sha256
+from mt.model.device import select_device
+from mt.model.transformer import Transformer
+
+_FORMAT = 1
+_CONFIG, _MODEL, _WEIGHTS, _TOKENIZER = (
+    "config.yaml",
+    "model.json",
+    "model.safetensors",
+    "tokenizer",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedLines:
+    """How many lines were read and answered, and how many of them were not simply translated."""
+
+    lines: int
+    blank: int
+    split: int
+
+
+def translate_file(
+    run: Path,
+    *,
+    input: Path | None = None,
+    output: Path | None = None,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+) -> TranslatedLines:
+    """Translate a file (by default stdin) line by line into another (by default stdout).
+
+    Lines end at a newline byte alone, the output is UTF-8; `overrides` are `decoding.KEY=VALUE`.
+    What a user should know of a line is logged with its number. An existing output file is replaced
+    when the new one is complete. Raises UserError before any work where input, output, device, run
+    folder or overrides are not what they should be.
+    """
+    if input is not None:
+        existing_file(input)
+    if output is not None:
+        check_output(output)
+    translator = load_translator(run, overrides=overrides, device=device)
+    lines = stdin_lines() if input is None else read_lines(input)
+    counts = {"ok": 0, "blank": 0, "split": 0}
+    with open_output(output) as out, progress_bar(input) as bar:
+        for translation in translator.stream(lines):
+            log_notes(translation)
+            out.write(translation.text.encode("utf-8") + b"\n")
+            counts[translation.status] += 1
+            bar.update()
+            if translation.line_number % translator.look_ahead == 0:
+                out.flush()
+    return TranslatedLines(sum(counts.values()), blank=counts["blank"], split=counts["split"])
+
+
+def load_translator(
+    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> Translator:
+    """Return a translator with the final model of a run and its decoding settings.
+
+    `overrides` are `decoding.KEY=VALUE`. Raises RunError naming what is missing or damaged in the
+    folder, ConfigError for its config or the overrides, UserError for a device that is not there.
+    """
+    where = select_device(device)
+    _check_folder(run)
+    require_section(overrides, "decoding")
+    config = load_config(run / _CONFIG, overrides=overrides)
+    description = _read_description(run / _MODEL)
+    tokenizer = _load_tokenizer(run, description)
+    model = _load_model(run, description, config).to(where)
+    return Translator(
+        TorchEngine(model, where),
+        tokenizer,
+        config.decoding,
+        longest_source=description.longest_source,
+        target_language=config.data.target_language,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """What model.json says that translating needs; `tokenizer` and `weights` are SHA-256."""
+
+    source_vocabulary: int
+    target_vocabulary: int
+    longest_source: int
+    tokenizer: str
+    weights: str
+
+
+def _check_folder(run: Path) -> None:
+    if not run.is_dir():
+        if run.exists():
+            raise RunError(f"{run}: is a file, a run folder was expected")
+        beside = run.parent.iterdir() if run.parent.is_dir() else ()
+        near = did_you_mean(run.name, [entry.name for entry in beside if entry.is_dir()])
+        raise RunError(f"{run}: no such run folder{near}")
+    if not (run / _CONFIG).is_file():
+        raise RunError(f"{run}: is no run folder, it holds no {_CONFIG}")
+    if not (run / _MODEL).is_file():
+        raise RunError(
+            f"{run}: its training has not finished, there is no {_MODEL} yet; "
+            f"`mt train {run / _CONFIG} --run {run}` goes on with it"
+        )
+    if not (run / _WEIGHTS).is_file():
+        raise RunError(f"{run}: {_WEIGHTS} is missing, the run folder is not complete")
+
+
+def _read_description(path: Path) -> _Description:
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] != _FORMAT:
+            raise RunError(
+                f"{path}: of format {content['format']}, this version of mt knows {_FORMAT}"
+            )
+        return _Description(
+            source_vocabulary=int(content["source_vocabulary"]),
+            target_vocabulary=int(content["target_vocabulary"]),
+            longest_source=int(content["longest_source"]),
+            tokenizer=str(content["tokenizer"]),
+            weights=str(content["weights"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: damaged, or not written by mt") from error
+
+
+def _load_tokenizer(run: Path, description: _Description) -> Tokenizer:
+    tokenizer = Tokenizer.load(run / _TOKENIZER)
+    here, trained_with = tokenizer.fingerprint[:12], description.tokenizer[:12]
+    if tokenizer.fingerprint != description.tokenizer:
+        raise RunError(
+            f"{run / _TOKENIZER}: is the tokenizer of another run "
+            f"(fingerprint {here}, the model was trained with {trained_with})"
+        )
+    return tokenizer
+
+
+def _load_model(run: Path, description: _Description, config: Config) -> Transformer:
+    path = run / _WEIGHTS
+    if file_sha256(path) != description.weights:
+        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {_MODEL})")
+    model = Transformer(
+        config.model,
+        source_vocabulary=description.source_vocabulary,
+        target_vocabulary=description.target_vocabulary,
+    )
+    try:
+        tensors = load_file(path)
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    parameters = dict(model.named_parameters())
+    for name in sorted(parameters.keys() | tensors.keys()):
+        wanted, found = _shape(parameters.get(name)), _shape(tensors.get(name))
+        if wanted != found:
+            raise RunError(
+                f"{path}: does not fit {_CONFIG}: `{name}` is {found}, the config wants {wanted}"
+            )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+    return model
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "missing" if tensor is None else "x".join(map(str, tensor.shape))

@@ -1,0 +1,135 @@
+"""The last thing that `mt reproduce` says: did the recipe give what it promises, and what now."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt.config.evaluation import Band
+from mt.evaluation.columns import aligned, display_width, printable, wrap
+from mt.evaluation.scores import Evaluation, Score
+
+TERMINAL_WIDTH = 100
+"""Cells; the signatures alone may be longer."""
+MAX_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRow:
+    """One split: what was measured, and what was expected."""
+
+    split: str
+    evaluation: Evaluation
+    band: Band | None = None
+    """Where BLEU must lie; None where the recipe sets no band."""
+    nearest: Score | None = None
+    """BLEU of copying from the training set, see `mt.evaluation.nearest`."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether BLEU, to the two decimals that are shown, lies in the band."""
+        bleu = round(self.evaluation.bleu.value, 2)
+        return self.band is None or self.band.low <= bleu <= self.band.high
+
+    @property
+    def result(self) -> str:
+        """`pass`, `FAIL` or `no band set`."""
+        if self.band is None:
+            return "no band set"
+        return "pass" if self.passed else "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One translation to read."""
+
+    source: str
+    reference: str
+    translation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to print, and whether every split passed; exit status 1 belongs to a failure."""
+
+    text: str
+    passed: bool
+
+
+def verdict(rows: Sequence[VerdictRow], *, run: Path, examples: Sequence[Example] = ()) -> Verdict:
+    """Return the verdict on a finished run: scores against bands, examples, what to do next."""
+    passed = all(row.passed for row in rows)
+    parts = [_scores(rows), _signatures(rows), _explanation(rows)]
+    parts += [_example(example) for example in examples[:MAX_EXAMPLES]]
+    parts += [_next_steps(run, examples), _conclusion(rows)]
+    return Verdict("\n\n".join(part for part in parts if part), passed)
+
+
+def _scores(rows: Sequence[VerdictRow]) -> str:
+    head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2", "sentences")
+    return aligned([head, *(_cells(row) for row in rows)], right=[2, 4, 5, 6])
+
+
+def _cells(row: VerdictRow) -> tuple[str, ...]:
+    evaluation = row.evaluation
+    return (
+        row.split,
+        f"{row.band.low:.2f} to {row.band.high:.2f}" if row.band else "-",
+        f"{evaluation.bleu.value:.2f}",
+        row.result,
+        f"{row.nearest.value:.2f}" if row.nearest else "-",
+        f"{evaluation.chrf.value:.2f}",
+        str(evaluation.sentences),
+    )
+
+
+def _signatures(rows: Sequence[VerdictRow]) -> str:
+    """Return each signature once, under the table whose numbers it belongs to."""
+    scores = [score for row in rows for score in (row.evaluation.bleu, row.evaluation.chrf)]
+    copies = [Score("nearest copy", 0.0, row.nearest.signature) for row in rows if row.nearest]
+    distinct = dict.fromkeys((score.name, score.signature) for score in [*scores, *copies])
+    return aligned(list(distinct)) if distinct else ""
+
+
+def _explanation(rows: Sequence[VerdictRow]) -> str:
+    if not any(row.nearest for row in rows):
+        return ""
+    return (
+        "nearest copy: the BLEU of a system that answers every sentence with the translation of\n"
+        "the most similar training sentence; a model that has learned to translate lies far above."
+    )
+
+
+def _example(example: Example) -> str:
+    fields = (
+        ("source", example.source),
+        ("reference", example.reference),
+        ("translation", example.translation),
+    )
+    lines = []
+    for name, text in fields:
+        first, *rest = wrap(printable(text), TERMINAL_WIDTH - 13)
+        lines += [f"{name:<13}{first}", *(" " * 13 + line for line in rest)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _next_steps(run: Path, examples: Sequence[Example]) -> str:
+    folder = shlex.quote(str(run))
+    sources = sorted((printable(example.source) for example in examples), key=display_width)
+    echo = f"echo {shlex.quote(sources[0])} | mt translate {folder}" if sources else ""
+    commands = [
+        f"mt translate {folder} input.txt -o output.txt",
+        f"python -m mt translate {folder} input.txt    (the same program under its other name)",
+    ]
+    if echo and display_width(echo) <= TERMINAL_WIDTH - 2:
+        commands.insert(0, echo)
+    return "\n  ".join([f"the model lies in {folder}; to use it:", *commands])
+
+
+def _conclusion(rows: Sequence[VerdictRow]) -> str:
+    failed = [row.split for row in rows if not row.passed]
+    if failed:
+        return f"FAIL: BLEU outside the expected band on {', '.join(failed)}"
+    if any(row.band for row in rows):
+        return "pass: BLEU lies in the expected band of every split that has one"
+    return "no band set: nothing was expected of this recipe"

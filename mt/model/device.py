@@ -1,0 +1,29 @@
+"""Which device computes."""
+
+import torch
+
+from mt.errors import UserError, did_you_mean
+
+
+def select_device(name: str) -> torch.device:
+    """Return the device called `name`: cuda, mps, cpu, or auto for the best that is there.
+
+    Raises UserError where this machine has no such device; the message names those it has.
+    """
+    there = available_devices()
+    if name == "auto":
+        return torch.device(there[0])
+    if name not in there:
+        hint = did_you_mean(name, [*there, "auto"])
+        raise UserError(f"device `{name}`: not on this machine, which has {_listed(there)}{hint}")
+    return torch.device(name)
+
+
+def available_devices() -> list[str]:
+    """Return the names of this machine's devices, the fastest first; cpu is always the last."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [*(name for name, found in there.items() if found), "cpu"]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,122 @@
+"""The encoder's and the decoder's layer: sublayers in their residual wrapping."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mt.config import ModelConfig
+from mt.model.attention import Attention
+from mt.model.feed_forward import FEED_FORWARD
+from mt.model.positional import Positional
+from mt.model.residual import RESIDUALS
+
+
+@dataclass
+class LayerCache:
+    """What one decoder layer keeps between steps, for B sentences of K rows each.
+
+    Keys and values of the pieces so far are [B*K H T K'], those of the memory [B H S K']: all rows
+    of a sentence look at the same memory, so it is held once.
+    """
+
+    keys: Tensor
+    values: Tensor
+    memory_keys: Tensor
+    memory_values: Tensor
+
+    def append(self, keys: Tensor, values: Tensor) -> None:
+        """Put the keys and values of one more piece [B*K H 1 K'] at the end."""
+        self.keys = torch.cat((self.keys, keys), dim=2)
+        self.values = torch.cat((self.values, values), dim=2)
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence to itself, with its positions."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+
+    def forward(self, x: Tensor, mask: Tensor, positional: Positional) -> Tensor:
+        """Let x [B T D] attend to itself where `mask` (broadcast to [B H T T]) is True."""
+        keys, values = self.attention.keys_values(x)
+        return self._attend(x, positional.rotate(keys, 0), values, mask, positional)
+
+    def step(self, x: Tensor, cache: LayerCache, positional: Positional) -> Tensor:
+        """Let the newest piece x [R 1 D] attend to all pieces so far, itself included."""
+        keys, values = self.attention.keys_values(x)
+        cache.append(positional.rotate(keys, cache.keys.shape[2]), values)
+        return self._attend(x, cache.keys, cache.values, None, positional)
+
+    def _attend(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, positional: Positional
+    ) -> Tensor:
+        first = keys.shape[2] - x.shape[1]
+        queries = positional.rotate(self.attention.queries(x), first)
+        bias = positional.bias(queries, keys, first)
+        if bias is not None:
+            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        return self.attention.attend(queries, keys, values, mask)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward (Vaswani et al. 2017, section 3.1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(config)
+        self.self_residual = RESIDUALS[config.residual](config)
+        self.feed_forward = FEED_FORWARD[config.feed_forward](config)
+        self.feed_forward_residual = RESIDUALS[config.residual](config)
+
+    def forward(self, x: Tensor, mask: Tensor, positional: Positional) -> Tensor:
+        """Map x [B S D] to [B S D]; `mask` broadcasts to [B H S S]."""
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the memory, feed-forward (section 3.1)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.self_attention = SelfAttention(config)
+        self.self_residual = RESIDUALS[config.residual](config)
+        self.cross_attention = Attention(config)
+        self.cross_residual = RESIDUALS[config.residual](config)
+        self.feed_forward = FEED_FORWARD[config.feed_forward](config)
+        self.feed_forward_residual = RESIDUALS[config.residual](config)
+
+    def forward(
+        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, positional: Positional
+    ) -> Tensor:
+        """Map x [B T D] to [B T D]; the masks broadcast to [B H T T] and [B H T S]."""
+        keys, values = self.cross_attention.keys_values(memory)
+        x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
+        x = self.cross_residual(x, lambda y: self._cross(y, keys, values, memory_mask))
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+    def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
+        """Return the cache before the first step over a memory [B S D]."""
+        keys, values = self.cross_attention.keys_values(memory)
+        empty = keys.new_empty(len(memory) * rows_per_sentence, keys.shape[1], 0, keys.shape[3])
+        return LayerCache(empty, empty, keys, values)
+
+    def step(
+        self, x: Tensor, cache: LayerCache, memory_mask: Tensor, positional: Positional
+    ) -> Tensor:
+        """Map the newest pieces x [B K D], K rows a sentence, to [B K D]."""
+
+        def attend_self(y: Tensor) -> Tensor:
+            rows = y.reshape(-1, 1, y.shape[-1])
+            return self.self_attention.step(rows, cache, positional).view_as(y)
+
+        x = self.self_residual(x, attend_self)
+        x = self.cross_residual(
+            x, lambda y: self._cross(y, cache.memory_keys, cache.memory_values, memory_mask)
+        )
+        return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
+
+    def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        return self.cross_attention.attend(self.cross_attention.queries(x), keys, values, mask)

@@ -1,0 +1,150 @@
+"""The Transformer encoder-decoder of "Attention Is All You Need"."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mt.config import ModelConfig
+from mt.model.layers import DecoderLayer, EncoderLayer, LayerCache
+from mt.model.positional import POSITIONAL
+from mt.special_ids import PAD
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output: states [B S D], and source_mask [B S], True at real pieces."""
+
+    states: Tensor
+    source_mask: Tensor
+
+
+@dataclass
+class DecoderState:
+    """What the decoder keeps between steps for B sentences of `rows_per_sentence` rows each.
+
+    Row r belongs to sentence r // rows_per_sentence.
+    """
+
+    layers: list[LayerCache]
+    source_mask: Tensor
+    rows_per_sentence: int
+    pieces: int = 0
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let new row i continue former row rows[i] [R], a row of the same sentence."""
+        for cache in self.layers:
+            cache.keys = cache.keys.index_select(0, rows)
+            cache.values = cache.values.index_select(0, rows)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Drop all sentences but those numbered in `sentences`, with all of their rows."""
+        columns = torch.arange(self.rows_per_sentence, device=sentences.device)
+        rows = (sentences[:, None] * self.rows_per_sentence + columns).flatten()
+        self.reorder(rows)
+        self.source_mask = self.source_mask.index_select(0, sentences)
+        for cache in self.layers:
+            cache.memory_keys = cache.memory_keys.index_select(0, sentences)
+            cache.memory_values = cache.memory_values.index_select(0, sentences)
+
+
+class Embedding(nn.Embedding):
+    """Piece embeddings, drawn with variance 1 / d_model; the padding row is zero.
+
+    Multiplied by sqrt(d_model) on the way in (section 3.4), they have unit variance there, while
+    the same matrix used as output layer yields logits of unit variance.
+    """
+
+    def __init__(self, vocabulary: int, d_model: int) -> None:
+        super().__init__(vocabulary, d_model, padding_idx=PAD)
+
+    def reset_parameters(self) -> None:
+        """Draw the rows; called by the constructor of the base class."""
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+        with torch.no_grad():
+            self.weight[PAD].zero_()
+
+
+class Transformer(nn.Module):
+    """A Transformer from source ids to logits of target ids (Vaswani et al. 2017, figure 1).
+
+    Axes: B sentences, S source and T target positions, V target vocabulary, D d_model.
+    """
+
+    def __init__(
+        self, config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int
+    ) -> None:
+        super().__init__()
+        if config.tie_embeddings == "all" and source_vocabulary != target_vocabulary:
+            raise ValueError("one matrix for all embeddings needs one vocabulary")
+        self.scale = math.sqrt(config.d_model)
+        self.target_embedding = Embedding(target_vocabulary, config.d_model)
+        self.source_embedding = (
+            self.target_embedding
+            if config.tie_embeddings == "all"
+            else Embedding(source_vocabulary, config.d_model)
+        )
+        self.output = nn.Linear(config.d_model, target_vocabulary, bias=False)
+        if config.tie_embeddings == "none":
+            nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
+        else:
+            self.output.weight = self.target_embedding.weight
+        self.positional = POSITIONAL[config.positional](config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Return the logits [N V] of the N real target positions, row after row.
+
+        `source` [B S] ends with EOS, `target_in` [B T] begins with BOS, both padded with PAD.
+        Padding gets no logits: at the output layer it would cost as much as real positions.
+        """
+        states = self.decode(target_in, self.encode(source))
+        return self.output(states[target_in != PAD])  # type: ignore[no-any-return]
+
+    def encode(self, source: Tensor) -> Memory:
+        """Encode source ids [B S]."""
+        source_mask = source != PAD
+        x = self._embed(self.source_embedding, source, first=0)
+        for layer in self.encoder:
+            x = layer(x, source_mask[:, None, None, :], self.positional)
+        return Memory(x, source_mask)
+
+    def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
+        """Return decoder states [B T D]; the state at t has seen target_in[:, :t + 1] only."""
+        length = target_in.shape[1]
+        # Padding stands at the end, so no real position ever looks at it: causality is enough.
+        causal = torch.ones(length, length, dtype=torch.bool, device=target_in.device).tril()
+        memory_mask = memory.source_mask[:, None, None, :]
+        x = self._embed(self.target_embedding, target_in, first=0)
+        for layer in self.decoder:
+            x = layer(x, causal, memory.states, memory_mask, self.positional)
+        return x
+
+    def start(self, memory: Memory, rows_per_sentence: int) -> DecoderState:
+        """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
+        layers = [layer.start(memory.states, rows_per_sentence) for layer in self._decoder_layers()]
+        return DecoderState(layers, memory.source_mask, rows_per_sentence)
+
+    def step(self, last_ids: Tensor, state: DecoderState) -> Tensor:
+        """Return the logits [R V] of the piece after `last_ids` [R]; the first step is given BOS.
+
+        `state` takes in the new piece.
+        """
+        x = self._embed(self.target_embedding, last_ids[:, None], first=state.pieces)
+        x = x.view(-1, state.rows_per_sentence, x.shape[-1])
+        memory_mask = state.source_mask[:, None, None, :]
+        for layer, cache in zip(self._decoder_layers(), state.layers, strict=True):
+            x = layer.step(x, cache, memory_mask, self.positional)
+        state.pieces += 1
+        return self.output(x.flatten(0, 1))  # type: ignore[no-any-return]
+
+    def _embed(self, embedding: Embedding, ids: Tensor, *, first: int) -> Tensor:
+        x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
+        return self.dropout(self.positional.embed(x, first))  # type: ignore[no-any-return]
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]

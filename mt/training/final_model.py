@@ -1,0 +1,93 @@
+"""The end of a run: average the checkpoints, choose the final model, write it."""
+
+import json
+
+from safetensors.torch import save_file
+
+from mt.config import Config
+from mt.errors import RunError
+from mt.files import file_sha256, replacing, write_json
+from mt.training.checkpoint import load_tensors, model_tensors
+from mt.training.environment import peak_memory_mib
+from mt.training.run_folder import RunFolder
+from mt.training.session import Session
+from mt.training.validation import Validation, validate
+
+MODEL_FORMAT = 1
+
+
+def write_final_model(session: Session) -> Validation:
+    """Write the mean of the kept checkpoints, or the best one where that validates better.
+
+    The mean is that of `training.average`: of the best checkpoints or of the last ones.
+    """
+    training, state = session.config.training, session.state
+    best = state.best[0].update
+    kept = {"best": [each.update for each in state.best], "last": state.last, "off": [best]}
+    averaged = sorted(kept[training.average])
+    validation = _validate_mean(session, averaged)
+    metric = training.best_metric
+    if averaged != [best] and validation.metric(metric) < state.best[0].score:
+        session.progress.say(
+            f"the mean of updates {averaged} is worse ({validation.as_text()}) "
+            f"than update {best} alone: keeping that"
+        )
+        averaged = [best]
+        validation = _validate_mean(session, averaged)
+    _write(session, averaged, validation)
+    return validation
+
+
+def final_score(folder: RunFolder, config: Config) -> str | None:
+    """Return the validation score of a run that has ended as `config` says; None before that."""
+    if not folder.model.exists():
+        return None
+    try:
+        described = json.loads(folder.model.read_text(encoding="utf-8"))
+        return str(described["score"]) if described["ends"] == _ends(config) else None
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"{folder.model}: is damaged") from None
+
+
+def _validate_mean(session: Session, updates: list[int]) -> Validation:
+    weights = session.folder.checkpoints.average(updates)
+    load_tensors(session.learner.model, weights, str(session.folder.path))
+    return validate(session.learner, session.corpus, session.config)
+
+
+def _write(session: Session, averaged: list[int], validation: Validation) -> None:
+    folder, corpus, state = session.folder, session.corpus, session.state
+    with replacing(folder.weights) as temporary:
+        save_file(model_tensors(session.learner.model), temporary)
+    session.progress.record(
+        "final",
+        averaged_updates=averaged,
+        elapsed_seconds=state.elapsed_seconds,
+        peak_memory_mib=peak_memory_mib(),
+        **validation.as_record(),
+    )
+    # Written last: a run folder with this file is finished.
+    write_json(
+        folder.model,
+        {
+            "format": MODEL_FORMAT,
+            "source_vocabulary": corpus.tokenizer.source_size,
+            "target_vocabulary": corpus.tokenizer.target_size,
+            "longest_source": corpus.store.longest_source,
+            "tokenizer": corpus.tokenizer.fingerprint,
+            "weights": file_sha256(folder.weights),
+            "averaged_updates": averaged,
+            "updates": state.update,
+            "score": validation.as_text(),
+            "ends": _ends(session.config),
+        },
+    )
+
+
+def _ends(config: Config) -> dict[str, int | None]:
+    training = config.training
+    return {
+        "max_updates": training.max_updates,
+        "max_epochs": training.max_epochs,
+        "patience": training.patience,
+    }

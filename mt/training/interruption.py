@@ -1,0 +1,37 @@
+"""SIGINT and SIGTERM: finish the update, write a checkpoint, leave with the usual status."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Remembers the signal that asked the run to stop."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """The status that a program stopped by this signal leaves with."""
+        return 128 + (self.signal or 0)
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Note the first signal instead of dying of it; a second one ends the program at once."""
+    interruption = Interruption()
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        interruption.signal = number
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, note) for number in SIGNALS}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

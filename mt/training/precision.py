@@ -1,0 +1,59 @@
+"""Mixed precision behind one object, so that the loop has no branch."""
+
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_INITIAL_SCALE = 2.0**15
+
+
+class Precision:
+    """fp32, bf16, or fp16 with a loss scaler; weights and optimiser state stay fp32.
+
+    Micikevicius et al. 2018, "Mixed Precision Training".
+    """
+
+    def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+        self.name = name
+        self.device = device
+        self.scaler = torch.amp.GradScaler(
+            device.type, init_scale=_INITIAL_SCALE, enabled=name == "fp16"
+        )
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass."""
+        return torch.autocast(
+            self.device.type, dtype=_DTYPES[self.name], enabled=self.name != "fp32"
+        )
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the (scaled) gradients of a scalar loss."""
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> float:
+        """Unscale, clip to the norm `clip` (0: not at all), step; return the norm before clipping.
+
+        A norm that is not finite skips the step: the weights stay, and an fp16 scale falls.
+        """
+        self.scaler.unscale_(optimizer)
+        norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")))
+        if self.scaler.is_enabled():
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        elif norm < float("inf"):
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def choose_precision(name: str, device: torch.device) -> Precision:
+    """Build the precision that a config names; `auto` is bf16 where a GPU has it, else fp32."""
+    if name == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bf16" if has_bf16 else "fp32"
+    if name == "bf16":
+        return Precision("bf16", device)
+    return Precision("fp16" if name == "fp16" else "fp32", device)

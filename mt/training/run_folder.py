@@ -1,0 +1,151 @@
+"""The run folder: what it holds, and whether a config may go on in it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt.config import Config
+from mt.config.load import dump_config, load_config
+from mt.errors import RunError
+from mt.files import write_json, write_text
+from mt.training.checkpoint import Checkpoints
+
+# These only say when to stop, how often to look, what to keep or what the hardware holds.
+CHANGEABLE = (
+    "training.max_updates",
+    "training.max_epochs",
+    "training.patience",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.keep_best",
+    "training.keep_last",
+    "training.max_tokens_per_batch",
+    "training.device",
+    "decoding",
+    "evaluation.expected",
+)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved config."""
+        return self.path / "config.yaml"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer's folder."""
+        return self.path / "tokenizer"
+
+    @property
+    def model(self) -> Path:
+        """What describes the final model; written last, so it marks a finished run."""
+        return self.path / "model.json"
+
+    @property
+    def weights(self) -> Path:
+        """The final model's weights."""
+        return self.path / "model.safetensors"
+
+    @property
+    def metrics(self) -> Path:
+        """The journal: a JSON object per line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def environment(self) -> Path:
+        """What the run ran on."""
+        return self.path / "environment.json"
+
+    @property
+    def corpora(self) -> Path:
+        """The checksums of the corpora at first use."""
+        return self.path / "corpora.json"
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints."""
+        return Checkpoints(self.path / "checkpoints")
+
+    def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
+        """Keep the corpora's checksums; a corpus that changed since the first use is an error."""
+        if self.corpora.exists():
+            known = json.loads(self.corpora.read_text(encoding="utf-8"))
+            for split, sums in checksums.items():
+                for side, sum_ in sums.items():
+                    before = known.get(split, {}).get(side, sum_)
+                    if before != sum_:
+                        raise RunError(
+                            f"{self.path}: the {side} side of `data.{split}` has changed since "
+                            f"this run began ({before[:12]} then, {sum_[:12]} now); "
+                            "put the old file back, or train a new run with --run"
+                        )
+        write_json(self.corpora, checksums)
+
+
+def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
+    """Begin a run in a new or empty folder, or go on in one whose config allows it.
+
+    Returns the folder and the lines that say what changed. Raises RunError for a folder that holds
+    something else, or a run whose config differs in more than CHANGEABLE.
+    """
+    folder = RunFolder(path)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"{path}: is a file, a run needs a folder")
+    changes: list[str] = []
+    if folder.config.exists() and (folder.checkpoints.updates() or folder.model.exists()):
+        changes = _changes(folder, config)
+    elif path.exists() and not folder.config.exists() and any(path.iterdir()):
+        raise RunError(f"{path}: holds something that is no run; name another folder with --run")
+    elif folder.config.exists():
+        _forget_preparation(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    write_text(folder.config, dump_config(config))
+    return folder, changes
+
+
+def differences(old: Config, new: Config) -> dict[str, tuple[object, object]]:
+    """Return the old and new values of all keys that differ, by dotted key."""
+    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    return {
+        key: (before.get(key), after.get(key))
+        for key in [*before, *(key for key in after if key not in before)]
+        if before.get(key) != after.get(key)
+    }
+
+
+def _changes(folder: RunFolder, config: Config) -> list[str]:
+    changed = differences(load_config(folder.config), config)
+    told = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
+    fixed = [line for key, line in told.items() if not _changeable(key)]
+    if fixed:
+        raise RunError(
+            f"{folder.path}: holds a run of another config ({'; '.join(fixed)}); "
+            "name another folder with --run"
+        )
+    return list(told.values())
+
+
+def _changeable(key: str) -> bool:
+    return any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE)
+
+
+def _forget_preparation(folder: RunFolder) -> None:
+    """Remove what a run without any checkpoint prepared: another config may prepare otherwise."""
+    for file in [*folder.tokenizer.glob("*"), folder.corpora]:
+        file.unlink(missing_ok=True)
+
+
+def _flat(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
+    leaves: dict[str, object] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            leaves.update(_flat(value, f"{prefix}{key}."))
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves

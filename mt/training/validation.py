@@ -1,0 +1,99 @@
+"""Validation: the loss, and the scores of translations made and scored as for users."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from mt.config import Config
+from mt.data.batches import collate, split_update
+from mt.decoding.engine import TorchEngine
+from mt.decoding.translator import Translator
+from mt.evaluation.evaluate import score_pairs
+from mt.evaluation.scores import Evaluation
+from mt.training.corpus import Corpus
+from mt.training.update import Learner, batch_loss
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How good the model is on the validation pairs; `loss` in nats per target piece."""
+
+    loss: float
+    evaluation: Evaluation
+
+    def metric(self, name: str) -> float:
+        """Return a metric by its config name, turned so that higher is better."""
+        if name == "loss":
+            return -self.loss
+        return self.evaluation.bleu.value if name == "bleu" else self.evaluation.chrf.value
+
+    def as_text(self) -> str:
+        """Return one line."""
+        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
+        return (
+            f"loss {self.loss:.3f}, perplexity {math.exp(min(self.loss, 50.0)):.2f}, "
+            f"chrF {chrf.value:.2f}, BLEU {bleu.value:.2f} ({bleu.signature})"
+        )
+
+    def as_record(self) -> dict[str, object]:
+        """Return the journal's fields."""
+        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
+        return {
+            "loss": self.loss,
+            "bleu": bleu.value,
+            "bleu_signature": bleu.signature,
+            "chrf": chrf.value,
+            "chrf_signature": chrf.signature,
+        }
+
+
+def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
+    """Compute the loss on the validation pairs, translate their sources, score the result.
+
+    Translated and scored by what stands behind `mt translate` and `mt evaluate`.
+    """
+    learner.model.eval()
+    try:
+        with torch.inference_mode():
+            loss = validation_loss(learner, corpus, config.training.max_tokens_per_batch)
+        scores = score_pairs(
+            live_translator(learner, corpus, config),
+            corpus.valid,
+            target_language=config.data.target_language,
+            tokenizer=config.evaluation.bleu_tokenizer,
+        )
+    finally:
+        learner.model.train()
+    return Validation(loss, scores.evaluation)
+
+
+def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
+    """Return the mean cross-entropy, without smoothing, in nats per target piece.
+
+    Pairs that do not fit a batch alone are left out.
+    """
+    lengths = corpus.valid_lengths
+    fitting = (lengths.max(axis=1) <= max_tokens_per_batch).nonzero()[0]
+    nll, tokens = 0.0, 0
+    for indices in split_update(
+        fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
+    )[0]:
+        batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
+        with learner.precision.autocast():
+            sums = batch_loss(learner.model, batch, 0.0)
+        nll += float(sums.nll)
+        tokens += sums.tokens
+    return nll / max(tokens, 1)
+
+
+def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:
+    """Return a translator over the model as it is now."""
+    search = config.training.validation_search
+    return Translator(
+        TorchEngine(learner.model, learner.precision.device),
+        corpus.tokenizer,
+        decoding=config.decoding.model_copy(update={"search": search}),
+        longest_source=corpus.store.longest_source,
+        target_language=config.data.target_language,
+    )

@@ -1,0 +1,116 @@
+"""A resolved config, written as YAML, loads back to an equal object."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mt.config import Config
+from mt.config.load import dump_config, load_config
+
+SCHEMA = Config.model_json_schema(by_alias=True)
+NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,8}\Z").filter(
+    lambda name: name not in ("train", "valid")
+)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+TRICKY_TEXTS = st.sampled_from(
+    ["no", "1e-4", "null", "~", "true", " a  b ", "- a", "a: b", "#x", "\u2028\u0085\r\n", "0x1F"]
+)
+
+
+def following(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Return the values that the JSON schema of a field allows."""
+    if "$ref" in schema:
+        return following(SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]])
+    if parts := schema.get("anyOf") or schema.get("oneOf"):
+        return st.one_of([following(part) for part in parts])
+    if words := schema.get("enum") or [schema[key] for key in ["const"] if key in schema]:
+        return st.sampled_from(words)
+    if "pattern" in schema:
+        return st.from_regex(schema["pattern"].replace("$", r"\Z"))
+    if schema["type"] in ("integer", "number"):
+        return numbers(schema)
+    if schema["type"] == "object":
+        return objects(schema)
+    return {"string": TEXTS | TRICKY_TEXTS, "null": st.none()}[schema["type"]]
+
+
+def numbers(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+    high = schema.get("maximum", schema.get("exclusiveMaximum", 1e6))
+    if schema["type"] == "number":
+        return st.floats(
+            low, high, exclude_min="minimum" not in schema, exclude_max="maximum" not in schema
+        )
+    step = schema.get("multipleOf", 1)
+    last = int(high) - ("exclusiveMaximum" in schema)
+    return st.integers(-(-low // step), last // step).map(lambda times: times * step)
+
+
+def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if "properties" not in schema:
+        values = [*schema.get("patternProperties", {}).values()]
+        inner = values[0] if values else schema["additionalProperties"]
+        return st.dictionaries(NAMES, following(inner), max_size=2)
+    known = {key: following(value) for key, value in schema["properties"].items()}
+    required = {key: known.pop(key) for key in schema.get("required", ())}
+    return st.fixed_dictionaries(required, optional=known)
+
+
+def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
+    """Change what is right by itself, but not together."""
+    data, training, model = tree["data"], tree["training"], tree.setdefault("model", {})
+    for source in (data["train"], data["valid"], *data.get("tests", {}).values()):
+        if source.get("format", "text") == "text":
+            both = (source.get("source"), source.get("target"))
+            if None in both:
+                source.update(corpus="c/s", source=None, target=None)
+    bands = tree.get("evaluation", {}).pop("expected", {})
+    for name, band in zip(data.get("tests", {}), bands.values(), strict=False):
+        band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))
+        tree["evaluation"].setdefault("expected", {})[name] = band
+    if not any(training.get(end) for end in ("max_updates", "max_epochs", "patience")):
+        training["max_epochs"] = 3
+    training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
+    model["d_model"] = 2 * model.get("heads", 8)
+    if model.get("tie_embeddings", "all") == "all":
+        tree.setdefault("tokenizer", {})["vocabulary"] = "joint"
+    return tree
+
+
+@settings(max_examples=150, deadline=None)
+@given(following(SCHEMA).map(with_rules))
+def test_what_the_schema_allows_loads_and_a_dump_loads_back_equal(tree):
+    config = Config.model_validate(tree)
+    dumped = dump_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_bytes(dumped.encode())
+        again = load_config(file)
+    assert again == config
+    assert dump_config(again) == dumped
+
+
+def test_a_dump_holds_every_key_and_the_name_that_yaml_has_for_it():
+    source = {"corpus": "c/s"}
+    data = {"source_language": "en", "target_language": "no", "train": source, "valid": source}
+    dumped = dump_config(
+        Config.model_validate(
+            {"data": data, "tokenizer": {"from": "runs/a"}, "training": {"max_updates": 1}}
+        )
+    )
+    assert "target_language: no\n" in dumped
+    assert "  from: runs/a\n" in dumped
+    assert "  label_smoothing: 0.1\n" in dumped
+    assert "max_epochs: null\n" in dumped
+    assert dumped.startswith("seed: 1\ndata:\n  source_language: en\n")
+
+
+@pytest.mark.parametrize(
+    "recipe", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_recipes_load(recipe):
+    assert load_config(recipe).data.split_names()[0] == "valid"

@@ -1,0 +1,104 @@
+"""The rules across fields and sections: the message names every key in full."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from mt.config import Config, DataConfig, ModelConfig, TokenizerConfig, TrainingConfig
+from mt.config.data import TextSource
+from mt.config.evaluation import Band, EvaluationConfig
+
+SOURCE = TextSource(corpus="c/train")
+
+
+def config(**sections: Any) -> Config:
+    usual: dict[str, Any] = {
+        "data": DataConfig(source_language="en", target_language="de", train=SOURCE, valid=SOURCE),
+        "training": TrainingConfig(max_updates=10),
+    }
+    return Config(**{**usual, **sections})
+
+
+def test_one_matrix_for_all_needs_one_vocabulary():
+    separate = TokenizerConfig(vocabulary="separate")
+    with pytest.raises(ValidationError, match="`model.tie_embeddings: all` needs `tokenizer.voca"):
+        config(tokenizer=separate)
+    tied = config(tokenizer=separate, model=ModelConfig(tie_embeddings="decoder"))
+    assert tied.tokenizer.vocabulary == "separate"
+
+
+def test_the_longest_pair_fits_a_batch():
+    with pytest.raises(ValidationError, match="_batch` 255 is below `data.max_pieces` 256"):
+        config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=255))
+    fitting = config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=256))
+    assert fitting.training.max_tokens_per_batch == 256
+
+
+def test_a_band_belongs_to_a_split():
+    with pytest.raises(
+        ValidationError, match="`evaluation.expected.vaild`: .*did you mean `valid`"
+    ):
+        config(evaluation=EvaluationConfig(expected={"vaild": Band(low=3)}))
+    assert config(evaluation=EvaluationConfig(expected={"valid": Band(low=3)}))
+
+
+def test_all_broken_rules_are_told():
+    with pytest.raises(ValidationError) as error:
+        config(
+            tokenizer=TokenizerConfig(vocabulary="separate"),
+            training=TrainingConfig(max_updates=10, max_tokens_per_batch=9),
+        )
+    (only,) = error.value.errors()
+    assert len(str(only["ctx"]["error"]).splitlines()) == 2
+
+
+def test_something_ends_the_training():
+    with pytest.raises(ValidationError, match="set `training.max_updates`, `training.max_epochs`"):
+        TrainingConfig()
+    for end in ("max_updates", "max_epochs", "patience"):
+        assert getattr(TrainingConfig.model_validate({end: 3}), end) == 3
+
+
+def test_heads_divide_the_width():
+    with pytest.raises(ValidationError, match="`model.d_model` 10 is no multiple of `model.heads`"):
+        ModelConfig(d_model=10, heads=4)
+    assert ModelConfig(d_model=12, heads=4).d_model // 4 == 3
+
+
+def test_a_band_has_its_ends_in_order():
+    with pytest.raises(ValidationError, match=r"`low` 5.0 is above `high` 3.0"):
+        Band(low=5, high=3)
+    assert Band(low=5).high == 100.0
+
+
+@pytest.mark.parametrize("name", ["train", "valid"])
+def test_a_test_split_has_a_name_of_its_own(name):
+    with pytest.raises(ValidationError, match=f"`data.tests.{name}`: `{name}` is the name of anot"):
+        DataConfig(
+            source_language="en",
+            target_language="de",
+            train=SOURCE,
+            valid=SOURCE,
+            tests={name: SOURCE},
+        )
+
+
+def test_splits_are_found_by_name():
+    other = TextSource(source="a", target="b")
+    data = DataConfig(
+        source_language="en",
+        target_language="de",
+        train=SOURCE,
+        valid=SOURCE,
+        tests={"news": other},
+    )
+    assert data.split("valid") is data.valid
+    assert data.split("news") == other
+    assert data.split("nwes") is None
+    assert data.split_names() == ["valid", "news"]
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        config().seed = 2

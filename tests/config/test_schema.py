@@ -1,0 +1,46 @@
+"""The JSON schema that editors read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from mt.config.keys import ANY_NAME, all_places
+from mt.config.root import Config
+from mt.config.schema import json_schema
+
+FILE = Path(__file__).parents[2] / "docs" / "config.schema.json"
+
+
+def test_the_committed_schema_is_the_current_one():
+    assert FILE.read_text(encoding="utf-8") == json_schema(), (
+        "write it anew: python -m mt.config.schema > docs/config.schema.json"
+    )
+
+
+def test_the_module_prints_it():
+    printed = subprocess.run(
+        [sys.executable, "-m", "mt.config.schema"], capture_output=True, check=True, text=True
+    )
+    assert printed.stdout == json_schema()
+
+
+def test_every_key_has_its_help_in_the_schema():
+    schema = json.loads(json_schema())
+    sections = {"": schema, **schema["$defs"]}
+    described = {
+        (key, field["description"])
+        for section in sections.values()
+        for key, field in section.get("properties", {}).items()
+    }
+    for place in all_places(Config):
+        assert place.keys[-1] != ANY_NAME
+        assert place.field is not None
+        assert (place.keys[-1], place.field.description) in described
+
+
+def test_an_editor_refuses_unknown_keys():
+    schema = json.loads(json_schema())
+    for section in (schema, *schema["$defs"].values()):
+        assert section["additionalProperties"] is False
+    assert schema["required"] == ["data", "training"]

@@ -1,0 +1,216 @@
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt.data.batches import (
+    Batch,
+    Indices,
+    Lengths,
+    collate,
+    collate_sources,
+    padding_efficiency,
+    plan_updates,
+    split_update,
+)
+from mt.data.store import Example
+
+
+def corpus_lengths(pairs: int, seed: int = 0) -> Lengths:
+    """Lengths as corpora have them: skewed, and alike on both sides."""
+    random = np.random.default_rng(seed)
+    source = 2 + random.gamma(3.0, 5.0, pairs)
+    target = source * random.normal(1.1, 0.2, pairs)
+    return np.clip(np.stack([source, target], axis=1), 2, 256).astype(np.int32)
+
+
+def all_batches(
+    updates: list[Indices], lengths: Lengths, budget: int, ranks: int = 1
+) -> list[Indices]:
+    return [
+        batch
+        for update in updates
+        for rank in split_update(update, lengths, max_tokens_per_batch=budget, ranks=ranks)
+        for batch in rank
+    ]
+
+
+lengths_of_any_corpus = st.lists(
+    st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=0, max_size=120
+).map(lambda rows: np.array(rows, dtype=np.int32).reshape(-1, 2))
+
+
+@given(
+    lengths=lengths_of_any_corpus,
+    tokens=st.integers(1, 500),
+    seed=st.integers(0, 2**31 - 1),
+    epoch=st.integers(0, 1000),
+)
+def test_every_sentence_is_in_exactly_one_update_of_fair_size(
+    lengths: Lengths, tokens: int, seed: int, epoch: int
+) -> None:
+    updates = plan_updates(lengths, tokens, seed=seed, epoch=epoch)
+    assert sorted(number for update in updates for number in update) == list(range(len(lengths)))
+    if len(lengths) == 0:
+        return
+    total, longest = int(lengths[:, 1].sum()), int(lengths[:, 1].max())
+    share = total / max(1, round(total / tokens))
+    sizes = [int(lengths[update, 1].sum()) for update in updates]
+    assert min(sizes) > 0
+    assert max(sizes) <= share + longest
+    if longest < share:  # else a sentence may be an update of its own
+        assert len(updates) == max(1, round(total / tokens))
+        assert min(sizes) >= share - longest
+
+
+def test_updates_come_as_near_to_the_asked_size_as_a_whole_number_of_them_allows() -> None:
+    lengths = corpus_lengths(5000)
+    sizes = [int(lengths[u, 1].sum()) for u in plan_updates(lengths, 1500, seed=1, epoch=0)]
+    assert len(sizes) == round(int(lengths[:, 1].sum()) / 1500)
+    assert min(sizes) > 1500 * 0.93
+    assert max(sizes) < 1500 * 1.07
+
+
+def test_the_same_seed_and_epoch_give_the_same_plan() -> None:
+    lengths = corpus_lengths(2000)
+    first, again = (plan_updates(lengths, 900, seed=3, epoch=2) for _ in range(2))
+    assert [update.tolist() for update in first] == [update.tolist() for update in again]
+
+
+@pytest.mark.parametrize("other", [{"seed": 4, "epoch": 2}, {"seed": 3, "epoch": 3}])
+def test_another_epoch_or_seed_gives_other_company_and_another_order(other: dict[str, int]) -> None:
+    lengths = corpus_lengths(5000)
+    one = plan_updates(lengths, 900, seed=3, epoch=2)
+    two = plan_updates(lengths, 900, **other)
+    number = np.empty(len(lengths), dtype=np.int64)
+    for position, update in enumerate(two):
+        number[update] = position
+    pairs = sum(len(update) * (len(update) - 1) for update in one)
+    together = sum(int((np.bincount(number[update]) ** 2).sum()) - len(update) for update in one)
+    assert together / pairs < 0.6  # 1.0 where only the order is drawn anew
+    mean_target = [[float(lengths[u, 1].mean()) for u in plan] for plan in (one, two)]
+    assert abs(np.corrcoef(mean_target[0], mean_target[1])[0, 1]) < 0.5
+
+
+def test_updates_are_not_ordered_by_length() -> None:
+    lengths = corpus_lengths(5000)
+    means = [lengths[u, 1].mean() for u in plan_updates(lengths, 900, seed=1, epoch=0)]
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+
+
+def test_a_plan_of_one_epoch_is_known() -> None:
+    lengths = np.array([[2, 2], [9, 9], [3, 2], [8, 9], [2, 3], [9, 8]], dtype=np.int32)
+    plan = plan_updates(lengths, 16, seed=1, epoch=0)
+    assert sorted(sorted(update.tolist()) for update in plan) == [[0, 2, 4, 5], [1, 3]]
+
+
+@given(
+    lengths=lengths_of_any_corpus,
+    budget=st.integers(60, 2000),
+    ranks=st.integers(1, 5),
+)
+def test_a_split_loses_nothing_and_never_exceeds_the_budget(
+    lengths: Lengths, budget: int, ranks: int
+) -> None:
+    update = np.random.default_rng(0).permutation(len(lengths))
+    by_rank = split_update(update, lengths, max_tokens_per_batch=budget, ranks=ranks)
+    assert len(by_rank) == ranks
+    batches = [batch for rank in by_rank for batch in rank]
+    assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
+    assert all(0 < len(batch) * lengths[batch].max() <= budget for batch in batches)
+    if len(lengths) >= len(batches) + ranks:
+        assert len({len(rank) for rank in by_rank}) == 1
+
+
+def test_no_hardware_setting_changes_what_an_update_learns_from() -> None:
+    lengths = corpus_lengths(400)
+    for update in plan_updates(lengths, 1500, seed=1, epoch=0):
+        for budget, ranks in ((256, 1), (1000, 3), (100_000, 8)):
+            parts = all_batches([update], lengths, budget, ranks)
+            assert np.array_equal(np.sort(np.concatenate(parts)), np.sort(update))
+
+
+def test_one_rank_gets_as_few_batches_as_fit_and_of_like_size() -> None:
+    lengths = np.full((10, 2), 10, dtype=np.int32)
+    (batches,) = split_update(np.arange(10), lengths, max_tokens_per_batch=90, ranks=1)
+    assert [len(batch) for batch in batches] == [5, 5]  # not 9 and 1
+
+
+def test_every_rank_gets_the_same_number_of_batches() -> None:
+    lengths = np.full((10, 2), 10, dtype=np.int32)
+    by_rank = split_update(np.arange(10), lengths, max_tokens_per_batch=90, ranks=3)
+    assert sorted(len(batch) for rank in by_rank for batch in rank) == [2, 4, 4]
+    assert [len(rank) for rank in by_rank] == [1, 1, 1]
+
+
+def test_more_ranks_than_sentences_leave_some_without_work() -> None:
+    lengths = np.full((2, 2), 10, dtype=np.int32)
+    by_rank = split_update(np.arange(2), lengths, max_tokens_per_batch=90, ranks=4)
+    assert [len(rank) for rank in by_rank] == [1, 1, 0, 0]
+
+
+def test_padding_efficiency_counts_each_side() -> None:
+    lengths = np.array([[2, 5], [4, 5], [6, 3]], dtype=np.int32)
+    efficiency = padding_efficiency([np.array([0, 1]), np.array([2])], lengths)
+    assert efficiency.source == pytest.approx(12 / 14)
+    assert efficiency.target == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("tokens", [1500, 4096])
+def test_buckets_leave_little_padding(tokens: int) -> None:
+    lengths = corpus_lengths(30_000)
+    efficiency = padding_efficiency(
+        all_batches(plan_updates(lengths, tokens, seed=1, epoch=0), lengths, budget=4096), lengths
+    )
+    assert min(efficiency.source, efficiency.target) > 0.93
+
+
+def example(index: int, source: list[int], target: list[int]) -> Example:
+    return Example(index, np.array(source, dtype=np.int32), np.array(target, dtype=np.int32))
+
+
+def test_collate_shifts_the_target_by_one_and_pads() -> None:
+    batch = collate([example(7, [5, 6, 3], [8, 3]), example(4, [9, 3], [10, 11, 12, 3])])
+    assert batch.source.tolist() == [[5, 6, 3], [9, 3, 0]]
+    assert batch.target_out.tolist() == [[8, 3, 0, 0], [10, 11, 12, 3]]
+    assert batch.target_in.tolist() == [[2, 8, 0, 0], [2, 10, 11, 12]]
+    assert batch.target_tokens == 6
+    assert batch.index.tolist() == [7, 4]
+    assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
+
+
+def test_collate_sources_pads() -> None:
+    assert collate_sources([[5, 3], [6, 7, 3]]).source.tolist() == [[5, 3, 0], [6, 7, 3]]
+
+
+def test_a_batch_moves_to_a_device_as_a_whole() -> None:
+    batch = collate([example(0, [5, 3], [8, 3])]).to("meta")
+    assert isinstance(batch, Batch)
+    assert {t.device.type for t in (batch.source, batch.target_in, batch.target_out)} == {"meta"}
+    assert batch.index.device.type == "cpu"
+    assert collate_sources([[5, 3]]).to("meta").source.device.type == "meta"
+
+
+@pytest.mark.skipif("MT_CORPORA" not in os.environ, reason="needs the corpora of MT_CORPORA")
+@pytest.mark.parametrize("tokens", [1500, 4096])
+@pytest.mark.parametrize(
+    "corpus", ["multi30k/train.en-de", "tatoeba-zh-en/train.zh-en", "tatoeba-de-en/train.de-en"]
+)
+def test_real_corpora_need_little_padding(corpus: str, tokens: int) -> None:
+    name, languages = corpus.rsplit(".", 1)
+    sides = []
+    for language in languages.split("-"):
+        path = Path(os.environ["MT_CORPORA"]) / f"{name}.{language}.gz"
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            # Characters / 4 (one where the script has no letters) stand for pieces.
+            per_piece = 1 if language == "zh" else 4
+            sides.append([2 + len(line) // per_piece for line in file])
+    lengths = np.clip(np.array(sides, dtype=np.int32).T, 2, 256)
+    batches = all_batches(plan_updates(lengths, tokens, seed=1, epoch=0), lengths, budget=4096)
+    efficiency = padding_efficiency(batches, lengths)
+    assert min(efficiency.source, efficiency.target) > 0.9

@@ -1,0 +1,145 @@
+"""Lines: where they end, what they must be, and how damage is told."""
+
+import gzip
+import hashlib
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from mt.data import lines
+from mt.data.lines import FileScan, LineReader, existing_file, scan
+from mt.errors import DataError
+
+TEXT = "one\nzwei\n三\n".encode()
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor().compress,
+}
+
+
+def write(folder: Path, content: bytes, name: str = "a.en") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\nb", ["a", "b"]),
+        (b"", []),
+        (b"\n", [""]),
+        (b"\n\n", ["", ""]),
+        (b"a\r\nb\r\r\nc\r", ["a", "b\r", "c"]),
+        (b"a\rb\n", ["a\rb"]),
+        (
+            "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\n".encode(),
+            ["a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg"],
+        ),
+        (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b" a \t\n", [" a \t"]),
+    ],
+)
+def test_line_ends(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+    path = write(tmp_path, content)
+    assert list(LineReader(path)) == expected
+    assert scan(path) == FileScan(len(expected), sha256(content))
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 64])
+def test_lines_do_not_depend_on_the_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    content = b"\xef\xbb\xbf" + "ein langer Satz\r\n\n三\u2028四\nlast\r".encode()
+    path = write(tmp_path, content)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk_bytes)
+    reader = LineReader(path)
+    assert list(reader) == ["ein langer Satz", "", "三\u2028四", "last"]
+    assert reader.seen() == scan(path) == FileScan(4, sha256(content))
+
+
+def test_carriage_returns_are_counted_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, b"a\r\nb\nc\r\n")
+    for _ in range(2):
+        list(LineReader(path))
+    assert caplog.messages == [f"{path}: 2 lines end in CRLF; the carriage returns are dropped"]
+
+
+@pytest.mark.parametrize("chunk_bytes", [2, 1 << 20])
+def test_invalid_utf8_names_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    path = write(tmp_path, "gut\nschön\n".encode() + b"sch\xf6n\nlast\n")
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk_bytes)
+    with pytest.raises(DataError, match=f"^{path}: line 3 is not UTF-8 \\(byte 0xf6\\)$"):
+        list(LineReader(path))
+
+
+def test_a_character_cut_off_at_the_end_names_the_last_line(tmp_path: Path) -> None:
+    path = write(tmp_path, b"a\n" + "三".encode()[:2])
+    with pytest.raises(DataError, match="line 2 is not UTF-8"):
+        list(LineReader(path))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_compressed_files_read_like_plain_ones(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, COMPRESSORS[suffix](TEXT), f"a.en{suffix}")
+    assert list(LineReader(path)) == ["one", "zwei", "三"]
+    assert scan(path) == FileScan(3, sha256(TEXT))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_several_members_in_one_file(tmp_path: Path, suffix: str) -> None:
+    compress = COMPRESSORS[suffix]
+    path = write(tmp_path, compress(TEXT) + compress(b"four\n"), f"a.en{suffix}")
+    assert list(LineReader(path)) == ["one", "zwei", "三", "four"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped"])
+def test_damage_is_an_error_that_names_the_file(tmp_path: Path, suffix: str, damage: str) -> None:
+    # A checksum inside each format makes every flipped byte known; zstd's is optional.
+    compressors = {**COMPRESSORS, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
+    whole = compressors[suffix](bytes(range(256)) * 40)
+    middle = len(whole) // 2
+    content = {
+        "truncated": whole[:-5],
+        "garbage": b"this is plain text\n",
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :],
+    }[damage]
+    path = write(tmp_path, content, f"a{suffix}")
+    with pytest.raises(DataError, match=f"^{path}: the compressed file is damaged"):
+        scan(path)
+
+
+def test_zstd_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, COMPRESSORS[".zst"](TEXT), "a.zst")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(DataError, match=r'pip install "mt\[zstd\]"'):
+        scan(path)
+
+
+def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    write(tmp_path, b"", "train.en")
+    with pytest.raises(DataError, match=r"trian.en: no such file; did you mean `train.en`\?$"):
+        existing_file(tmp_path / "trian.en")
+    with pytest.raises(DataError, match=f"nor is there a folder {tmp_path}/nowhere$"):
+        existing_file(tmp_path / "nowhere" / "train.en")
+    with pytest.raises(DataError, match="is a folder, a file was expected"):
+        existing_file(tmp_path)
+    assert existing_file(tmp_path / "train.en") == tmp_path / "train.en"

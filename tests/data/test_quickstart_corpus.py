@@ -1,0 +1,178 @@
+"""The quickstart corpus is reproducible, leak-free and well-formed on both sides."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"
+SPLITS = ("train", "valid", "test")
+# Everything that may stand on the Chinese side besides Chinese characters.
+CHINESE_LINE = re.compile(r"[\u4e00-\u9fff，。？！、]+")
+# Words after which Chinese 二 is right: dates, weekdays, floors and numbers above ten.
+TWO_AS_LABEL = re.compile(r"二(?=[月号楼十])|(?<=星期)二|(?<=十)二")
+
+
+def load_generator() -> ModuleType:
+    """The generator, loaded by its path."""
+    spec = importlib.util.spec_from_file_location("quickstart_generate", FOLDER / "generate.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """The generator module."""
+    return load_generator()
+
+
+@pytest.fixture(scope="module")
+def corpus(generator: ModuleType) -> dict[str, list[Any]]:
+    """The sentence pairs by split with their patterns and lexical items."""
+    made: dict[str, list[Any]] = generator.build()
+    return made
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, list[str]]:
+    """The lines of the six files."""
+    return {f"{split}.{language}": (FOLDER / f"{split}.{language}").read_bytes().decode()
+            .removesuffix("\n").split("\n") for split in SPLITS for language in ("en", "zh")}
+
+
+@pytest.fixture(scope="module")
+def english(files: dict[str, list[str]]) -> list[str]:
+    """Every English sentence."""
+    return [line for split in SPLITS for line in files[f"{split}.en"]]
+
+
+@pytest.fixture(scope="module")
+def chinese(files: dict[str, list[str]]) -> list[str]:
+    """Every Chinese sentence."""
+    return [line for split in SPLITS for line in files[f"{split}.zh"]]
+
+
+def offenders(pattern: str, sentences: list[str]) -> list[str]:
+    """The sentences in which a forbidden pattern occurs."""
+    return [sentence for sentence in sentences if re.search(pattern, sentence)]
+
+
+def test_generator_reproduces_the_files(generator: ModuleType,
+                                        corpus: dict[str, list[Any]]) -> None:
+    for name, text in generator.contents(corpus).items():
+        assert (FOLDER / name).read_bytes() == text.encode(), name
+
+
+def test_check_names_a_file_that_differs(generator: ModuleType, tmp_path: Path,
+                                         monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    made = {"train.en": "a\n", "train.zh": "b\n"}
+    monkeypatch.setattr(generator, "HERE", tmp_path)
+    monkeypatch.setattr(generator, "contents", lambda corpus: made)
+    monkeypatch.setattr(generator, "build", dict)
+    assert generator.main([]) == 0
+    assert generator.main(["--check"]) == 0
+    (tmp_path / "train.zh").write_text("c\n")
+    assert generator.main(["--check"]) == 1
+    assert "train.zh" in capsys.readouterr().out
+
+
+def test_sizes(files: dict[str, list[str]]) -> None:
+    sizes = {name: len(lines) for name, lines in files.items()}
+    assert sizes == {f"{split}.{language}": {"train": 24_000}.get(split, 500)
+                     for split in SPLITS for language in ("en", "zh")}
+    assert sum((FOLDER / name).stat().st_size for name in files) < 3_500_000
+
+
+def test_richness(generator: ModuleType) -> None:
+    entries = {part for group in generator.build_classes().values()
+               for entry in group for part in entry.parts}
+    assert len(entries) >= 600
+    assert len(generator.load_patterns()) >= 90
+    assert len(generator.load_phrases()) >= 80
+
+
+def test_no_sentence_occurs_twice_or_leaks(english: list[str], chinese: list[str]) -> None:
+    for sentences in (english, chinese):
+        repeated = [text for text, times in Counter(sentences).items() if times > 1]
+        assert not repeated
+
+
+def test_held_out_splits_use_only_well_known_items(corpus: dict[str, list[Any]]) -> None:
+    items = Counter(part for pair in corpus["train"] for part in pair.parts)
+    patterns = Counter(pair.pattern for pair in corpus["train"])
+    for split in ("valid", "test"):
+        assert not [part for pair in corpus[split] for part in pair.parts if items[part] < 15]
+        assert not [pair.pattern for pair in corpus[split] if patterns[pair.pattern] < 50]
+
+
+def test_every_test_word_is_in_train(files: dict[str, list[str]]) -> None:
+    def words(lines: list[str]) -> set[str]:
+        return {word for line in lines for word in re.findall(r"[\w'-]+", line.lower())}
+    for split in ("valid", "test"):
+        assert words(files[f"{split}.en"]) <= words(files["train.en"])
+        assert set("".join(files[f"{split}.zh"])) <= set("".join(files["train.zh"]))
+
+
+def test_held_out_sentences_keep_their_distance(corpus: dict[str, list[Any]]) -> None:
+    train: dict[str, list[set[str]]] = {}
+    for pair in corpus["train"]:
+        train.setdefault(pair.pattern, []).append(set(pair.parts))
+    for pair in corpus["test"]:
+        parts = set(pair.parts)
+        closest = max(len(parts & other) for other in train[pair.pattern])
+        assert closest <= len(parts) / 2, pair.english
+
+
+def test_chinese_side_has_only_chinese(chinese: list[str]) -> None:
+    assert not [line for line in chinese if not CHINESE_LINE.fullmatch(line)]
+    assert not [line for line in chinese if line[-1] not in "。？！"]
+
+
+def test_sentence_ends_agree(english: list[str], chinese: list[str]) -> None:
+    ends = {".": "。", "?": "？", "!": "！"}
+    # "What a pity!" and the like are the only kind without an exact counterpart.
+    assert not [(a, b) for a, b in zip(english, chinese, strict=True) if ends[a[-1]] != b[-1]]
+
+
+def test_two_before_a_measure_word(chinese: list[str]) -> None:
+    assert not [line for line in chinese if "二" in TWO_AS_LABEL.sub("", line)]
+    assert sum("两" in line for line in chinese) > 500
+
+
+def test_english_form(english: list[str]) -> None:
+    line = re.compile(r"[A-Z][A-Za-z',. -]*[.?!]")
+    assert not [text for text in english
+                if not line.fullmatch(text.replace("Hello!", "Hello."))]
+    assert not offenders(r"  | [.,?!]|\.\.", english)
+
+
+def test_english_articles(english: list[str]) -> None:
+    assert not offenders(r"\b[Aa] (?!university\b|useful\b)[aeiou]", english)
+    assert not offenders(r"\b[Aa]n (?![aeiouAEIOU]|hour\b|honest\b)", english)
+    assert not offenders(r"\b[Aa]n? \w+ ?(shoes|socks|gloves|jeans|boots)\b", english)
+
+
+def test_english_agreement(english: list[str]) -> None:
+    assert not offenders(r"\b(He|She) (are|am|were|have|do|don't|want|like|think|plan)\b", english)
+    assert not offenders(r"\b(I|We|They|You) (is|has|does|doesn't|wants|likes|thinks|plans)\b",
+                         english)
+    assert not offenders(r"\bMy parents (is|was|has|does|doesn't|wants|likes)\b", english)
+    assert not offenders(r"\b(didn't|doesn't|don't|can't) \w+ed\b(?<!need)", english)
+
+
+def test_english_plurals(english: list[str]) -> None:
+    number = r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    singular = r"(?:ticket|book|knife|box|cup|pair|plate|bowl|apple|day|week|month|year|letter)"
+    assert not offenders(rf"{number} {singular}\b", english)
+    assert not offenders(r"\b(an?|this|one) (tickets|books|knives|cups|apples|letters)\b", english)

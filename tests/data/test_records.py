@@ -1,0 +1,297 @@
+"""Corpora of named fields: JSON lines, Parquet, folders, the hub."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from mt.config.data import DataConfig, FolderSource, HubSource, JsonlSource, ParquetSource
+from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
+from mt.errors import DataError
+
+DATA = DataConfig.model_validate(
+    {
+        "source_language": "en",
+        "target_language": "de",
+        "train": {"corpus": "c/train"},
+        "valid": {"corpus": "c/valid"},
+    }
+)
+FLAT = {"source_field": "en", "target_field": "de"}
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+def rows(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"translation": {"en": source, "de": target}} for source, target in pairs]
+
+
+def write_jsonl(path: Path, records: list[Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
+
+
+def jsonl(path: Path, **fields: str) -> PairSource:
+    return open_jsonl(JsonlSource(format="jsonl", path=path, **fields), DATA)
+
+
+def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
+    parquet.write_table(pa.Table.from_pylist(records), path)
+    return path
+
+
+def parquet_pairs(path: Path, **fields: str) -> PairSource:
+    return open_parquet(ParquetSource(format="parquet", path=path, **fields), DATA)
+
+
+def read(source: PairSource) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in source.pairs()]
+
+
+ODD = ("a\u2028b\rc\x0b “d”", "2024-01-01")
+
+
+def test_jsonl_reads_the_translation_by_default(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", rows(("one", "eins"), ODD, ("", "")))
+    assert read(jsonl(path)) == [("one", "eins"), ODD, ("", "")]
+    assert jsonl(path).description == str(path)
+
+
+def test_parquet_reads_the_translation_by_default(tmp_path: Path) -> None:
+    # The brackets would be a pattern to whoever takes the name for one.
+    path = write_parquet(tmp_path / "a[1].parquet", rows(("one", "eins"), ODD, ("", "")))
+    assert read(parquet_pairs(path)) == [("one", "eins"), ODD, ("", "")]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_checksums_are_over_every_text_and_a_newline(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    records = rows(("one", "三"), ("two", ""))
+    source = (
+        jsonl(write_jsonl(path, records))
+        if kind == "jsonl"
+        else parquet_pairs(write_parquet(path, records))
+    )
+    assert source.checksums() == Checksums(
+        hashlib.sha256(b"one\ntwo\n").hexdigest(), hashlib.sha256("三\n\n".encode()).hexdigest()
+    )
+
+
+def test_a_wrong_checksum_names_both(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", rows(("one", "eins")))
+    wrong = "0" * 64
+    source = jsonl(path, sha256_target=wrong)
+    right = hashlib.sha256(b"eins\n").hexdigest()
+    for reading in (source.checksums, lambda: list(source.pairs())):
+        with pytest.raises(
+            DataError, match=f"^{path}, target side: .* is {right}, expected {wrong}$"
+        ):
+            reading()
+
+
+@pytest.mark.parametrize(
+    ("fields", "record"),
+    [
+        (FLAT, {"en": "a", "de": "b", "id": 7}),
+        (
+            {"source_field": "x.y.z", "target_field": "t.1"},
+            {"x": {"y": {"z": "a"}}, "t": {"1": "b"}},
+        ),
+        ({}, {"translation.en": "a", "translation.de": "b"}),
+    ],
+)
+def test_fields_by_name_and_by_path(
+    tmp_path: Path, fields: dict[str, str], record: dict[str, Any]
+) -> None:
+    assert read(jsonl(write_jsonl(tmp_path / "a.jsonl", [record]), **fields)) == [("a", "b")]
+    assert read(parquet_pairs(write_parquet(tmp_path / "a.parquet", [record]), **fields)) == [
+        ("a", "b")
+    ]
+
+
+def test_a_missing_field_names_those_there_are(tmp_path: Path) -> None:
+    record = {"translation": {"en": "a", "ger": "b"}, "id": 7}
+    told = (
+        "no field `translation.de`; there are `translation.en`, `translation.ger`, `id`; "
+        "did you mean `translation.en`?"
+    )
+    path = write_jsonl(tmp_path / "a.jsonl", [record])
+    with pytest.raises(DataError) as error:
+        read(jsonl(path))
+    assert str(error.value) == f"{path}: line 1: {told}"
+    path = write_parquet(tmp_path / "a.parquet", [record])
+    with pytest.raises(DataError) as error:
+        read(parquet_pairs(path))
+    assert str(error.value) == f"{path}: {told}"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "`de` is null"),
+        ("a\nb", "`de` holds a newline"),
+    ],
+)
+def test_an_unfit_text_names_its_row(tmp_path: Path, value: str | None, told: str) -> None:
+    good = {"en": "a", "de": "b"}
+    records = [good] * 4999 + [{"en": "a", "de": value}] + [good] * 10
+    with pytest.raises(DataError, match=f"line 5000: {told}"):
+        read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
+    with pytest.raises(DataError, match=f"row 5000: {told}"):
+        read(parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT))
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    records = [{"en": "a", "de": 3}]
+    with pytest.raises(DataError, match="line 1: `de` is int, not text$"):
+        read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
+    with pytest.raises(DataError, match="field `de` is int64, not text$"):
+        read(parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b'{"en": "a", ', "line 2: not JSON"),
+        (b'["a", "b"]', "line 2: not a JSON object"),
+        (b'{"en": "\xff", "de": "b"}', "line 2 is not UTF-8"),
+        (b'{"en": "\\ud800", "de": "b"}', "line 2: `en` holds half a surrogate pair"),
+        (b"[" * 100_000, "line 2: not JSON"),
+    ],
+)
+def test_a_damaged_json_line_is_named(tmp_path: Path, line: bytes, told: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"en": "a", "de": "b"}\n' + line + b"\n")
+    with pytest.raises(DataError, match=f"^{path}: {told}"):
+        read(jsonl(path, **FLAT))
+
+
+def test_jsonl_neither_guesses_types_nor_minds_other_keys(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"en": "2020-01-01", "de": "NA", "id": 1}\n\n'
+        '{"late": {}, "id": "x", "en": "1", "de": "null"}\n'
+    )
+    assert read(jsonl(path, **FLAT)) == [("2020-01-01", "NA"), ("1", "null")]
+
+
+def test_undecodable_parquet_names_the_row(tmp_path: Path) -> None:
+    binary = pa.array([b"a", b"b\xff", b"c"])
+    table = pa.table({"en": binary.view(pa.string()), "de": ["x", "y", "z"]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="row 2: `en` is not UTF-8$"):
+        read(parquet_pairs(tmp_path / "a.parquet", **FLAT))
+
+
+def test_dictionary_columns_are_text(tmp_path: Path) -> None:
+    column = pa.array(["a", "b", "a"]).dictionary_encode()
+    parquet.write_table(pa.table({"en": column, "de": column}), tmp_path / "a.parquet")
+    assert read(parquet_pairs(tmp_path / "a.parquet", **FLAT))[2] == ("a", "a")
+
+
+def test_a_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
+    """Nothing of the first reading may come back, in this process or from a cache on disk."""
+    for number in range(2):
+        pair = (f"one {number}", f"eins {number}")
+        lines = write_jsonl(tmp_path / "a.jsonl", rows(pair))
+        assert read(jsonl(lines)) == [pair]
+        table = write_parquet(tmp_path / "a.parquet", rows(pair))
+        assert read(parquet_pairs(table)) == [pair]
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        write_parquet(tmp_path / "folder" / "train.parquet", rows(pair))
+        assert read(folder(tmp_path / "folder")) == [pair]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_an_empty_corpus_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"a.{kind}"
+    if kind == "jsonl":
+        path.write_text("\n")
+        source = jsonl(path)
+    else:
+        parquet.write_table(pa.table({"en": pa.array([], pa.string())}), path)
+        source = parquet_pairs(path)
+    with pytest.raises(DataError, match=f"^{path}: the corpus is empty$"):
+        source.checksums()
+
+
+def test_damaged_parquet_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1, but nothing else")
+    with pytest.raises(DataError, match=f"^{path}: cannot be read \\(") as error:
+        read(parquet_pairs(path))
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "train.jsonl", [])
+    with pytest.raises(DataError, match="did you mean `train.jsonl`"):
+        jsonl(tmp_path / "trian.jsonl")
+    with pytest.raises(DataError, match="trian.parquet: no such file"):
+        parquet_pairs(tmp_path / "trian.parquet")
+
+
+def folder(path: Path, **fields: str) -> PairSource:
+    return open_folder(FolderSource(format="folder", path=path, **fields), DATA)
+
+
+def test_folder_reads_the_split(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train.parquet", rows(("one", "eins"), ("two", "zwei")))
+    write_parquet(tmp_path / "test.parquet", rows(("three", "drei")))
+    assert read(folder(tmp_path)) == [("one", "eins"), ("two", "zwei")]
+    assert read(folder(tmp_path, split="test")) == [("three", "drei")]
+    assert folder(tmp_path).description == f"{tmp_path}, split train"
+    with pytest.raises(DataError, match="split tset: cannot be read .*'test'"):
+        read(folder(tmp_path, split="tset"))
+
+
+def test_a_script_is_refused_and_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "corpus"
+    path.mkdir()
+    (path / "corpus.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(DataError, match="loads by a script, and scripts are refused"):
+        read(folder(path))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_missing_or_empty_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such folder$"):
+        folder(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="cannot be read"):
+        read(folder(tmp_path))
+
+
+def test_hub_asks_for_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(name: str, subset: str | None, **rest: Any) -> Any:
+        asked.append((name, subset, rest))
+        return datasets.Dataset.from_list(rows(("one", "eins")))
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    source = HubSource(
+        format="hub", name="o/n", revision=REVISION, subset="de-en", folder="f", split="test"
+    )
+    opened = open_hub(source, DATA)
+    assert asked == []
+    assert list(opened.pairs()) == [SentencePair("one", "eins")]
+    assert asked == [("o/n", "de-en", {"data_dir": "f", "split": "test", "revision": REVISION})]
+    assert opened.description == f"o/n@{REVISION}, split test"
+
+
+def test_hub_out_of_reach_names_it_and_the_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    source = HubSource(format="hub", name="o/n", revision=REVISION, corpus="iwslt14-de-en/train")
+    with pytest.raises(DataError) as error:
+        list(open_hub(source, DATA).pairs())
+    assert str(error.value).startswith(f"o/n@{REVISION}, split train: cannot be read (")
+    assert "$MT_CORPORA can supply it as iwslt14-de-en/train.<language>[.gz]" in str(error.value)
+    assert "\n" not in str(error.value)

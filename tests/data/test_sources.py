@@ -1,0 +1,327 @@
+"""Sources: which files a corpus is, aligned text, TSV, and where all of it is looked for."""
+
+import gzip
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from mt.config.data import DataConfig, Source
+from mt.data.cache import cache_folder, download
+from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.sources import _OPENERS, TextPairs, open_source
+from mt.errors import DataError
+
+EN, DE = b"one\ntwo\n", b"eins\nzwei\n"
+PAIRS = [SentencePair("one", "eins"), SentencePair("two", "zwei")]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MT_CORPORA", raising=False)
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def opened(**keys: Any) -> PairSource:
+    data = DataConfig.model_validate(
+        {"source_language": "en", "target_language": "de", "train": keys, "valid": keys},
+        strict=False,
+    )
+    return open_source(data.train, data)
+
+
+def text(folder: Path, source: bytes, target: bytes, **keys: Any) -> PairSource:
+    (folder / "a.en").write_bytes(source)
+    (folder / "a.de").write_bytes(target)
+    return opened(source=str(folder / "a.en"), target=str(folder / "a.de"), **keys)
+
+
+def tsv(folder: Path, content: bytes, **keys: Any) -> PairSource:
+    (folder / "a.tsv").write_bytes(content)
+    return opened(format="tsv", path=str(folder / "a.tsv"), **keys)
+
+
+# Aligned text
+
+
+def test_text_pairs_line_by_line(tmp_path: Path) -> None:
+    source = text(tmp_path, b"a\x0cb\r\n\n three", "x\u2028y\n\nz \n".encode())
+    assert list(source.pairs()) == [
+        SentencePair("a\x0cb", "x\u2028y"),
+        SentencePair("", ""),
+        SentencePair(" three", "z "),
+    ]
+    assert source.description == f"{tmp_path}/a.en and {tmp_path}/a.de"
+
+
+def test_text_checksums_are_those_of_the_decompressed_files(tmp_path: Path) -> None:
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"\xef\xbb\xbfone\r\ntwo"))
+    (tmp_path / "a.de").write_bytes(DE)
+    source = opened(source=str(tmp_path / "a.en.gz"), target=str(tmp_path / "a.de"))
+    assert source.checksums() == Checksums(sha256(b"\xef\xbb\xbfone\r\ntwo"), sha256(DE))
+    assert list(source.pairs()) == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "counts"),
+    [(b"a\nb\nc\n", b"x\n", (3, 1)), (b"a\n", b"x\ny", (1, 2)), (b"", b"x\n", (0, 1))],
+)
+def test_unequal_sides_are_an_error_with_both_counts(
+    tmp_path: Path, source: bytes, target: bytes, counts: tuple[int, int]
+) -> None:
+    corpus = text(tmp_path, source, target)
+    for reading in (corpus.checksums, lambda: list(corpus.pairs())):
+        with pytest.raises(
+            DataError, match=f"a.en has {counts[0]} lines, {tmp_path}/a.de has {counts[1]}:"
+        ):
+            reading()
+
+
+def test_empty_corpora_are_refused(tmp_path: Path) -> None:
+    for corpus in (text(tmp_path, b"", b""), tsv(tmp_path, b"")):
+        for reading in (corpus.checksums, lambda corpus=corpus: list(corpus.pairs())):
+            with pytest.raises(DataError, match=": the corpus is empty$"):
+                reading()
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_wrong_checksum_names_file_and_both_sums(tmp_path: Path, side: str) -> None:
+    wrong = "0" * 64
+    corpus = text(tmp_path, EN, DE, **{f"sha256_{side}": wrong})
+    name, right = {"source": ("a.en", sha256(EN)), "target": ("a.de", sha256(DE))}[side]
+    for reading in (corpus.checksums, lambda: list(corpus.pairs())):
+        with pytest.raises(DataError, match=f"^{tmp_path}/{name}: .* {right}, expected {wrong}$"):
+            reading()
+    assert list(text(tmp_path, EN, DE, **{f"sha256_{side}": right}).pairs()) == PAIRS
+
+
+def test_a_changed_file_is_seen(tmp_path: Path) -> None:
+    corpus = text(tmp_path, EN, DE)
+    assert list(corpus.pairs()) == PAIRS
+    before = corpus.checksums()
+    (tmp_path / "a.de").write_bytes(b"uno\ndue\n")
+    assert [pair.target for pair in corpus.pairs()] == ["uno", "due"]
+    assert corpus.checksums() == Checksums(before.source, sha256(b"uno\ndue\n"))
+
+
+def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
+    text(tmp_path, EN, DE)
+    with pytest.raises(DataError, match="aa.en: no such file; did you mean `a.en`"):
+        opened(source=str(tmp_path / "aa.en"), target=str(tmp_path / "a.de"))
+    with pytest.raises(DataError, match="^ftp://x/a.en: only http and https"):
+        opened(source="ftp://x/a.en", target=str(tmp_path / "a.de"))
+
+
+# TSV
+
+
+def test_tsv_quotes_nothing_and_guesses_nothing(tmp_path: Path) -> None:
+    content = '"a\tNA\tx\r\nnull\t"b"\t\n\tc "" d\ty'
+    assert list(tsv(tmp_path, content.encode()).pairs()) == [
+        SentencePair('"a', "NA"),
+        SentencePair("null", '"b"'),
+        SentencePair("", 'c "" d'),
+    ]
+
+
+def test_tsv_columns_and_checksums(tmp_path: Path) -> None:
+    corpus = tsv(tmp_path, b"0\teins\tone\n1\tzwei\ttwo", source_column=2, target_column=1)
+    assert list(corpus.pairs()) == PAIRS
+    assert corpus.checksums() == Checksums(sha256(EN), sha256(DE))
+
+
+def test_tsv_with_too_few_columns_names_the_line(tmp_path: Path) -> None:
+    corpus = tsv(tmp_path, b"a\tb\tc\nd\te\n", target_column=2)
+    with pytest.raises(DataError, match=r"a.tsv: line 2 has 2 columns, column 2 was asked for"):
+        list(corpus.pairs())
+
+
+# $MT_CORPORA
+
+
+@pytest.fixture
+def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "corpora"
+    (folder / "c").mkdir(parents=True)
+    monkeypatch.setenv("MT_CORPORA", str(folder))
+    return folder
+
+
+UNREACHABLE = {"source": "http://127.0.0.1:1/a.en", "target": "http://127.0.0.1:1/a.de"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        UNREACHABLE,
+        {"format": "tsv", "path": "nowhere.tsv"},
+        {"format": "hub", "name": "o/n", "revision": "0" * 40},
+    ],
+)
+def test_corpora_come_first_whatever_the_format(corpora: Path, keys: dict[str, str]) -> None:
+    (corpora / "c" / "train.en").write_bytes(EN)
+    (corpora / "c" / "train.de.gz").write_bytes(gzip.compress(DE))
+    corpus = opened(corpus="c/train", sha256_source=sha256(EN), **keys)
+    assert list(corpus.pairs()) == PAIRS
+    assert isinstance(corpus, TextPairs)
+    with pytest.raises(DataError, match="expected " + "1" * 64):
+        opened(corpus="c/train", sha256_target="1" * 64, **keys).checksums()
+
+
+def test_corpora_with_one_side_only(corpora: Path) -> None:
+    (corpora / "c" / "train.en").write_bytes(EN)
+    with pytest.raises(DataError, match=r"c/train.de\[.gz\]: no such file, though .*c/train.en is"):
+        opened(corpus="c/train", **UNREACHABLE)
+
+
+def test_a_corpus_that_is_nowhere(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=rf"`c/train`: {corpora}/c/train.en\[.gz\] .* is not there"):
+        opened(corpus="c/train")
+    monkeypatch.delenv("MT_CORPORA")
+    with pytest.raises(DataError, match=r"`c/train.en\[.gz\]` is looked for .* which is not set"):
+        opened(corpus="c/train")
+    monkeypatch.setenv("MT_CORPORA", str(corpora / "nowhere"))
+    with pytest.raises(DataError, match=r"nowhere: \$MT_CORPORA names this folder"):
+        opened(corpus="c/train", **UNREACHABLE)
+
+
+def test_without_a_name_the_corpora_are_not_looked_at(corpora: Path, tmp_path: Path) -> None:
+    assert list(text(tmp_path, EN, DE).pairs()) == PAIRS
+
+
+# Downloads
+
+
+@dataclass
+class Server:
+    """What the loopback server serves, and what it was asked for."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    short_by: int = 0
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            state.asked.append(self.path)
+            body = state.files.get(self.path)
+            if body is None:
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: len(body) - state.short_by])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        state.url = f"http://127.0.0.1:{listening.server_address[1]}"
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield state
+        listening.shutdown()
+
+
+def test_urls_are_fetched_once(server: Server) -> None:
+    server.files = {"/a.en.gz": gzip.compress(EN), "/a.de?x=1": DE}
+    for _ in range(2):
+        corpus = opened(source=f"{server.url}/a.en.gz", target=f"{server.url}/a.de?x=1")
+        assert list(corpus.pairs()) == PAIRS
+    assert server.asked == ["/a.en.gz", "/a.de?x=1"]
+    names = sorted(path.name[16:] for path in (cache_folder() / "downloads").iterdir())
+    assert names == ["-a.de", "-a.en.gz"]
+
+
+def test_two_urls_that_end_alike_are_two_files(server: Server) -> None:
+    server.files = {"/1/a": b"1", "/2/a": b"2"}
+    assert [download(server.url + path).read_bytes() for path in ("/1/a", "/2/a")] == [b"1", b"2"]
+
+
+def test_a_broken_download_leaves_nothing(server: Server) -> None:
+    server.files, server.short_by = {"/a.en": EN}, 3
+    with pytest.raises(DataError, match=r"/a.en: (broke off after 5 of 8|cannot be downloaded)"):
+        download(f"{server.url}/a.en")
+    assert list((cache_folder() / "downloads").iterdir()) == []
+    server.short_by = 0
+    assert download(f"{server.url}/a.en").read_bytes() == EN
+
+
+def test_failures_name_url_reason_and_the_way_round(server: Server) -> None:
+    with pytest.raises(DataError) as error:
+        opened(corpus="c/train", source=f"{server.url}/a.en", target=f"{server.url}/a.de")
+    assert str(error.value) == (
+        f"{server.url}/a.en: cannot be downloaded (status 404, Not Found); "
+        "$MT_CORPORA can supply it as c/train.<language>[.gz]"
+    )
+    with pytest.raises(DataError, match="^http://127.0.0.1:1/a.en: cannot be downloaded .*refused"):
+        opened(**UNREACHABLE)
+
+
+def test_a_download_is_checked_like_any_file(server: Server) -> None:
+    server.files = {"/a.tsv": b"one\teins\n"}
+    with pytest.raises(DataError, match=r"-a.tsv, source side: .*expected " + "0" * 64):
+        list(opened(format="tsv", path=f"{server.url}/a.tsv", sha256_source="0" * 64).pairs())
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("MT_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "mt"
+
+
+# The table
+
+
+def test_every_format_of_the_configuration_has_an_opener() -> None:
+    kinds = [get_args(kind)[0] for kind in get_args(get_args(Source)[0])]
+    formats = {get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
+    assert set(_OPENERS) == formats
+
+
+def test_memory_stays_flat(tmp_path: Path) -> None:
+    """A corpus of 80 MB passes through a process that never holds a quarter of it."""
+    line = b"x" * 199 + b"\n"
+    for name in ("a.en", "a.de"):
+        with (tmp_path / name).open("wb") as file:
+            for _ in range(100):
+                file.write(line * 2000)
+    program = """
+import resource, sys
+from pathlib import Path
+from mt.data.pairs import Checksums
+from mt.data.sources import TextPairs
+corpus = TextPairs(Checksums("unverified", "unverified"), Path(sys.argv[1]), Path(sys.argv[2]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = sum(1 for _ in corpus.pairs())
+corpus.checksums()
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "a.en", tmp_path / "a.de"],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."},
+    )  # fmt: skip
+    count, growth = map(int, done.stdout.split())
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert count == 200_000
+    assert growth * unit < 20_000_000

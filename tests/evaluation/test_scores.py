@@ -1,0 +1,214 @@
+import gzip
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+from mt.config import EvaluationConfig
+from mt.errors import DataError, UserError
+from mt.evaluation.scores import TOKENIZERS, Evaluation, Score, choose_tokenizer, evaluate
+
+ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
+ENGLISH_A = ["The cat sat on a mat.", "It's raining hard, isn't it?", "One line is missing."]
+ENGLISH_B = ["A cat was sitting on the mat.", "It is pouring, right?", "A line is missing."]
+CHINESE = ["今天天气很好。", "我想买3斤苹果，谢谢！"]
+CHINESE_A = ["今天的天气很好。", "我想买三斤苹果，谢谢！"]
+JAPANESE = ["今日は天気がいいですね。", "駅はどこにありますか。"]
+JAPANESE_A = ["今日はいい天気ですね。", "駅はどこですか。"]
+KOREAN = ["오늘은 날씨가 좋네요.", "역은 어디에 있습니까?"]
+KOREAN_A = ["오늘 날씨가 참 좋네요.", "역이 어디에 있습니까?"]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "hypotheses", "references"),
+    [
+        ("en", "13a", ENGLISH, [ENGLISH_A]),
+        ("en", "13a", ENGLISH, [ENGLISH_A, ENGLISH_B]),
+        ("zh-CN", "zh", CHINESE, [CHINESE_A]),
+        ("ja", "ja-mecab", JAPANESE, [JAPANESE_A]),
+        ("ko", "ko-mecab", KOREAN, [KOREAN_A]),
+    ],
+)
+def test_the_scores_are_sacrebleus_own_to_every_digit(
+    language: str, tokenizer: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> None:
+    scores = evaluate(hypotheses, references, target_language=language)
+    bleu = sacrebleu.corpus_bleu(hypotheses, references, tokenize=tokenizer)
+    assert scores.bleu.value == bleu.score
+    assert scores.chrf.value == sacrebleu.corpus_chrf(hypotheses, references).score
+    assert scores.bleu.value > 10
+    assert f"nrefs:{len(references)}|case:mixed|eff:no|tok:{tokenizer}" in scores.bleu.signature
+    assert f"version:{sacrebleu.__version__}" in scores.bleu.signature
+    assert scores.chrf.signature.startswith(f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:0")
+    assert (scores.sentences, scores.chrf.name) == (len(hypotheses), "chrF2")
+
+
+def test_perfect_translations_score_100_and_case_counts() -> None:
+    assert evaluate(ENGLISH_A, [ENGLISH_A], target_language="en").bleu.value == pytest.approx(100)
+    lowered = [line.lower() for line in ENGLISH_A]
+    assert evaluate(lowered, [ENGLISH_A], target_language="en").bleu.value < 90
+
+
+def _read(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().split("\n")[:-1]
+
+
+def _published_and_ours(folder: Path, pair: str, system: str) -> dict[str, tuple[float, float]]:
+    language = pair.split("-")[1]
+    rows = [line.split("\t") for line in (folder / "scores.tsv").read_text().split("\n")[1:-1]]
+    published = {row[2]: float(row[3]) for row in rows if row[:2] == [pair, system]}
+    hypotheses = _read(folder / f"{pair}.hyp.{system}.{language}.gz")
+    first, second = (_read(folder / f"{pair}.ref{name}.{language}.gz") for name in "AB")
+    found = {}
+    for name, references in (("A", [first]), ("B", [second]), ("all", [first, second])):
+        scores = evaluate(hypotheses, references, target_language=language)
+        found[f"bleu-{name}"] = (published[f"bleu-{name}"], scores.bleu.value)
+        found[f"chrf-{name}"] = (published[f"chrf-{name}"], scores.chrf.value)
+    return found
+
+
+_SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("pair", "system"),
+    [
+        ("zh-en", "Online-W"),  # one of its lines is empty
+        ("en-zh", "Online-W"),
+        ("en-de", "Online-W"),
+        pytest.param("zh-en", "DLUT", marks=_SLOW),
+        pytest.param("zh-en", "NiuTrans", marks=_SLOW),
+        pytest.param("en-zh", "DLUT", marks=_SLOW),
+        pytest.param("en-zh", "GTCOM", marks=_SLOW),
+        pytest.param("en-de", "OpenNMT", marks=_SLOW),
+        pytest.param("en-de", "PROMT", marks=_SLOW),
+    ],
+)
+def test_published_scores_of_wmt22_come_out(pair: str, system: str, corpora: Path) -> None:
+    found = _published_and_ours(corpora / "wmt22-bleu-check", pair, system)
+    for metric, (published, ours) in found.items():
+        if metric.startswith("bleu"):
+            assert ours == published, metric
+        else:  # between two references a tie may be broken differently
+            tolerance = 0.01 if metric == "chrf-all" else 1e-4
+            assert ours == pytest.approx(published, abs=tolerance), metric
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"),
+    [
+        ("de", "13a"),
+        ("pt-BR", "13a"),
+        ("zh", "zh"),
+        ("zh-CN", "zh"),
+        ("zh_Hant", "zh"),
+        ("ZH", "zh"),
+        ("lzh", "zh"),
+        ("yue", "zh"),
+        ("wuu", "zh"),
+        ("ja", "ja-mecab"),
+        ("ko", "ko-mecab"),
+    ],
+)
+def test_the_target_language_chooses_the_tokenizer(language: str, tokenizer: str) -> None:
+    assert choose_tokenizer(language) == tokenizer
+
+
+def test_a_tokenizer_asked_for_by_name_is_taken() -> None:
+    assert choose_tokenizer("zh", "char") == "char"
+    forced = evaluate(CHINESE, [CHINESE_A], target_language="zh", tokenizer="13a")
+    assert "tok:13a" in forced.bleu.signature
+
+
+def test_the_config_offers_exactly_these_tokenizers() -> None:
+    choices = EvaluationConfig.model_fields["bleu_tokenizer"].annotation
+    assert choices is not None
+    assert set(choices.__args__) == {"auto", *TOKENIZERS}
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer", "message"),
+    [
+        ("", "auto", "the target language is missing: BLEU counts words"),
+        ("Chinese", "auto", "target language `Chinese` is no language code"),
+        ("cn", "auto", "target language `cn` is a country; did you mean `zh`?"),
+        ("jp-JP", "auto", "did you mean `ja`?"),
+        ("de", "13b", "BLEU tokenizer `13b` is unknown; did you mean `13a`?"),
+        ("de", "words", "known: auto, 13a, zh"),
+    ],
+)
+def test_a_wrong_language_or_tokenizer_is_one_clear_line(
+    language: str, tokenizer: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=r"^[^\n]+$") as error:
+        choose_tokenizer(language, tokenizer)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("language", "extra"), [("ja", "ja"), ("ko", "ko")])
+def test_a_missing_mecab_names_the_extra(
+    language: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose_tokenizer(language)  # so that sacreBLEU's module is there to be changed
+    module = sys.modules[f"sacrebleu.tokenizers.tokenizer_{language}_mecab"]
+    monkeypatch.setattr(module, "MeCab", None)
+    with pytest.raises(UserError, match=rf'pip install "mt\[{extra}\]"'):
+        choose_tokenizer(language)
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        (["a", "b"], [["a"]], "2 hypotheses, but the references have 1 lines"),
+        (["a"], [["a"], ["a", "b"]], "1 hypotheses, but reference set 2 has 2 lines"),
+        ([], [[]], "there is no sentence to score"),
+        (["a"], [], "there is no reference to compare with"),
+    ],
+)
+def test_sets_that_do_not_match_are_refused(
+    hypotheses: list[str], references: list[list[str]], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        evaluate(hypotheses, references, target_language="en")
+
+
+def test_the_table_shows_every_score_with_its_signature() -> None:
+    table = Evaluation(
+        bleu=Score("BLEU", 5.125, "tok:13a"),
+        chrf=Score("chrF2", 100.0, "nc:6"),
+        sentences=1,
+        target_language="de",
+    ).as_text()
+    assert table.split("\n") == [
+        "metric   score  signature",
+        "BLEU      5.12  tok:13a",
+        "chrF2   100.00  nc:6",
+        "1 sentence",
+    ]
+
+
+def test_the_json_keeps_every_digit_and_names_the_files() -> None:
+    scores = Evaluation(
+        bleu=Score("BLEU", 100 / 3, "tok:zh"),
+        chrf=Score("chrF2", 200 / 3, "nc:6"),
+        sentences=7,
+        target_language="zh",
+        hypotheses="译文.txt",
+        references=("a.txt", "b.txt"),
+    )
+    assert "译文.txt" in scores.as_json()
+    assert json.loads(scores.as_json()) == {
+        "bleu": {"score": 100 / 3, "signature": "tok:zh"},
+        "chrf": {"score": 200 / 3, "signature": "nc:6"},
+        "sentences": 7,
+        "target_language": "zh",
+        "hypotheses": "译文.txt",
+        "references": ["a.txt", "b.txt"],
+    }
+
+
+def test_a_score_as_text_shows_its_signature() -> None:
+    assert Score("BLEU", 27.345, "tok:13a").as_text() == "BLEU 27.34 (tok:13a)"
