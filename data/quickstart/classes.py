@@ -24,11 +24,13 @@ from numbers_zh import chinese_number, day_ordinal
 
 # Classes that are the union of others.
 UNIONS = {
-    "goods": "reading clothes pair accessory gadget appliance furniture household stationery toy",
+    "goods": "reading clothes womenswear pair accessory gadget appliance furniture household"
+             " stationery toy",
     "item": "reading clothes accessory gadget household stationery toy",
-    "gift": "reading clothes pair accessory gadget toy",
     "wear": "clothes pair",
     "wear_one": "clothes accessory",
+    "priced": "clothes womenswear accessory",
+    "priced_any": "clothes womenswear pair",
     "sellable": "accessory gadget vehicle toy furniture appliance",
     "broken": "gadget appliance toy",
     "carry": "bag document accessory gadget",
@@ -38,14 +40,16 @@ UNIONS = {
     "machine": "gadget appliance vehicle",
     "food": "fruit snack dish sweet",
     "prepared": "snack dish sweet",
-    "shopping": "reading clothes pair accessory gadget furniture household stationery toy fruit grocery",
+    "shopping": "reading clothes womenswear pair accessory gadget furniture household"
+             " stationery toy fruit"
+                " grocery",
     "groceries": "fruit grocery",
     "anyplace": "shop special_shop service station sight work",
     "public": "sight service outdoor",
-    "free": "sport leisure outing",
     "placed": "sport leisure meal_out",
     "outside": "sport outing",
     "time_of_year": "season month",
+    "city": "china_city world_city",
     "amenity": "shop special_shop service eatery",
     "arrival": "station service",
     "workday": "station work academy",
@@ -70,10 +74,10 @@ GROUPS = {
     "S": ("pron_s", "named", "kin"),
     "S1": ("pron_s1", "named", "kin_one"),
     "Q": ("pron_q", "named", "kin_your"),
-    "Q1": ("pron_q1", "named", "kin_your_one"),
     "N": ("named", "kin"),
-    "N1": ("named", "kin_one"),
     "P": ("named", "kin_my"),
+    "S1_untitled": ("pron_s1", "name", "kin_one"),
+    "P1_untitled": ("name", "kin_my_one"),
     "P1": ("named", "kin_my_one"),
     "PP": ("named", "pron_any"),
 }
@@ -90,7 +94,7 @@ def people() -> Classes:
     out: Classes = {f"pron_{name}": [pronoun(PRONOUNS[key]) for key in keys.split()]
                     for name, keys in {
                         "s": "I he she we they", "s1": "I he she", "q": "you he she they",
-                        "q1": "you he she", "any": "I he she we they"}.items()}
+                        "any": "I he she we they"}.items()}
     names = [person(en, zh, sex, (en,)) for en, zh, sex in split_list(lexicon.NAMES)]
     titled = [person(en, zh, sex, (en,)) for en, zh, sex in split_list(lexicon.TITLED)]
     out["name"], out["named"] = names, names + titled
@@ -107,7 +111,7 @@ def people() -> Classes:
     out["kin"] = [k for k in kin if "your" not in k.tags]
     out["kin_my"] = [k for k in kin if "my" in k.tags]
     out["kin_your"] = [k for k in kin if "your" in k.tags]
-    for name in ("kin", "kin_my", "kin_your"):
+    for name in ("kin", "kin_my"):
         out[name + "_one"] = [k for k in out[name] if k.third]
     close = by_group["peer_kin"] + by_group["mate"] + by_group["spouse"]
     out["peer"] = names + [k for k in close if "my" in k.tags]
@@ -146,10 +150,13 @@ def calendar() -> Classes:
     """Weekdays, dates, times of day and their combinations."""
     days = split_list(lexicon.WEEKDAYS)
     out: Classes = {}
-    for name, prefix, chinese in (("last_day", "last ", "上个星期"), ("next_day", "next ", "下个星期"),
-                                  ("every_day", "every ", "每个星期"), ("on_day", "on ", "星期")):
-        out[name] = [Entry({"": prefix + en}, {"": chinese + zh}, (en, prefix.strip())) for en, zh in days]
-    out["on_days"] = [Entry({"": f"on {en}s"}, {"": f"星期{zh}"}, (en, "on")) for en, zh in days]
+    for name, prefix, chinese in (("last_day", "last ", "上个星期"),
+                                  ("next_day", "next ", "下个星期"),
+                                  ("every_day", "every ", "每个星期")):
+        out[name] = [Entry({"": prefix + en}, {"": chinese + zh}, (en, prefix.strip()))
+                     for en, zh in days]
+    out["on_days"] = [Entry({"": f"on {en}s"}, {"": f"星期{zh}"}, (en, "on"))
+                      for en, zh in days]
     parts = [("morning", "早上"), ("afternoon", "下午"), ("evening", "晚上")]
     out["daypart"] = [
         Entry({"": f"{prefix}{en} {part}"}, {"": f"{week}{zh}{chinese}"}, (en, part),
@@ -162,7 +169,7 @@ def calendar() -> Classes:
     for name in ("m", "e", "ae"):
         out[f"part_{name}"] = [by_part[letter] for letter in name]
     hours = {"morning": range(6, 10), "afternoon": range(1, 6), "evening": range(6, 11),
-             "noon": (11, 12, 1)}
+             "noon": (11, 12, 1), "one_digit": range(1, 10)}
     for part, span in hours.items():
         out[f"clock_{part}"] = [clock(hour, kind) for hour in span for kind in range(5)]
     out["clock"] = [clock(hour, kind) for hour in range(1, 13) for kind in range(5)]
@@ -184,12 +191,10 @@ def numbers() -> Classes:
         "two_to_four": [count_number(n) for n in range(2, 5)],
         "few": [count_number(n) for n in range(2, 7)],
         "floor": [count_number(n) for n in range(2, 13)],
-        "price": [count_number(n) for n in [*range(15, 100, 1), *range(100, 1000, 10)]],
-        "cheap": [count_number(n) for n in range(5, 60)],
-        "minutes": [count_number(n) for n in range(10, 60, 1)],
+        "price": [count_number(n) for n in [*range(15, 100), *range(100, 1000, 10)]],
+        "minutes": [count_number(n) for n in range(10, 60)],
         "degrees": [count_number(n) for n in range(8, 33)],
         "age": [count_number(n) for n in range(3, 19)],
-        "adult_age": [count_number(n) for n in range(20, 90)],
     }
 
 

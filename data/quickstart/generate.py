@@ -24,13 +24,16 @@ from patterns_world import PATTERNS as WORLD  # noqa: E402
 from phrases import PHRASES  # noqa: E402
 
 SEED = 20240607
-TRAIN, VALID, TEST = 24_000, 500, 500
-SPLITS = ("train", "valid", "test")
+SIZES = {"train": 24_000, "valid": 500, "test": 500}
+# Held-out sentences drawn beyond what is kept, as some have words that train has too rarely.
+SPARE = 100
+RARE_ITEM, RARE_WORD = 15, 3
 # Of 100 pairs of content words, this many are kept for each of valid and test.
 HELD_OUT = 4
 # A training sentence shares at most this part of the lexical items of any sentence of its
 # pattern in valid or test, so that no near copy of those can be learned by heart.
 SHARED = 0.34
+WORD = re.compile(r"[\w'-]+")
 FIELD = re.compile(r"\{(\w+)(?:\.(\w+)|~(\w+)|\?([^}|]*)\|([^}]*))?\}")
 
 
@@ -71,8 +74,9 @@ def load_phrases() -> list[tuple[str, str]]:
     return [(english, chinese) for english, chinese in rows]
 
 
-def fill(template: str, fillers: dict[str, Entry], english: bool) -> str:
+def fill(template: str, fillers: dict[str, Entry], language: str) -> str:
     """Put the forms of the fillers into a template."""
+
     def form(match: re.Match[str]) -> str:
         name, form_name, subject, plural, third = match.groups()
         entry = fillers[name]
@@ -80,7 +84,8 @@ def fill(template: str, fillers: dict[str, Entry], english: bool) -> str:
             return third if entry.third else plural
         if subject is not None:
             form_name = "s" if fillers[subject].third else ""
-        return (entry.en if english else entry.zh).get(form_name or "") or missing(match, entry)
+        forms = entry.en if language == "en" else entry.zh
+        return forms.get(form_name or "") or missing(match, entry)
     return FIELD.sub(form, template)
 
 
@@ -126,24 +131,33 @@ class Sampler:
         """The least used of three random fillers of a class."""
         if name in GROUPS:
             name = GROUPS[name][self.index(len(GROUPS[name]))]
-        entries = [e for member in name.split() for e in self.classes[member]]
+        if name not in self.classes:
+            self.classes[name] = [e for part in name.split() for e in self.classes[part]]
+        entries = self.classes[name]
         drawn = [entries[self.index(len(entries))] for _ in range(3)]
         return min(drawn, key=lambda e: min(self.used[part] for part in e.parts))
 
-    def sentence(self, pattern: Pattern) -> Pair | None:
-        """One sentence of a pattern, None if its fillers don't go together."""
-        fillers: dict[str, Entry] = {}
+    def fillers(self, pattern: Pattern) -> dict[str, Entry]:
+        """A filler for each slot of a pattern."""
+        out: dict[str, Entry] = {}
         for slot, source in pattern.slots:
             if source.startswith("@"):
                 owner, link = source[1:].split(".")
-                source = fillers[owner].links[link]
-            fillers[slot] = self.draw(source)
-        if clash(list(fillers.values())):
-            return None
-        english = fill(pattern.english, fillers, True)
-        chinese = fill(pattern.chinese, fillers, False)
-        parts = tuple(part for entry in fillers.values() for part in entry.parts)
-        return Pair(english[0].upper() + english[1:], chinese, pattern.name, parts)
+                source = out[owner].links[link]
+            out[slot] = self.draw(source)
+        return out
+
+
+def render(pattern: Pattern, fillers: dict[str, Entry]) -> Pair:
+    """The sentence pair of a pattern with its fillers."""
+    english = fill(pattern.english, fillers, "en")
+    return Pair(english[0].upper() + english[1:], fill(pattern.chinese, fillers, "zh"),
+                pattern.name, parts_of(fillers))
+
+
+def parts_of(fillers: dict[str, Entry]) -> tuple[str, ...]:
+    """The lexical items in the fillers of a sentence."""
+    return tuple(part for entry in fillers.values() for part in entry.parts)
 
 
 def clash(entries: list[Entry]) -> bool:
@@ -159,19 +173,21 @@ def clash(entries: list[Entry]) -> bool:
     return False
 
 
-def near(pair: Pair, kept: list[Pair]) -> bool:
+def near(parts: set[str], kept: list[set[str]]) -> bool:
     """Whether a training candidate has too much in common with a sentence kept for testing."""
-    return any(len(set(pair.parts) & set(other.parts)) > SHARED * len(set(other.parts))
-               for other in kept)
+    return any(len(parts & other) > SHARED * len(other) for other in kept)
 
 
 def next_pair(sampler: Sampler, pattern: Pattern, split: str, seen: set[str],
-              kept: list[Pair]) -> Pair | None:
+              kept: list[set[str]]) -> Pair | None:
     """A new sentence of a pattern for a split, None after too many attempts."""
     for _ in range(200):
-        pair = sampler.sentence(pattern)
-        if (pair and split_of(pair.parts) == split and not near(pair, kept)
-                and pair.english not in seen and pair.chinese not in seen):
+        fillers = sampler.fillers(pattern)
+        parts = parts_of(fillers)
+        if clash(list(fillers.values())) or split_of(parts) != split or near(set(parts), kept):
+            continue
+        pair = render(pattern, fillers)
+        if pair.english not in seen and pair.chinese not in seen:
             return pair
     return None
 
@@ -182,8 +198,9 @@ def build() -> dict[str, list[Pair]]:
     phrases = [Pair(en, zh, "phrase", ()) for en, zh in load_phrases()]
     seen = {text for pair in phrases for text in (pair.english, pair.chinese)}
     out: dict[str, list[Pair]] = {}
-    kept: dict[str, list[Pair]] = {pattern.name: [] for pattern in patterns}
-    for split, size in (("test", TEST), ("valid", VALID), ("train", TRAIN - len(phrases))):
+    kept: dict[str, list[set[str]]] = {pattern.name: [] for pattern in patterns}
+    sizes = {split: size + SPARE for split, size in SIZES.items() if split != "train"}
+    for split, size in {**sizes, "train": SIZES["train"] - len(phrases)}.items():
         out[split] = []
         for number in count():
             if len(out[split]) == size:
@@ -196,17 +213,28 @@ def build() -> dict[str, list[Pair]]:
                 seen.update((pair.english, pair.chinese))
                 sampler.used.update(pair.parts)
                 if split != "train":
-                    kept[pattern.name].append(pair)
+                    kept[pattern.name].append(set(pair.parts))
     out["train"] += phrases
+    for split in sizes:
+        out[split] = well_known(out[split], out["train"])[:SIZES[split]]
     for pairs in out.values():
         pairs.sort(key=lambda pair: hashlib.sha256(pair.english.encode()).digest())
     return out
 
 
+def well_known(pairs: list[Pair], train: list[Pair]) -> list[Pair]:
+    """The pairs all of whose lexical items and English words are common enough in train."""
+    items = Counter(part for pair in train for part in pair.parts)
+    words = Counter(word for pair in train for word in WORD.findall(pair.english.lower()))
+    return [pair for pair in pairs
+            if all(items[part] >= RARE_ITEM for part in pair.parts)
+            and all(words[word] >= RARE_WORD for word in WORD.findall(pair.english.lower()))]
+
+
 def contents(corpus: dict[str, list[Pair]]) -> dict[str, str]:
     """The text of each of the six files by name."""
     return {f"{split}.{language}": "".join(text + "\n" for text in texts)
-            for split in SPLITS
+            for split in SIZES
             for language, texts in (("en", [pair.english for pair in corpus[split]]),
                                     ("zh", [pair.chinese for pair in corpus[split]]))}
 

@@ -113,7 +113,7 @@ def adjective(fields: list[str]) -> Entry:
 def word(fields: list[str]) -> Entry:
     """A word or fixed phrase with one form in each language."""
     english, chinese = fields[:2]
-    links = {"clock": fields[2]} if len(fields) > 2 else {}
+    links = {"next": fields[2]} if len(fields) > 2 else {}
     en = {"": english, "a": with_article(english)}
     return Entry(en, {"": chinese}, (f"{english}|{chinese}",), links)
 

@@ -14,10 +14,11 @@ NOUNS: dict[str, str] = {
         movie|电影|部, play|话剧|场, concert|音乐会|场, documentary|纪录片|部, cartoon|动画片|部,
         football match|足球比赛|场, tennis match|网球比赛|场""",
     "clothes": """
-        shirt|衬衫|件, coat|大衣|件, sweater|毛衣|件, jacket|夹克|件, skirt|裙子|条,
-        dress|连衣裙|条, suit|西装|套, raincoat|雨衣|件, vest|背心|件, swimsuit|泳衣|件""",
+        shirt|衬衫|件, coat|大衣|件, sweater|毛衣|件, jacket|夹克|件,
+        suit|西装|套, raincoat|雨衣|件, vest|背心|件, swimsuit|泳衣|件""",
+    "womenswear": "skirt|裙子|条, dress|连衣裙|条",
     "pair": """
-        pair of shoes|鞋|双|shoes, pair of socks|袜子|双|socks, pair of boots|靴子|双|boots,
+        pair of shoes|鞋子|双|shoes, pair of socks|袜子|双|socks, pair of boots|靴子|双|boots,
         pair of gloves|手套|副|gloves, pair of trousers|裤子|条|trousers,
         pair of jeans|牛仔裤|条|jeans, pair of sneakers|运动鞋|双|sneakers,
         pair of slippers|拖鞋|双|slippers""",
@@ -38,7 +39,7 @@ NOUNS: dict[str, str] = {
         umbrella|雨伞|把, knife/knives|刀|把, cup|杯子|个, plate|盘子|个, bowl|碗|个,
         spoon|勺子|把, fork|叉子|把, towel|毛巾|条, pillow|枕头|个, blanket|毯子|条,
         toothbrush|牙刷|把, comb|梳子|把, basket|篮子|个, box|盒子|个, vase|花瓶|个,
-        mirror|镜子|面, lamp|台灯|盏, clock|钟|个""",
+        mirror|镜子|面, lamp|台灯|盏, alarm clock|闹钟|个""",
     "stationery": """
         pen|钢笔|支, pencil|铅笔|支, notebook|笔记本|个, ruler|尺子|把, eraser|橡皮|块,
         calculator|计算器|个, stamp|邮票|张, envelope|信封|个, map|地图|张, calendar|日历|本""",
@@ -106,7 +107,7 @@ NOUNS: dict[str, str] = {
         cleaner|清洁工|个, security guard|保安|个, cook|厨师|个""",
     "room_thing": """
         television|电视机|台, air conditioner|空调|台, refrigerator|冰箱|台, lamp|台灯|盏,
-        fan|风扇|台, hair dryer|吹风机|个, kettle|水壶|个, microwave|微波炉|台, clock|钟|个,
+        fan|风扇|台, hair dryer|吹风机|个, kettle|水壶|个, microwave|微波炉|台, alarm clock|闹钟|个,
         radio|收音机|台""",
     "room": """
         single room|单人间|个, double room|双人间|个, family room|家庭房|个, suite|套房|个,
@@ -141,7 +142,7 @@ PLACES: dict[str, str] = {
         college|学院|at|所""",
     "station": """
         airport|机场|at|个, train station|火车站|at|个, subway station|地铁站|at|个,
-        bus stop|公交车站|at|个, harbor|港口|at|个""",
+        bus stop|公交车站|at|个, ticket office|售票处|at|个""",
     "service": """
         post office|邮局|at|个, police station|警察局|at|个, embassy|大使馆|at|个,
         cinema|电影院|at|家, gym|健身房|at|家, swimming pool|游泳池|at|个,
@@ -153,19 +154,19 @@ PLACES: dict[str, str] = {
 # words of one multi-word form are joined by "_".
 VERBS: dict[str, str] = {
     "vt": """
-        buy bought bought buying|买|goods|shop;
-        read read read reading|看|reading|quiet;
-        write wrote written writing|写|writing|quiet;
-        eat ate eaten eating|吃|food|eatery;
-        drink drank drunk drinking|喝|drink|eatery;
-        order ordered ordered ordering|点|dish drink|eatery;
-        sell sold sold selling|卖|goods|market;
-        borrow borrowed borrowed borrowing|借|reading tool|quiet;
-        receive received received receiving|收到|note|quiet;
-        draw drew drawn drawing|画|animal|quiet;
-        choose chose chosen choosing|选|goods|shop;
-        see saw seen seeing|看到|animal|sight;
-        repair repaired repaired repairing|修|machine|quiet""",
+        buy bought bought buying|买|goods|;
+        read read read reading|看|reading|;
+        write wrote written writing|写|writing|;
+        eat ate eaten eating|吃|food|;
+        drink drank drunk drinking|喝|drink|;
+        order ordered ordered ordering|点|dish drink|;
+        sell sold sold selling|卖|goods|;
+        borrow borrowed borrowed borrowing|借|reading tool|;
+        receive received received receiving|收到|note|;
+        draw drew drawn drawing|画|animal|;
+        choose chose chosen choosing|选|goods|;
+        see saw seen seeing|看到|animal|;
+        repair repaired repaired repairing|修|machine|""",
     "vdo": """
         read read read reading|看|reading|quiet;
         write wrote written writing|写|writing|quiet;
@@ -178,7 +179,7 @@ VERBS: dict[str, str] = {
         buy bought bought buying|买|goods|;
         sell sold sold selling|卖|goods|;
         borrow borrowed borrowed borrowing|借|reading tool|;
-        repair repaired repaired repairing|修|machine|quiet;
+        repair repaired repaired repairing|修|machine|;
         return returned returned returning|还|reading tool|""",
     "vget": """
         buy bought bought buying|买|shopping|; sell sold sold selling|卖|shopping|;
@@ -189,13 +190,13 @@ VERBS: dict[str, str] = {
         read read read reading|看|reading|; borrow borrowed borrowed borrowing|借|reading|;
         buy bought bought buying|买|reading|""",
     "vsort": """
-        eat ate eaten eating|吃|food|eatery; drink drank drunk drinking|喝|drink|eatery""",
+        eat ate eaten eating|吃|food|; drink drank drunk drinking|喝|drink|""",
     "manner": """
         run ran run running|跑|speed|; swim swam swum swimming|游|speed|;
         walk walked walked walking|走|speed|; drive drove driven driving|开车开|speed|;
         eat ate eaten eating|吃|speed|; write wrote written writing|写|speed skill clarity|;
         sing sang sung singing|唱|skill clarity|; dance danced danced dancing|跳|skill|;
-        cook cooked cooked cooking|做饭做|speed skill|; learn learned learned learning|学|speed skill|;
+        cook cooked cooked cooking|做饭做|speed skill|;
         speak spoke spoken speaking|说话说|speed clarity|""",
 }
 
@@ -271,26 +272,26 @@ ACTIVITIES: dict[str, str] = {
         write_in_the_diary wrote_in_the_diary writing_in_the_diary|写日记|part_e""",
 }
 
-# Class -> entries "english[/comparative/superlative]|chinese[|attributive[|negated]]".
+# Class -> entries "english[/comparative/superlative]|chinese[|attributive form]".
 ADJECTIVES: dict[str, str] = {
     "thing_good": """
-        beautiful|漂亮|漂亮的, useful|有用|有用的|没有用,
-        practical|实用|实用的, special|特别|特别的, popular|受欢迎|受欢迎的""",
+        beautiful|漂亮, useful|有用,
+        practical|实用, special|特别, popular|受欢迎""",
     "thing_bad": """
-        expensive|贵|很贵的, heavy/heavier/heaviest|重|很重的, old/older/oldest|旧|旧,
-        dirty/dirtier/dirtiest|脏|脏, big/bigger/biggest|大|大""",
+        expensive|贵, heavy/heavier/heaviest|重, old/older/oldest|旧,
+        dirty/dirtier/dirtiest|脏, big/bigger/biggest|大""",
     "thing_plain": """
-        new/newer/newest|新|新, light/lighter/lightest|轻|很轻的, small/smaller/smallest|小|小,
-        cheap/cheaper/cheapest|便宜|便宜的, ugly/uglier/ugliest|难看|难看的,
-        clean/cleaner/cleanest|干净|干净的""",
+        new/newer/newest|新, light/lighter/lightest|轻, small/smaller/smallest|小,
+        cheap/cheaper/cheapest|便宜, ugly/uglier/ugliest|难看,
+        clean/cleaner/cleanest|干净""",
     "read_adj": """
-        interesting|有意思|有意思的|没有意思, boring|无聊|无聊的, famous|有名|有名的,
-        thick/thicker/thickest|厚|很厚的, thin/thinner/thinnest|薄|很薄的,
-        difficult|难|很难的, easy/easier/easiest|容易|容易的, new/newer/newest|新|新,
-        expensive|贵|很贵的, cheap/cheaper/cheapest|便宜|便宜的""",
+        interesting|有意思, boring|无聊, famous|有名,
+        thick/thicker/thickest|厚, thin/thinner/thinnest|薄,
+        difficult|难, easy/easier/easiest|容易, new/newer/newest|新,
+        expensive|贵, cheap/cheaper/cheapest|便宜""",
     "wear_adj": """
-        comfortable|舒服|舒服的, warm/warmer/warmest|暖和|暖和的, new/newer/newest|新|新,
-        fashionable|时髦|时髦的, beautiful|漂亮|漂亮的, cheap/cheaper/cheapest|便宜|便宜的,
+        comfortable|舒服, warm/warmer/warmest|暖和, new/newer/newest|新,
+        fashionable|时髦, beautiful|漂亮, cheap/cheaper/cheapest|便宜,
         expensive|贵|很贵的, light/lighter/lightest|轻|很轻的""",
     "look_adj": """
         fashionable|时髦, beautiful|漂亮, cheap/cheaper/cheapest|便宜, expensive|贵,
@@ -301,18 +302,18 @@ ADJECTIVES: dict[str, str] = {
     "food_good": "delicious|好吃, fresh|新鲜, special|特别, popular|受欢迎, healthy|健康",
     "food_bad": "spicy|辣, salty|咸, sweet|甜, expensive|贵, sour|酸, bitter|苦",
     "place_adj": """
-        quiet/quieter/quietest|安静|安静的, noisy/noisier/noisiest|吵|很吵的,
-        clean/cleaner/cleanest|干净|干净的, big/bigger/biggest|大|大,
-        small/smaller/smallest|小|小, beautiful|漂亮|漂亮的, famous|有名|有名的,
-        crowded|拥挤|拥挤的, modern|现代|现代的, popular|受欢迎|受欢迎的""",
+        quiet/quieter/quietest|安静, noisy/noisier/noisiest|吵,
+        clean/cleaner/cleanest|干净, big/bigger/biggest|大,
+        small/smaller/smallest|小, beautiful|漂亮, famous|有名,
+        crowded|拥挤, modern|现代, popular|受欢迎""",
     "trait": """
-        tall/taller/tallest|高|高, young/younger/youngest|年轻|年轻的,
-        smart/smarter/smartest|聪明|聪明的, kind/kinder/kindest|善良|善良的,
-        friendly/friendlier/friendliest|友好|友好的, hardworking|努力|努力的,
-        polite|有礼貌|有礼貌的|没有礼貌, patient|有耐心|有耐心的|没有耐心,
-        brave/braver/bravest|勇敢|勇敢的, careful|细心|细心的, funny/funnier/funniest|幽默|幽默的,
-        strong/stronger/strongest|强壮|强壮的, honest|诚实|诚实的, enthusiastic|热情|热情的,
-        modest|谦虚|谦虚的, lively/livelier/liveliest|活泼|活泼的, generous|大方|大方的""",
+        tall/taller/tallest|高, young/younger/youngest|年轻,
+        smart/smarter/smartest|聪明, kind/kinder/kindest|善良,
+        friendly/friendlier/friendliest|友好, hardworking|努力,
+        polite|有礼貌, patient|有耐心,
+        brave/braver/bravest|勇敢, careful|细心, funny/funnier/funniest|幽默,
+        strong/stronger/strongest|强壮, honest|诚实, enthusiastic|热情,
+        modest|谦虚, lively/livelier/liveliest|活泼, generous|大方""",
     "mood": """
         busy|忙, tired|累, happy|高兴, sad|难过, hungry|饿, angry|生气, nervous|紧张,
         worried|担心, sleepy|困, excited|激动""",
@@ -324,28 +325,31 @@ ADJECTIVES: dict[str, str] = {
         cold/colder/coldest|冷, hot/hotter/hottest|热, warm/warmer/warmest|暖和,
         cool/cooler/coolest|凉快""",
     "weather_adj": """
-        cold/colder/coldest|冷|冷, hot/hotter/hottest|热|热, warm/warmer/warmest|暖和|暖和的,
-        cool/cooler/coolest|凉快|凉快的, humid/more humid/most humid|潮湿|潮湿的,
-        dry/drier/driest|干燥|干燥的, mild/milder/mildest|温和, pleasant|舒适""",
+        cold/colder/coldest|冷, hot/hotter/hottest|热, warm/warmer/warmest|暖和,
+        cool/cooler/coolest|凉快, humid/more humid/most humid|潮湿,
+        dry/drier/driest|干燥, mild/milder/mildest|温和, pleasant|舒适""",
     "subject_adj": """
-        difficult|难|很难的, easy/easier/easiest|容易|容易的, interesting|有意思|有意思的|没有意思,
-        boring|无聊|无聊的, important|重要|重要的, useful|有用|有用的|没有用""",
+        difficult|难, easy/easier/easiest|容易, interesting|有意思,
+        boring|无聊, important|重要, useful|有用""",
     "size": """
-        big/bigger/biggest|大|大, small/smaller/smallest|小|小, cheap/cheaper/cheapest|便宜|便宜的,
-        long/longer/longest|长|长, short/shorter/shortest|短|短, thick/thicker/thickest|厚|厚,
-        thin/thinner/thinnest|薄|薄""",
+        big/bigger/biggest|大, small/smaller/smallest|小, cheap/cheaper/cheapest|便宜,
+        long/longer/longest|长, short/shorter/shortest|短, thick/thicker/thickest|厚,
+        thin/thinner/thinnest|薄""",
 }
 
-# Class -> entries "english|chinese".
+# Class -> entries "english|chinese[|class of a slot that depends on it]".
 WORDS: dict[str, str] = {
     "color": """
         red|红色, blue|蓝色, green|绿色, black|黑色, white|白色, yellow|黄色, brown|棕色,
         grey|灰色, pink|粉色, purple|紫色""",
-    "city": """
+    "china_city": """
         Beijing|北京, Shanghai|上海, Guangzhou|广州, Hangzhou|杭州, Chengdu|成都, Xi'an|西安,
-        Nanjing|南京, Hong Kong|香港, Tokyo|东京, London|伦敦, Paris|巴黎, New York|纽约, Rome|罗马,
+        Nanjing|南京, Hong Kong|香港, Qingdao|青岛, Suzhou|苏州, Kunming|昆明, Tianjin|天津,
+        Wuhan|武汉, Shenzhen|深圳, Xiamen|厦门""",
+    "world_city": """
+        Tokyo|东京, London|伦敦, Paris|巴黎, New York|纽约, Rome|罗马,
         Berlin|柏林, Sydney|悉尼, Singapore|新加坡, Moscow|莫斯科, Bangkok|曼谷, Seoul|首尔,
-        Madrid|马德里, Toronto|多伦多, Qingdao|青岛, Suzhou|苏州, Kunming|昆明""",
+        Madrid|马德里, Toronto|多伦多""",
     "country": """
         China|中国, Japan|日本, South Korea|韩国, France|法国, Germany|德国, Italy|意大利,
         Spain|西班牙, Russia|俄罗斯, Australia|澳大利亚, Canada|加拿大, Brazil|巴西, Thailand|泰国,
@@ -359,7 +363,8 @@ WORDS: dict[str, str] = {
         music|音乐, law|法律, economics|经济学, literature|文学, philosophy|哲学, art|美术,
         psychology|心理学""",
     "transport": """
-        train|火车, plane|飞机, coach|长途汽车, night train|夜车, high-speed train|高铁""",
+        train|火车|china_city, plane|飞机|city, coach|长途汽车|china_city,
+        night train|夜车|china_city, high-speed train|高铁|china_city""",
     "city_transport": "bus|公共汽车, taxi|出租车, subway|地铁, tram|有轨电车",
     "road_transport": "bus|公共汽车, taxi|出租车, tram|有轨电车",
     "season": "spring|春天, summer|夏天, autumn|秋天, winter|冬天",
@@ -374,12 +379,14 @@ WORDS: dict[str, str] = {
     "frequency": "usually|通常, always|总是, often|经常, sometimes|有时候",
     "speed": "faster|快, more slowly|慢",
     "skill": "better|好, worse|差, more seriously|认真",
+    "level": "better|好, worse|差, more clearly|清楚, more naturally|自然",
     "clarity": "more clearly|清楚",
     "group": """
         our class|我们班, our company|我们公司, our family|我们家, our school|我们学校,
         our team|我们队, this office|这个办公室, this village|这个村子""",
     "meal": "breakfast|早饭|clock_morning, lunch|午饭|clock_noon, dinner|晚饭|clock_evening",
-    "opening": "opens|开门|part_m, closes|关门|part_e",
+    "opening": "opens|开门, closes|关门",
+    "main_meal": "lunch|午饭, dinner|晚饭",
     "facility": """
         gym|健身房, restaurant|饭馆, swimming pool|游泳池, coffee shop|咖啡馆, bar|酒吧,
         library|图书馆, pharmacy|药店, bank|银行, hair salon|理发店""",

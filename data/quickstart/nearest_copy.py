@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
 from sacrebleu.metrics import BLEU
@@ -19,7 +20,7 @@ def lines(name: str) -> list[str]:
 def bag(sentence: str) -> Counter[str]:
     """The bag of lower-case word unigrams and bigrams of a sentence."""
     words = re.findall(r"[\w'-]+|[^\w\s]", sentence.lower())
-    return Counter(words) + Counter(map(" ".join, zip(words, words[1:], strict=False)))
+    return Counter(words) + Counter(map(" ".join, pairwise(words)))
 
 
 def nearest(queries: list[str], train: list[str]) -> list[int]:

@@ -46,11 +46,11 @@ progressive_color: s=S c=color o=wear_one p=P
 {s} {s.be} looking for a {c} {o.own} for {p.obj}.
 {s}正在给{p}找一{o.mw}{c}{o}。
 
-price: c=color o=wear_one n=price pl=shop
+price: c=color o=priced n=price pl=shop
 This {c} {o} {pl.at} costs {n} yuan.
 {pl}的这{o.mw}{c}{o}要{n}块钱。
 
-price_question: n=few c=color o=wear pl=shop
+price_question: n=few c=color o=priced_any pl=shop
 How much are those {n} {c} {o.pl} {pl.at}?
 {pl}的那{n}{o.mw}{c}{o}多少钱？
 
@@ -66,7 +66,7 @@ compare_books: o=reading a=read_adj p=P s=S
 {s} {s?think|thinks} this {o} is {a.comp} than {p.mine}.
 {s}觉得这{o.mw}{o}比{p}的{a}。
 
-superlative_bought: s=S a=look_adj o=wear_one v=vtrade
+superlative_bought: s=S a=look_adj o=priced v=vtrade
 This is the {a.sup} {o} that {s} {s.have} ever {v.pp}.
 这是{s}{v}过的最{a}的{o}。
 
@@ -94,7 +94,7 @@ exchange: s=S c=color o=clothes a=size
 {s} {s?want|wants} to exchange this {c} {o} for {a.compa} one.
 {s}想把这{o.mw}{c}{o}换成一{o.mw}{a}一点儿的。
 
-which_one: o=wear_one c=color d=color a=look_adj
+which_one: o=priced c=color d=color a=look_adj
 Which {o} is {a.comp}, the {c} one or the {d} one?
 {c}的{o}和{d}的{o}，哪{o.mw}更{a}？
 
@@ -113,6 +113,10 @@ usual_meal: s=S f=food d=drink t=part
 food_review: s=S l=eatery pl=anyplace a=food_good b=food_bad
 {s} {s?think|thinks} the food at the {l} near the {pl} is {a} but too {b}.
 {s}觉得{pl}附近那{l.mw}{l}的菜很{a}，但是太{b}了。
+
+ordered_dish: s=S o=dish t=near a=food_bad
+The {o} that {s} ordered {t} was too {a}.
+{s}{t}点的那{o.mw}{o}太{a}了。
 
 order_two: s=S n=few o=dish m=few d=drink p=P
 {s} ordered {n} {o.pl} and {m} {d.pl} for {p.obj}.
@@ -138,9 +142,9 @@ finish_drink: s=S n=few d=drink p=P t=near
 {s} drank {n} {d.pl} with {p.obj} {t}.
 {s}{t}跟{p}一起喝了{n}{d.mw}{d}。
 
-too_much: p=P f=food d=drink
-The doctor says {p} should eat more {f.bare} and drink less {d.bare}.
-医生说{p}应该多吃{f}、少喝{d}。
+too_much: p=P f=food d=drink t=part
+The doctor says {p} should eat more {f.bare} and drink less {d.bare} {t}.
+医生说{p}{t}应该多吃{f}、少喝{d}。
 
 put_where: c=color o=small l=spot p=P
 Please put {p.poss} {c} {o} {l}.
@@ -214,25 +218,25 @@ may_use: p=P c=color o=tool t=future
 May I use {p.poss} {c} {o} {t}?
 我{t}可以用{p}的{c}{o}吗？
 
-two_jobs: s=S1 a=job p=P1 b=job
+two_jobs: s=S1_untitled a=job p=P1_untitled b=job
 {s} {s.be} {a.a}, and {p} is {b.a}.
 {s}是{a}，{p}是{b}。
 
-works_at: s=S1 j=office_job w=work c=city
+works_at: s=S1_untitled j=office_job w=work c=city
 {s} {s?work|works} as {j.a} at {w.a} in {c}.
 {s}在{c}的一{w.mw}{w}当{j}。
 
-child_dream: s=S1 j=job k=job
-{s} wanted to be {j.a} as a child, but now {s.pro} {s.be} {k.a}.
-{s}小时候想当{j}，但是现在是{k}。
+child_dream: s=S1_untitled j=job k=job c=city
+{s} wanted to be {j.a} as a child, but now {s.pro} {s.be} {k.a} in {c}.
+{s}小时候想当{j}，但是现在在{c}当{k}。
 
 people_there: n=num j=office_job m=num k=office_job w=work
 There are {n} {j.pl} and {m} {k.pl} in this {w}.
 这{w.mw}{w}里有{n}个{j}和{m}个{k}。
 
-siblings: s=S n=two_to_four k=relative m=two_to_four q=relative
-{s} {s.have} {n} {k}s and {m} {q}s.
-{s}有{n}个{k}和{m}个{q}。
+siblings: s=S n=two_to_four k=relative p=P1 m=two_to_four q=relative
+{s} {s.have} {n} {k}s, and {p} has {m} {q}s.
+{s}有{n}个{k}，{p}有{m}个{q}。
 
 ages: k=young n=age j=young m=age
 {k} is {n} years old, and {j} is {m}.

@@ -4,7 +4,7 @@ The notation is that of `patterns_daily`.
 """
 
 PATTERNS = """
-go_by: s=S c=city tr=transport t=later_on
+go_by: s=S tr=transport c=@tr.next t=later_on
 {s} will go to {c} by {tr} {t}.
 {s}{t}会坐{tr}去{c}。
 
@@ -32,7 +32,7 @@ take_me: p=PP b=anyplace d=daypart h=@d.clock
 Please take {p.obj} to the {b} at {h} {d}.
 请{d}{h}把{p}送到{b}。
 
-train_leaves: tr=transport c=city d=daypart h=@d.clock
+train_leaves: tr=transport c=@tr.next d=daypart h=@d.clock
 The {tr} to {c} leaves at {h} {d}.
 去{c}的{tr}{d}{h}出发。
 
@@ -60,7 +60,7 @@ times_been: s=S n=few c=city p=P
 {s} {s.have} been to {c} with {p.obj} {n.times}.
 {s}跟{p}一起去过{n}次{c}。
 
-ever_been: s=Q c=city p=P t=transport
+ever_been: s=Q t=transport c=@t.next p=P
 {s.have} {s} ever been to {c} with {p.obj} by {t}?
 {s}跟{p}一起坐{t}去过{c}吗？
 
@@ -80,11 +80,11 @@ commute: s=S tr=city_transport a=workday b=workday t=habit
 {s} {s?go|goes} from the {a} to the {b} by {tr} {t}.
 {s}{t}坐{tr}从{a}去{b}。
 
-how_go: s=Q b=anyplace t=often a=city_transport c=city_transport
-{s.do} {s} go to the {b} by {a} or by {c} {t}?
-{s}{t}坐{a}还是坐{c}去{b}？
+how_go: s=Q x=workday b=anyplace a=city_transport t=often
+{s.do} {s} go from the {x} to the {b} by {a} {t}?
+{s}{t}坐{a}从{x}去{b}吗？
 
-tickets_to: s=S n=few c=city d=daypart h=@d.clock
+tickets_to: s=S n=few c=china_city d=daypart h=@d.clock
 {s} {s?need|needs} {n} train tickets to {c} for {h} {d}.
 {s}需要{n}张{d}{h}去{c}的火车票。
 
@@ -132,7 +132,7 @@ speaks: s=S a=language b=language c=language
 {s} can speak {a} and {b}, but not {c}.
 {s}会说{a}和{b}，但是不会说{c}。
 
-speaks_better: s=peer a=language p=peer m=skill
+speaks_better: s=peer a=language p=peer m=level
 {s} speaks {a} {m} than {p}.
 {s}{a}说得比{p}{m}。
 
@@ -260,11 +260,11 @@ can_repair: o=machine p=P t=soon q=Q
 Can {q} repair {p.poss} {o} {t}?
 {q}{t}能修{p}的{o}吗？
 
-meal_hours: m=meal h=@m.clock l=floor
+meal_hours: m=meal h=@m.next l=floor
 {m} on the {l.floor} floor starts at {h}.
 {l.floor}楼的{m}{h}开始。
 
-facility: f=facility l=anyplace v=opening t=@v.clock h=@t.clock
+facility: f=facility l=anyplace v=opening t=on_days h=clock_one_digit
 The {f} near the {l} {v} at {h} {t}.
 {l}附近的{f}{t}{h}{v}。
 
@@ -336,7 +336,7 @@ write_to: s=Q n=few o=note p=P t=soon
 Will {s} write {n} {o.pl} to {p.obj} {t}?
 {s}{t}会给{p}写{n}{o.mw}{o}吗？
 
-invite: s=S p=P m=meal pl=eatery t=soon_day
+invite: s=S p=P m=main_meal pl=eatery t=soon_day
 {s} invited {p.obj} to have {m} at the {pl} {t}.
 {s}请{p}{t}去{pl}吃{m}。
 """

@@ -7,7 +7,7 @@ from mt.config.load import load_config
 
 
 def reproduce(config: ConfigFile, run: RunOption = None) -> None:
-    """Train a recipe, score it, and check the scores that it promises."""
+    """Train a recipe, score it and judge the scores."""
     recipe = load_config(config)
     from mt.training.reproduce import reproduce as reproduce_recipe
 

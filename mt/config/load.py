@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.config.keys import fields, kinds_below
@@ -44,6 +46,7 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 def dump_config(config: Config) -> str:
     """Return a configuration, defaults included, as YAML that loads back to an equal one."""
     yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.allow_unicode = True
     yaml.width = 100_000
@@ -51,6 +54,17 @@ def dump_config(config: Config) -> str:
     text = io.StringIO()
     yaml.dump(_plain(config), text)
     return text.getvalue()
+
+
+class _Representer(SafeRepresenter):
+    """Escapes what is no printable character: U+0085 written as it is would be read as a space."""
+
+    def represent_str(self, data: str) -> ScalarNode:
+        style = None if data.isprintable() else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Representer.add_representer(str, _Representer.represent_str)
 
 
 def _plain(config: Config) -> dict[str, Any]:

@@ -27,9 +27,7 @@ from mt.files import replacing
 _FORMAT = 1
 """Part of a store's name; raised whenever the same corpus would be stored otherwise."""
 _CHUNK_PAIRS = 8192
-_SCHEMA = pyarrow.schema(
-    [(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")]
-)
+_SCHEMA = pyarrow.schema([(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")])
 _LEFT_OUT = b"left_out"
 
 _logger = logging.getLogger(__name__)

@@ -21,6 +21,8 @@ _THREADS = 4
 """The same on every machine: the model, which names it, and sums of floats depend on it."""
 _LONGEST_LINE_BYTES = 1 << 30
 """SentencePiece's own limit; at its default, longer lines would be left out without a word."""
+_RESERVED = "\u2585"
+"""SentencePiece learns nothing from a line that has this character, and does not say so."""
 _ERRORS_ONLY = 2
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _BLOCK_LINES = 1 << 16
@@ -35,7 +37,8 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
     is too small for the characters.
     """
     began = time.monotonic()
-    sample = [escape(line) for line in sample_lines(lines, config.sample_lines, seed=seed)]
+    kept = sample_lines(lines, config.sample_lines, seed=seed)
+    sample = [escape(line).replace(_RESERVED, " ") for line in kept]
     if not any(line.strip() for line in sample):
         raise DataError("the training corpus has no text to learn a tokenizer from")
     model = _train(sample, config)

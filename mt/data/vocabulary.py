@@ -36,9 +36,7 @@ def unescape(text: str) -> str:
     """Undo `escape`; an escape character that introduces nothing is left as it is."""
     if _ESCAPE not in text:
         return text
-    return _ESCAPED.sub(
-        lambda found: _SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text
-    )
+    return _ESCAPED.sub(lambda found: _SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text)
 
 
 @dataclass(frozen=True)

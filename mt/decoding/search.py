@@ -119,7 +119,7 @@ def greedy(model: StepModel, limits: Tensor) -> list[Hypothesis]:
     log_probs = torch.zeros(len(limits), dtype=torch.float64)
     pieces = torch.empty(len(limits), 0, dtype=torch.int64)
     while len(numbers):
-        # Two candidates where one would do, so that equal logits fall as they do in `beam`.
+        # Two where one would do, as in `beam` with one row, so that equal logits fall alike.
         best = best_continuations(model.step(last_ids.to(device)), 2)
         last_ids, log_probs = best.ids[:, 0], log_probs + best.log_probs[:, 0]
         pieces = torch.cat((pieces, last_ids[:, None]), dim=1)
@@ -160,7 +160,8 @@ def beam(
     beams = _Beams(limits.cpu(), beam, length_penalty)
     while len(beams.numbers):
         logits = model.step(beams.last_ids.flatten().to(device))
-        beams.advance(best_continuations(logits, 2 * beam))
+        # Of one row at most `beam` pieces can live on, and EOS may stand among them.
+        beams.advance(best_continuations(logits, beam + 1))
         stay = beams.retire()
         if 0 < len(stay) < beams.sentences_before:
             model.keep(stay.to(device))

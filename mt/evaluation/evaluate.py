@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from mt.config import Config, DataConfig, Source
-from mt.config.load import load_config, override_config
+from mt.config import DataConfig, Source
+from mt.config.load import load_config
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.decoding.run import load_translator
 from mt.decoding.translator import Translation, Translator, log_notes
-from mt.errors import DataError, RunError, UserError, did_you_mean
+from mt.errors import DataError, UserError, did_you_mean
 from mt.evaluation.notes import identical_to_source, looks_processed
 from mt.evaluation.scores import Evaluation, choose_tokenizer, evaluate
 from mt.files import write_json, write_text
@@ -81,12 +81,12 @@ def evaluate_run(
 
     Raises RunError for a folder that holds no finished run, UserError for an unknown split.
     """
-    config = override_config(run_config(run), overrides)
+    translator = load_translator(run, overrides=overrides, device=device)
+    config = load_config(run / "config.yaml")
     split = choose_split(config.data, split)
     choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     source = open_source(_source(config.data, split), config.data)
     pairs = tuple(source.pairs())
-    translator = load_translator(run, overrides=overrides, device=device)
     folder = run / "evaluations"
     folder.mkdir(exist_ok=True)  # before the work, so that a missing permission does not cost it
     started_at = time.perf_counter()
@@ -103,7 +103,7 @@ def evaluate_run(
         scores.evaluation, hypotheses=str(hypotheses), references=(source.description,)
     )
     write_text(hypotheses, "".join(f"{each.text}\n" for each in scores.translations))
-    decoding = config.decoding.model_dump(mode="json")
+    decoding = translator.decoding.model_dump(mode="json")
     record = {"split": split, **evaluation.as_record(), "decoding": decoding, "seconds": seconds}
     write_json(folder / f"{split}.json", record)
     return evaluation
@@ -143,14 +143,6 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     if len(data.tests) == 1:
         return next(iter(data.tests))
     raise UserError(f"which split? name one with --split: {_listed(names)}")
-
-
-def run_config(run: Path) -> Config:
-    """Return the config that a run folder holds; RunError where it is no run folder."""
-    path = run / "config.yaml"
-    if not path.is_file():
-        raise RunError(f"{run}: is no run folder, it holds no config.yaml")
-    return load_config(path)
 
 
 def _source(data: DataConfig, split: str) -> Source:

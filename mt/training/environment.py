@@ -7,13 +7,15 @@ from pathlib import Path
 
 import torch
 
+from mt import __version__
+
 PACKAGES = ("torch", "numpy", "sentencepiece", "datasets", "pyarrow", "sacrebleu", "safetensors")
 
 
 def environment(device: torch.device, precision: str) -> dict[str, object]:
     """Return versions, machine and arithmetic as plain data."""
     return {
-        "mt": importlib.metadata.version("mt"),
+        "mt": __version__,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
         "system": platform.platform(),

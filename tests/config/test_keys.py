@@ -46,7 +46,7 @@ def misspelt(word: str, generator: random.Random) -> str:
     )
 
 
-def test_the_keys_of_every_section_are_listed():
+def test_the_keys_of_every_section_are_listed() -> None:
     keys = {place.dotted for place in all_places(Config)}
     assert {
         "seed",
@@ -67,24 +67,24 @@ def test_the_keys_of_every_section_are_listed():
         {(place.dotted, place.field and place.field.description) for place in all_places(Config)}
     ),
 )
-def test_every_key_is_documented_in_a_sentence(key, description):
+def test_every_key_is_documented_in_a_sentence(key: str, description: str | None) -> None:
     assert description, f"{key} has no docstring"
     assert len(description) > 5, key
     assert description.endswith("."), f"{key}: {description}"
 
 
-def test_200_typos_are_all_rejected_and_nearly_all_get_the_right_suggestion(tmp_path: Path):
+def test_200_typos_are_all_rejected_and_nearly_all_get_the_right_suggestion(tmp_path: Path) -> None:
     generator = random.Random(20240611)
     file = tmp_path / "recipe.yaml"
     file.write_text(BASE)
     places = list(all_places(Config))
-    right = []
+    right: list[bool] = []
     while len(right) < TYPOS:
         place = generator.choice(places)
         word = misspelt(place.keys[-1], generator)
         if not word or place.section is None or word in fields(place.section):
             continue
-        *around, key = user_key(place).split(".")
+        around = user_key(place).split(".")[:-1]
         overrides = [".".join([*around, word]) + "=1"]
         if kind := format_name(place.section):
             overrides.insert(0, ".".join([*around, "format"]) + f"={kind}")
@@ -107,7 +107,9 @@ def test_200_typos_are_all_rejected_and_nearly_all_get_the_right_suggestion(tmp_
         ((), ""),
     ],
 )
-def test_the_tags_of_unions_are_no_part_of_a_key(location, keys):
+def test_the_tags_of_unions_are_no_part_of_a_key(
+    location: tuple[int | str, ...], keys: str
+) -> None:
     assert locate(Config, location).dotted == keys
 
 
@@ -123,5 +125,7 @@ def test_the_tags_of_unions_are_no_part_of_a_key(location, keys):
         (("training", "xyzzy"), None),
     ],
 )
-def test_a_key_is_looked_for_in_its_own_section_and_then_in_all(location, near):
+def test_a_key_is_looked_for_in_its_own_section_and_then_in_all(
+    location: tuple[int | str, ...], near: str | None
+) -> None:
     assert suggest(Config, locate(Config, location)) == near

@@ -35,7 +35,7 @@ def message(file: Path, text: str, *overrides: str) -> str:
     return str(error.value).replace(str(file), "FILE")
 
 
-def test_yaml_1_2(file):
+def test_yaml_1_2(file: Path) -> None:
     text = BASE.replace("target_language: de", "target_language: no")
     config = load(file, text + "  learning_rate: 1e-4\n  average: off\nseed: 0o17\n")
     assert config.data.target_language == "no"
@@ -45,22 +45,22 @@ def test_yaml_1_2(file):
 
 
 @pytest.mark.parametrize("written", ["1e-4", "1E-4", "0.0001", "1.0e-4", "100e-6", ".1e-3"])
-def test_every_way_to_write_a_float(file, written):
+def test_every_way_to_write_a_float(file: Path, written: str) -> None:
     assert load(file, f"{BASE}  learning_rate: {written}\n").training.learning_rate == 0.0001
 
 
-def test_values_take_their_declared_types(file):
+def test_values_take_their_declared_types(file: Path) -> None:
     config = load(file, BASE + "  learning_rate: 2\ntokenizer: {from: runs/old}\n")
     assert config.training.learning_rate == 2.0
     assert isinstance(config.training.learning_rate, float)
     assert config.tokenizer.from_ == Path("runs/old")
 
 
-def test_a_section_whose_keys_are_all_commented_out_is_empty(file):
+def test_a_section_whose_keys_are_all_commented_out_is_empty(file: Path) -> None:
     assert load(file, BASE + "model:\n  # heads: 4\n").model == Config.model_fields["model"].default
 
 
-def test_what_looks_like_a_date_or_a_number_is_text_in_a_key(file):
+def test_what_looks_like_a_date_or_a_number_is_text_in_a_key(file: Path) -> None:
     tests = "  tests: {2016: {corpus: c/t}, 2024-01-01: {corpus: c/u}}\n"
     assert list(load(file, DATA + tests + "training: {max_updates: 1}").data.tests) == [
         "2016",
@@ -68,12 +68,16 @@ def test_what_looks_like_a_date_or_a_number_is_text_in_a_key(file):
     ]
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_no_text(file):
+def test_what_looks_like_a_date_is_text_in_a_value(file: Path) -> None:
+    assert load(file, BASE + "tokenizer: {from: 2024-01-01}").tokenizer.from_ == Path("2024-01-01")
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_no_text(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + BASE.replace("\n", "\r\n").encode())
     assert load_config(file).data.train.corpus == "c/train"
 
 
-def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file):
+def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file: Path) -> None:
     text = BASE + "model: {heads: &n 4, encoder_layers: *n, d_ff: &n 64}\n"
     assert load(file, text).model.encoder_layers == 4
 
@@ -109,7 +113,7 @@ def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file):
         ("evaluation: {expected: 3}", "a section of names was expected, not the number 3"),
     ],
 )
-def test_one_problem_is_one_line(file, added, told):
+def test_one_problem_is_one_line(file: Path, added: str, told: str) -> None:
     text = message(file, BASE + added + "\n")
     assert told in text
     assert "\n" not in text
@@ -133,18 +137,18 @@ def test_one_problem_is_one_line(file, added, told):
         ("{corpus: train}", "`train` does not have the right form: `name/split`: looked for as"),
     ],
 )
-def test_sources(file, source, told):
+def test_sources(file: Path, source: str, told: str) -> None:
     text = message(file, BASE.replace("{corpus: c/train}", source))
     assert told in text
     assert "\n" not in text
 
 
-def test_a_source_without_a_format_is_text(file):
+def test_a_source_without_a_format_is_text(file: Path) -> None:
     text = BASE.replace("{corpus: c/train}", "{source: a.en, target: a.de}")
     assert load(file, text).data.train.format == "text"
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file(file):
+def test_all_problems_are_told_at_once_in_the_order_of_the_file(file: Path) -> None:
     added = "model:\n  nrom: layernorm\n  heads: '8'\n  heads: 2\ndecoding: {beam: 0}\n"
     assert message(file, BASE + added, "seed=-1").splitlines() == [
         "FILE: 5 problems",
@@ -157,7 +161,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(file):
     ]
 
 
-def test_what_is_required_and_missing_is_named(file):
+def test_what_is_required_and_missing_is_named(file: Path) -> None:
     assert message(file, "seed: 1\ndata: {source_language: en}").splitlines() == [
         "FILE: 4 problems",
         "FILE: `training`: is required and missing",
@@ -167,7 +171,7 @@ def test_what_is_required_and_missing_is_named(file):
     ]
 
 
-def test_a_required_key_that_is_misspelt_is_not_called_missing_too(file):
+def test_a_required_key_that_is_misspelt_is_not_called_missing_too(file: Path) -> None:
     told = "FILE:4: `data.trian`: unknown; did you mean `data.train`?"
     assert message(file, BASE.replace("train:", "trian:")) == told
 
@@ -185,7 +189,7 @@ def test_a_required_key_that_is_misspelt_is_not_called_missing_too(file):
         (b"seed: 1\ndata: \x01\n", "FILE:2: not valid YAML: a character that may not stand in it"),
     ],
 )
-def test_what_is_no_yaml(file, content, told):
+def test_what_is_no_yaml(file: Path, content: bytes, told: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigError) as error:
         load_config(file)
@@ -194,7 +198,7 @@ def test_what_is_no_yaml(file, content, told):
     assert "\n" not in text
 
 
-def test_a_missing_file_names_the_nearest_one(tmp_path):
+def test_a_missing_file_names_the_nearest_one(tmp_path: Path) -> None:
     recipe = tmp_path / "multi30k-en-de.yaml"
     recipe.write_text(BASE)
     for wrong in ("multi30-en-de.yaml", "multi30k-en-de"):
@@ -209,7 +213,7 @@ def test_a_missing_file_names_the_nearest_one(tmp_path):
         load_config(tmp_path)
 
 
-def test_an_override_is_read_as_yaml_and_wins(file):
+def test_an_override_is_read_as_yaml_and_wins(file: Path) -> None:
     config = load(
         file,
         BASE + "model: {heads: 4}\n",
@@ -253,13 +257,13 @@ def test_an_override_is_read_as_yaml_and_wins(file):
         ("tokenizer.from=\udcff", "--set tokenizer.from: the value is not UTF-8"),
     ],
 )
-def test_a_wrong_override_is_named(file, override, told):
+def test_a_wrong_override_is_named(file: Path, override: str, told: str) -> None:
     text = message(file, BASE + "seed: 3\n", override)
     assert told in text
     assert "\n" not in text
 
 
-def test_a_loaded_config_can_be_overridden(file):
+def test_a_loaded_config_can_be_overridden(file: Path) -> None:
     config = load(file, BASE)
     changed = override_config(config, ["decoding.beam=2", "training.device=cpu"])
     assert (changed.decoding.beam, changed.training.device) == (2, "cpu")
@@ -284,7 +288,7 @@ def test_a_loaded_config_can_be_overridden(file):
         ("decoding=3", "--set decoding: only keys of `decoding` can be set here"),
     ],
 )
-def test_overrides_can_be_kept_to_one_section(override, told):
+def test_overrides_can_be_kept_to_one_section(override: str, told: str) -> None:
     require_section(["decoding.beam=4", "decoding.search=greedy"], "decoding")
     with pytest.raises(ConfigError) as error:
         require_section(["decoding.beam=4", override], "decoding")

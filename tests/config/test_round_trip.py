@@ -11,13 +11,31 @@ from hypothesis import strategies as st
 from mt.config import Config
 from mt.config.load import dump_config, load_config
 
+RECIPES = Path(__file__).parents[2] / "configs"
 SCHEMA = Config.model_json_schema(by_alias=True)
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,8}\Z").filter(
     lambda name: name not in ("train", "valid")
 )
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 TRICKY_TEXTS = st.sampled_from(
-    ["no", "1e-4", "null", "~", "true", " a  b ", "- a", "a: b", "#x", "\u2028\u0085\r\n", "0x1F"]
+    [
+        "no",
+        "1e-4",
+        "中文 é",
+        "2024-01-01",
+        "null",
+        "~",
+        "true",
+        " a  b ",
+        "- a",
+        "a: b",
+        "#x",
+        "\u2028",
+        "\x85",
+        "\r\n",
+        "\ufeff",
+        "0x1F",
+    ]
 )
 
 
@@ -81,9 +99,9 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3000, deadline=None)
 @given(following(SCHEMA).map(with_rules))
-def test_what_the_schema_allows_loads_and_a_dump_loads_back_equal(tree):
+def test_what_the_schema_allows_loads_and_a_dump_loads_back_equal(tree: dict[str, Any]) -> None:
     config = Config.model_validate(tree)
     dumped = dump_config(config)
     with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +112,7 @@ def test_what_the_schema_allows_loads_and_a_dump_loads_back_equal(tree):
     assert dump_config(again) == dumped
 
 
-def test_a_dump_holds_every_key_and_the_name_that_yaml_has_for_it():
+def test_a_dump_holds_every_key_and_the_name_that_yaml_has_for_it() -> None:
     source = {"corpus": "c/s"}
     data = {"source_language": "en", "target_language": "no", "train": source, "valid": source}
     dumped = dump_config(
@@ -109,8 +127,6 @@ def test_a_dump_holds_every_key_and_the_name_that_yaml_has_for_it():
     assert dumped.startswith("seed: 1\ndata:\n  source_language: en\n")
 
 
-@pytest.mark.parametrize(
-    "recipe", sorted(Path("configs").glob("*.yaml")), ids=lambda path: path.stem
-)
-def test_recipes_load(recipe):
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_recipes_load(recipe: Path) -> None:
     assert load_config(recipe).data.split_names()[0] == "valid"

@@ -20,7 +20,7 @@ def config(**sections: Any) -> Config:
     return Config(**{**usual, **sections})
 
 
-def test_one_matrix_for_all_needs_one_vocabulary():
+def test_one_matrix_for_all_needs_one_vocabulary() -> None:
     separate = TokenizerConfig(vocabulary="separate")
     with pytest.raises(ValidationError, match="`model.tie_embeddings: all` needs `tokenizer.voca"):
         config(tokenizer=separate)
@@ -28,14 +28,14 @@ def test_one_matrix_for_all_needs_one_vocabulary():
     assert tied.tokenizer.vocabulary == "separate"
 
 
-def test_the_longest_pair_fits_a_batch():
+def test_the_longest_pair_fits_a_batch() -> None:
     with pytest.raises(ValidationError, match="_batch` 255 is below `data.max_pieces` 256"):
         config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=255))
     fitting = config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=256))
     assert fitting.training.max_tokens_per_batch == 256
 
 
-def test_a_band_belongs_to_a_split():
+def test_a_band_belongs_to_a_split() -> None:
     with pytest.raises(
         ValidationError, match="`evaluation.expected.vaild`: .*did you mean `valid`"
     ):
@@ -43,7 +43,7 @@ def test_a_band_belongs_to_a_split():
     assert config(evaluation=EvaluationConfig(expected={"valid": Band(low=3)}))
 
 
-def test_all_broken_rules_are_told():
+def test_all_broken_rules_are_told() -> None:
     with pytest.raises(ValidationError) as error:
         config(
             tokenizer=TokenizerConfig(vocabulary="separate"),
@@ -53,27 +53,27 @@ def test_all_broken_rules_are_told():
     assert len(str(only["ctx"]["error"]).splitlines()) == 2
 
 
-def test_something_ends_the_training():
+def test_something_ends_the_training() -> None:
     with pytest.raises(ValidationError, match="set `training.max_updates`, `training.max_epochs`"):
         TrainingConfig()
     for end in ("max_updates", "max_epochs", "patience"):
         assert getattr(TrainingConfig.model_validate({end: 3}), end) == 3
 
 
-def test_heads_divide_the_width():
+def test_heads_divide_the_width() -> None:
     with pytest.raises(ValidationError, match="`model.d_model` 10 is no multiple of `model.heads`"):
         ModelConfig(d_model=10, heads=4)
     assert ModelConfig(d_model=12, heads=4).d_model // 4 == 3
 
 
-def test_a_band_has_its_ends_in_order():
+def test_a_band_has_its_ends_in_order() -> None:
     with pytest.raises(ValidationError, match=r"`low` 5.0 is above `high` 3.0"):
         Band(low=5, high=3)
     assert Band(low=5).high == 100.0
 
 
 @pytest.mark.parametrize("name", ["train", "valid"])
-def test_a_test_split_has_a_name_of_its_own(name):
+def test_a_test_split_has_a_name_of_its_own(name: str) -> None:
     with pytest.raises(ValidationError, match=f"`data.tests.{name}`: `{name}` is the name of anot"):
         DataConfig(
             source_language="en",
@@ -84,7 +84,7 @@ def test_a_test_split_has_a_name_of_its_own(name):
         )
 
 
-def test_splits_are_found_by_name():
+def test_splits_are_found_by_name() -> None:
     other = TextSource(source="a", target="b")
     data = DataConfig(
         source_language="en",
@@ -99,6 +99,6 @@ def test_splits_are_found_by_name():
     assert data.split_names() == ["valid", "news"]
 
 
-def test_a_config_cannot_be_changed():
+def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config().seed = 2

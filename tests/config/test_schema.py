@@ -12,20 +12,20 @@ from mt.config.schema import json_schema
 FILE = Path(__file__).parents[2] / "docs" / "config.schema.json"
 
 
-def test_the_committed_schema_is_the_current_one():
+def test_the_committed_schema_is_the_current_one() -> None:
     assert FILE.read_text(encoding="utf-8") == json_schema(), (
         "write it anew: python -m mt.config.schema > docs/config.schema.json"
     )
 
 
-def test_the_module_prints_it():
+def test_the_module_prints_it() -> None:
     printed = subprocess.run(
         [sys.executable, "-m", "mt.config.schema"], capture_output=True, check=True, text=True
     )
     assert printed.stdout == json_schema()
 
 
-def test_every_key_has_its_help_in_the_schema():
+def test_every_key_has_its_help_in_the_schema() -> None:
     schema = json.loads(json_schema())
     sections = {"": schema, **schema["$defs"]}
     described = {
@@ -39,7 +39,7 @@ def test_every_key_has_its_help_in_the_schema():
         assert (place.keys[-1], place.field.description) in described
 
 
-def test_an_editor_refuses_unknown_keys():
+def test_an_editor_refuses_unknown_keys() -> None:
     schema = json.loads(json_schema())
     for section in (schema, *schema["$defs"].values()):
         assert section["additionalProperties"] is False

@@ -97,6 +97,13 @@ def test_another_epoch_or_seed_gives_other_company_and_another_order(other: dict
     assert abs(np.corrcoef(mean_target[0], mean_target[1])[0, 1]) < 0.5
 
 
+def test_sentences_of_equal_lengths_are_shared_out_anew_in_every_epoch() -> None:
+    lengths = np.full((1000, 2), 5, dtype=np.int32)
+    one, two = (plan_updates(lengths, 500, seed=1, epoch=epoch) for epoch in (0, 1))
+    shared = [len(set(a.tolist()) & set(b.tolist())) for a in one for b in two]
+    assert max(shared) < 40  # of 100; ten are expected by chance
+
+
 def test_updates_are_not_ordered_by_length() -> None:
     lengths = corpus_lengths(5000)
     means = [lengths[u, 1].mean() for u in plan_updates(lengths, 900, seed=1, epoch=0)]

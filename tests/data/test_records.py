@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -221,13 +222,18 @@ def test_an_empty_corpus_is_refused(tmp_path: Path, kind: str) -> None:
         source.checksums()
 
 
-def test_damaged_parquet_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "a.parquet"
+def test_damage_is_told_once_and_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.parquet"
     path.write_bytes(b"PAR1, but nothing else")
-    with pytest.raises(DataError, match=f"^{path}: cannot be read \\(") as error:
-        read(parquet_pairs(path))
-    assert "\n" not in str(error.value)
-    assert capfd.readouterr().err == ""
+    datasets.logging.set_verbosity(datasets.logging.WARNING)  # as in a fresh process
+    monkeypatch.setattr(logging.getLogger("datasets"), "propagate", True)
+    for name, source in {path: parquet_pairs(path), tmp_path: folder(tmp_path)}.items():
+        with pytest.raises(DataError, match=f"^{name}.*: cannot be read \\(") as error:
+            read(source)
+        assert "\n" not in str(error.value)
+    assert caplog.messages == []
 
 
 def test_missing_files_name_the_nearest(tmp_path: Path) -> None:

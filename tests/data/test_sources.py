@@ -152,7 +152,7 @@ def test_tsv_with_too_few_columns_names_the_line(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def supply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "corpora"
     (folder / "c").mkdir(parents=True)
     monkeypatch.setenv("MT_CORPORA", str(folder))
@@ -171,9 +171,9 @@ UNREACHABLE = {"source": "http://127.0.0.1:1/a.en", "target": "http://127.0.0.1:
         {"format": "hub", "name": "o/n", "revision": "0" * 40},
     ],
 )
-def test_corpora_come_first_whatever_the_format(corpora: Path, keys: dict[str, str]) -> None:
-    (corpora / "c" / "train.en").write_bytes(EN)
-    (corpora / "c" / "train.de.gz").write_bytes(gzip.compress(DE))
+def test_corpora_come_first_whatever_the_format(supply: Path, keys: dict[str, str]) -> None:
+    (supply / "c" / "train.en").write_bytes(EN)
+    (supply / "c" / "train.de.gz").write_bytes(gzip.compress(DE))
     corpus = opened(corpus="c/train", sha256_source=sha256(EN), **keys)
     assert list(corpus.pairs()) == PAIRS
     assert isinstance(corpus, TextPairs)
@@ -181,24 +181,24 @@ def test_corpora_come_first_whatever_the_format(corpora: Path, keys: dict[str, s
         opened(corpus="c/train", sha256_target="1" * 64, **keys).checksums()
 
 
-def test_corpora_with_one_side_only(corpora: Path) -> None:
-    (corpora / "c" / "train.en").write_bytes(EN)
+def test_corpora_with_one_side_only(supply: Path) -> None:
+    (supply / "c" / "train.en").write_bytes(EN)
     with pytest.raises(DataError, match=r"c/train.de\[.gz\]: no such file, though .*c/train.en is"):
         opened(corpus="c/train", **UNREACHABLE)
 
 
-def test_a_corpus_that_is_nowhere(corpora: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=rf"`c/train`: {corpora}/c/train.en\[.gz\] .* is not there"):
+def test_a_corpus_that_is_nowhere(supply: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=rf"`c/train`: {supply}/c/train.en\[.gz\] .* is not there"):
         opened(corpus="c/train")
     monkeypatch.delenv("MT_CORPORA")
     with pytest.raises(DataError, match=r"`c/train.en\[.gz\]` is looked for .* which is not set"):
         opened(corpus="c/train")
-    monkeypatch.setenv("MT_CORPORA", str(corpora / "nowhere"))
+    monkeypatch.setenv("MT_CORPORA", str(supply / "nowhere"))
     with pytest.raises(DataError, match=r"nowhere: \$MT_CORPORA names this folder"):
         opened(corpus="c/train", **UNREACHABLE)
 
 
-def test_without_a_name_the_corpora_are_not_looked_at(corpora: Path, tmp_path: Path) -> None:
+def test_without_a_name_the_corpora_are_not_looked_at(supply: Path, tmp_path: Path) -> None:
     assert list(text(tmp_path, EN, DE).pairs()) == PAIRS
 
 

@@ -35,7 +35,7 @@ def split_characters(line: str, longest: int) -> list[str]:
         ("By J. Smith and others. They know", 6, ["By J. Smith and others.", "They know"]),
         ("one two, three four; five six", 5, ["one two, three four;", "five six"]),
         ("one two three four five", 3, ["one two", "three four", "five"]),
-        ("a, b c d e f. Go on", 5, ["a,", "b c d e", "f.", "Go on"]),
+        ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
     ],
 )
 def test_the_best_cut_that_is_there(line: str, longest: int, parts: list[str]) -> None:
@@ -48,7 +48,7 @@ def test_the_best_cut_that_is_there(line: str, longest: int, parts: list[str]) -
         ("我们走吧。“好的。”他说！真的吗？", 11, ["我们走吧。“好的。”", "他说！真的吗？"]),
         ("早上好，你好吗，我很好", 9, ["早上好，你好吗，", "我很好"]),
         ("一二三四五六七", 4, ["一二三", "四五六", "七"]),
-        ("价格3.5元。好", 7, ["价格3.5元", "。好"]),
+        ("价格3.5元。好", 8, ["价格3.5元。", "好"]),
     ],
 )
 def test_chinese_needs_no_space_after_a_mark(line: str, longest: int, parts: list[str]) -> None:
@@ -61,13 +61,21 @@ def test_packing_takes_as_much_as_fits_and_no_more() -> None:
     assert [len(part.split()) for part in parts] == [10] * 10
 
 
-def test_pieces_that_reach_across_a_cut_are_counted_as_they_are() -> None:
-    # Twice as much where two words meet: the sum over the words is too low.
+@pytest.mark.parametrize(
+    ("at_the_start", "between_words", "words_in_a_part"),
+    [(0, 0, 7), (0, 2, 3), (1, 0, 6)],
+    ids=["as the sum", "more than the sum", "less than the sum"],
+)
+def test_pieces_that_reach_across_a_cut_are_counted_as_they_are(
+    at_the_start: int, between_words: int, words_in_a_part: int
+) -> None:
     def count(texts: Sequence[str]) -> list[int]:
-        return [2 * max(len(text.split()) - 1, 0) + len(text.split()) + 1 for text in texts]
+        words = [len(text.split()) for text in texts]
+        return [at_the_start + n + between_words * max(n - 1, 0) + 1 for n in words]
 
-    parts = split_line("a b c d e f g", 8, count_pieces=count)
-    assert parts == ["a b c", "d e f", "g"]
+    parts = split_line("aa bb cc dd ee ff gg hh ii jj kk ll", 8, count_pieces=count)
+    assert {len(part.split()) for part in parts[:-1]} == {words_in_a_part}
+    assert " ".join(parts) == "aa bb cc dd ee ff gg hh ii jj kk ll"
 
 
 def test_a_letter_keeps_its_combining_marks() -> None:
@@ -82,7 +90,7 @@ def test_one_character_too_long_by_itself_stands_alone() -> None:
 
 
 @given(
-    line=st.text(alphabet="ab .,!。，？\"」3\u3000\u2028\u0301", max_size=80),
+    line=st.text(alphabet='ab .,!。，？"」3\u3000\u2028\u0301', max_size=80),
     longest=st.integers(2, 12),
 )
 def test_nothing_is_lost_and_every_part_fits(line: str, longest: int) -> None:

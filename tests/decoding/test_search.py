@@ -299,6 +299,28 @@ def test_the_length_penalty_decides_between_short_and_long(
     assert found[0].score == found[0].log_prob / ((5 + len(best) + 1) / 6) ** alpha
 
 
+def test_a_sentence_is_over_with_as_many_hypotheses_as_rows() -> None:
+    for width, ids in ((1, [(A,)]), (2, [(A, B, B), (A,)])):
+        model = TableModel(SHORT_OR_LONG, beam=width)
+        found = beam(model, torch.tensor([50]), beam=width, length_penalty=2.0)[0]
+        assert [h.ids for h in found] == ids
+        assert model.steps == len(ids[0]) + 1
+
+
+# The end comes first, and both other pieces are wanted beside it.
+END_FIRST = {
+    (): [0.0, 0.0, 0.0, 0.4, 0.35, 0.25],
+    (A,): [0.0, 0.0, 0.0, 0.0, 0.5, 0.5],
+    (B,): [0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+}
+
+
+def test_an_end_takes_no_room_from_the_rows_that_go_on() -> None:
+    model = TableModel(END_FIRST, beam=2)
+    found = beam(model, torch.tensor([9]), beam=2, length_penalty=3.0)[0]
+    assert [h.ids for h in found] == [(B,), ()]
+
+
 NEVER_ENDING = {(): [0.0, 0.0, 0.0, 0.0, 0.75, 0.25], (A,): [0.0, 0.0, 0.0, 0.0, 0.5, 0.5]}
 
 

@@ -38,6 +38,8 @@ def test_columns_start_at_the_same_cell_whatever_the_script() -> None:
         ("abcdefgh", 3, ["abc", "def", "gh"]),
         ("今天天气很好", 5, ["今天", "天气", "很好"]),
         ("a   b", 2, ["a", "b"]),
+        ("a bc def", 4, ["a bc", "def"]),
+        ("abc de ", 4, ["abc", "de "]),
     ],
 )
 def test_a_long_text_is_cut_at_a_space_or_else_anywhere(

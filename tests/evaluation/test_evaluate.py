@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 import sacrebleu
 
-from mt.config import Config, DataConfig
+from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.load import dump_config
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
@@ -94,8 +94,9 @@ def test_the_language_is_looked_at_before_the_files(tmp_path: Path) -> None:
 class _Table:
     """Translates by a table, through the stream that the real translator gives."""
 
-    def __init__(self, table: dict[str, str]) -> None:
+    def __init__(self, table: dict[str, str], beam: int = 5) -> None:
         self.table = table
+        self.decoding = DecodingConfig(beam=beam)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         for number, line in enumerate(lines, 1):
@@ -103,8 +104,8 @@ class _Table:
             yield Translation(number, line, self.table[line], "ok", 0.0, notes)
 
 
-def _translator() -> Translator:
-    return cast(Translator, _Table(dict(zip(SOURCES, MADE, strict=True))))
+def _translator(beam: int = 5) -> Translator:
+    return cast(Translator, _Table(dict(zip(SOURCES, MADE, strict=True)), beam))
 
 
 def test_validation_scores_are_those_of_the_files(made: Path, right: Path) -> None:
@@ -171,7 +172,7 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def load(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
         assert (run, device) == (folder, "cpu")
-        return _translator()
+        return _translator(beam=3 if overrides else 5)
 
     monkeypatch.setattr(evaluate_module, "load_translator", load)
     return folder
@@ -214,11 +215,14 @@ def test_the_first_lines_with_something_to_tell_are_told(caplog: pytest.LogCaptu
     assert caplog.messages[-1] == "and 3 more such lines of 9"
 
 
-def test_what_is_no_run_is_said_to_be_none(tmp_path: Path, run: Path) -> None:
-    with pytest.raises(RunError, match="is no run folder"):
+def test_what_is_no_run_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"elsewhere: no such run folder"):
         evaluate_run(tmp_path / "elsewhere")
+
+
+def test_an_unknown_split_is_said_before_anything_is_written(run: Path) -> None:
     with pytest.raises(UserError, match="split `tset` is unknown; did you mean `test`"):
-        evaluate_run(run, split="tset")
+        evaluate_run(run, split="tset", device="cpu")
     assert not (run / "evaluations").exists()
 
 

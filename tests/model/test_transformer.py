@@ -5,6 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.model.attention import Attention
+from mt.model.layers import DecoderLayer, EncoderLayer
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 
@@ -35,7 +37,8 @@ def target_ids() -> Tensor:
 
 
 def all_logits(model: Transformer, source: Tensor, target_in: Tensor) -> Tensor:
-    return model.output(model.decode(target_in, model.encode(source)))
+    logits: Tensor = model.output(model.decode(target_in, model.encode(source)))
+    return logits
 
 
 def test_forward_gives_logits_of_the_real_target_positions_in_order() -> None:
@@ -173,6 +176,7 @@ def test_the_decoder_equals_torch_post_norm_layers() -> None:
 
 
 def torch_encoder_layer(ours: nn.Module) -> nn.TransformerEncoderLayer:
+    assert isinstance(ours, EncoderLayer)
     theirs = nn.TransformerEncoderLayer(32, 4, 48, dropout=0.0, batch_first=True)
     copy_attention(ours.self_attention.attention, theirs.self_attn)
     copy_pairs(
@@ -188,6 +192,7 @@ def torch_encoder_layer(ours: nn.Module) -> nn.TransformerEncoderLayer:
 
 
 def torch_decoder_layer(ours: nn.Module) -> nn.TransformerDecoderLayer:
+    assert isinstance(ours, DecoderLayer)
     theirs = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=True)
     copy_attention(ours.self_attention.attention, theirs.self_attn)
     copy_attention(ours.cross_attention, theirs.multihead_attn)
@@ -203,7 +208,7 @@ def torch_decoder_layer(ours: nn.Module) -> nn.TransformerDecoderLayer:
     return theirs.train()
 
 
-def copy_attention(ours: nn.Module, theirs: nn.MultiheadAttention) -> None:
+def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
     projections = (ours.query, ours.key, ours.value)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))

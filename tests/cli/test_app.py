@@ -1,0 +1,380 @@
+"""The command line: its commands and options, what they call, and how they fail."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from mt import __version__
+from mt.__main__ import main
+from mt.config import Config
+
+RECIPE = """\
+data:
+  source_language: en
+  target_language: de
+  train: {corpus: c/train}
+  valid: {corpus: c/valid}
+training: {max_updates: 100}
+"""
+HEAVY = {"torch", "numpy", "datasets", "pyarrow", "sentencepiece", "sacrebleu", "safetensors"}
+# Wherever a test has gone, the package under test is the one that is imported.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "80"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    status: int
+    out: str
+    err: str
+
+
+Program = Callable[..., Outcome]
+Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
+Replace = Callable[[str, str, Any], Calls]
+
+
+@pytest.fixture
+def mt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
+    """Return a function that runs the program in this process."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setattr(sys, "argv", ["mt", *map(str, arguments)])
+        # Typer changes it.
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+        status = main()
+        return Outcome(status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+    return Path("tiny.yaml")
+
+
+@pytest.fixture
+def replace_function(monkeypatch: pytest.MonkeyPatch) -> Replace:
+    """Return a function that puts a recorder in the place of a heavy function."""
+
+    def replace(module: str, name: str, result: Any) -> Calls:
+        calls: Calls = []
+
+        def record(*arguments: Any, **named: Any) -> Any:
+            calls.append((arguments, named))
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        stand_in = ModuleType(module)
+        setattr(stand_in, name, record)
+        monkeypatch.setitem(sys.modules, module, stand_in)
+        return calls
+
+    return replace
+
+
+def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the program, or code in its place, in a process of its own."""
+    command = ["-c", code] if code else ["-m", "mt"]
+    return subprocess.run(
+        [sys.executable, *command, *arguments],
+        capture_output=True,
+        text=True,
+        **{"env": ENVIRONMENT, **options},
+    )
+
+
+def test_the_commands_and_options_are_frozen(mt: Program) -> None:
+    surface = {}
+    for command in ("", *re.findall(r"^  (\w+)  ", mt().out.partition("Commands:")[2], re.M)):
+        text = mt(*command.split(), "--help").out
+        arguments = re.findall(r"^  ([A-Z]+) <", text, re.M)
+        surface[command] = arguments + re.findall(r"^  (-.*?)(?:  |$)", text, re.M)
+    assert surface == {
+        "": ["--version", "--help"],
+        "train": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--help"],
+        "translate": [
+            "RUN",
+            "FILE",
+            "-o, --output FILE",
+            "--set KEY=VALUE",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "evaluate": [
+            "RUN",
+            "--split NAME",
+            "--hypotheses FILE",
+            "--references FILE",
+            "--target-language CODE",
+            "--sources FILE",
+            "--set KEY=VALUE",
+            "--json",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "reproduce": ["CONFIG", "--run DIR", "--help"],
+    }
+
+
+def test_version_and_help(mt: Program) -> None:
+    assert mt("--version") == Outcome(0, f"mt {__version__}\n", "")
+    assert mt() == mt("--help")
+    assert mt("--help").out.startswith("Usage: mt [OPTIONS] COMMAND [ARGS]...\n")
+
+
+def test_no_help_text_is_cut_short(mt: Program) -> None:
+    assert "..." not in mt("--help").out.replace("[ARGS]...", "")
+
+
+def test_train(mt: Program, recipe: Path, replace_function: Replace) -> None:
+    calls = replace_function("mt.training.train", "train", "runs/tiny: BLEU 30")
+    assert mt("train", recipe) == Outcome(0, "runs/tiny: BLEU 30\n", "")
+    settings = ["--set", "model.heads=4", "--set", "seed=7"]
+    assert mt("train", recipe, "--run", "r", *settings).status == 0
+    (((config, run), _), ((changed, other_run), _)) = calls
+    assert isinstance(config, Config)
+    assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
+    assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))
+
+
+def test_translate(mt: Program, replace_function: Replace) -> None:
+    calls = replace_function("mt.decoding.run", "translate_file", None)
+    assert mt("translate", "r") == Outcome(0, "", "")
+    settings = ["--set", "decoding.beam=2", "--device", "cpu"]
+    assert mt("translate", "r", "in.txt", "-o", "out.txt", *settings).status == 0
+    assert calls == [
+        ((Path("r"),), {"input": None, "output": None, "overrides": (), "device": "auto"}),
+        (
+            (Path("r"),),
+            {
+                "input": Path("in.txt"),
+                "output": Path("out.txt"),
+                "overrides": ["decoding.beam=2"],
+                "device": "cpu",
+            },
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class FakeEvaluation:
+    def as_text(self) -> str:
+        return "BLEU 30"
+
+    def as_json(self) -> str:
+        return "{}"
+
+
+def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
+    calls = replace_function("mt.evaluation.evaluate", "evaluate_run", FakeEvaluation())
+    assert mt("evaluate", "r") == Outcome(0, "BLEU 30\n", "")
+    settings = ["--set", "decoding.beam=2", "--device", "cpu", "--json"]
+    assert mt("evaluate", "r", "--split", "news", *settings) == Outcome(0, "{}\n", "")
+    assert calls == [
+        ((Path("r"),), {"split": None, "overrides": (), "device": "auto"}),
+        ((Path("r"),), {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu"}),
+    ]
+
+
+def test_evaluate_files(mt: Program, replace_function: Replace) -> None:
+    calls = replace_function("mt.evaluation.evaluate", "evaluate_files", FakeEvaluation())
+    files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
+    outcome = mt("evaluate", *files, "--target-language", "zh")
+    assert outcome == Outcome(0, "BLEU 30\n", "")
+    assert calls == [
+        (
+            (Path("h"), [Path("r1"), Path("r2")]),
+            {"target_language": "zh", "sources": Path("s")},
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class FakeVerdict:
+    text: str
+    passed: bool
+
+
+@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
+def test_reproduce(
+    passed: bool, status: int, mt: Program, recipe: Path, replace_function: Replace
+) -> None:
+    verdict = FakeVerdict("a table: 早上好。", passed)
+    calls = replace_function("mt.training.reproduce", "reproduce", verdict)
+    assert mt("reproduce", recipe) == Outcome(status, "a table: 早上好。\n", "")
+    assert calls[0][0][1] == Path("runs/tiny")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            "trian",
+            "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [ARGS",
+        ),
+        ("--versoin", "No such option: --versoin (Possible options: --version). Usage: mt [OPT"),
+        ("train", "Missing argument 'CONFIG'. Usage: mt train [OPTIONS] "),
+        ("train a --rn b", "No such option: --rn (Possible options: --run). Usage: mt train ["),
+        ("train a b", "Got unexpected extra argument(s) (b). Usage: mt train [OPTIONS] "),
+        ("train a --set", "Option '--set' requires an argument."),
+        (
+            "translate r --device gpu",
+            "'--device': 'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'.",
+        ),
+        ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
+        ("reproduce tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
+        (
+            "train tiny.yaml --set model.nrom=x",
+            "--set model.nrom: unknown; did you mean `model.norm`",
+        ),
+        (
+            "translate r --set beam=4",
+            "only keys of `decoding` can be set here; did you mean `decodi",
+        ),
+        ("evaluate r --set seed=4", "--set seed: only keys of `decoding` can be set here"),
+        ("evaluate", "name what to score: RUN, or --hypotheses with --references"),
+        ("evaluate r --hypotheses h", "--hypotheses does not go with a run; score either RUN with"),
+        ("evaluate r --references h", "--references does not go with a run;"),
+        ("evaluate r --sources h", "--sources does not go with a run;"),
+        ("evaluate r --target-language zh", "--target-language does not go with a run;"),
+        ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),
+        ("evaluate --hypotheses h --set a=1", "--set does not go with --hypotheses;"),
+        ("evaluate --references r", "name what to score: RUN, or --hypotheses with --references"),
+        ("evaluate --hypotheses h", "--hypotheses needs --references, the right translations"),
+        ("evaluate --hypotheses h --references r", "--hypotheses needs --target-language, such as"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_status_2(
+    arguments: str, told: str, mt: Program, recipe: Path
+) -> None:
+    outcome = mt(*arguments.split())
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ")
+    assert told in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_what_a_command_raises_passes_through_typer(
+    mt: Program, recipe: Path, replace_function: Replace
+) -> None:
+    replace_function("mt.training.train", "train", PermissionError(13, "x", "runs/tiny"))
+    assert mt("train", recipe) == Outcome(2, "", "error: runs/tiny: permission denied\n")
+    replace_function("mt.training.train", "train", KeyboardInterrupt())
+    assert mt("train", recipe) == Outcome(130, "", "")
+    replace_function("mt.training.train", "train", ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        mt("train", recipe)
+    replace_function("mt.training.train", "train", SystemExit(143))
+    with pytest.raises(SystemExit) as leaving:
+        mt("train", recipe)
+    assert leaving.value.code == 143
+
+
+def test_python_m_mt_is_the_same_program(mt: Program) -> None:
+    assert process("--help").stdout == mt("--help").out
+    assert process("trian").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["train", "--help"], 0),
+        (["train", "tiny.yaml", "--set", "model.nrom=1"], 2),
+        (["evaluate", "r", "--sources", "s"], 2),
+    ],
+)
+def test_help_and_config_errors_are_instant_since_they_load_nothing_heavy(
+    arguments: list[str], status: int, recipe: Path
+) -> None:
+    code = (
+        "import sys; from mt.__main__ import main; status = main();"
+        f"print('loaded:', *sorted({HEAVY} & set(sys.modules))); sys.exit(status)"
+    )
+    done = process(*arguments, code=code)
+    assert done.stdout.splitlines()[-1] == "loaded:"
+    assert done.returncode == status
+
+
+WRITES = """
+import os, sys, types
+module = types.ModuleType("mt.decoding.run")
+def translate_file(*_, **__):
+    for _ in range(LINES):
+        sys.stdout.write("a line of text\\n")
+module.translate_file = translate_file
+sys.modules["mt.decoding.run"] = module
+from mt.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_reader_who_goes_ends_it_quietly(lines: int) -> None:
+    """One line is written when the program ends, many break the pipe on the way."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    code = WRITES.replace("LINES", str(lines))
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", "r"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_a_full_disk_behind_stdout_is_told_once(lines: int) -> None:
+    code = WRITES.replace("LINES", str(lines))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "translate", "r"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"error: output: no space left on the disk\n"
+
+
+def test_output_is_utf_8_in_any_locale() -> None:
+    code = WRITES.replace("LINES", "1").replace("a line of text", "早上好")
+    done = process(
+        "translate",
+        "r",
+        code=code,
+        encoding="utf-8",
+        env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stdout) == (0, "早上好\n")
+
+
+def test_logs_go_to_stderr() -> None:
+    says = "__import__('logging').getLogger('{}').info('{}')"
+    both = f"{says.format('mt.x', 'ours')} or {says.format('y', 'theirs')} or 0"
+    code = WRITES.replace("LINES", both)
+    done = process("translate", "r", code=code)
+    assert done.stderr == "ours\n"
+
+
+def test_a_defect_of_ours_shows_a_plain_traceback() -> None:
+    code = WRITES.replace("LINES", "1 / 0")
+    done = process("translate", "r", code=code)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback (most recent call last):\n")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")

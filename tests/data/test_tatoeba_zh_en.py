@@ -1,0 +1,117 @@
+"""The rule that cuts the Chinese-English Tatoeba sentences into splits."""
+
+import importlib.util
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mt.data.lines import LineReader
+from mt.data.pairs import SentencePair
+
+SCRIPT = Path(__file__).parents[2] / "data" / "tatoeba_zh_en.py"
+
+
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tatoeba_zh_en", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up here
+    spec.loader.exec_module(module)
+    return module
+
+
+RULE = load_script()
+
+# By SHA-256 the English keys stand in the order c, h, i, g, a, d, b, f, e.
+UPSTREAM = [
+    SentencePair(english, chinese)
+    for english, chinese in [
+        ("A.", "甲。"),
+        ("a", "甲！"),  # the pair before, again
+        ("B.", "乙"),
+        ("C!", "丙。"),
+        ("c", "丁"),  # its English is in test
+        ("D", "戊"),
+        ("E", "ＸＹ 1"),  # its Chinese is in test, with H
+        ("F", "丙"),  # its Chinese is in test, with C
+        ("G", "庚"),
+        ("H", "xy1"),
+        ("I", "丙？"),  # third by rank, but C has given its Chinese
+    ]
+]
+SPLITS = RULE.Splits(
+    train=[SentencePair("B.", "乙"), SentencePair("D", "戊")],
+    valid=[SentencePair("G", "庚"), SentencePair("A.", "甲。")],
+    test=[SentencePair("C!", "丙。"), SentencePair("H", "xy1")],
+)
+
+
+def test_keys() -> None:
+    assert RULE.key("Ｉt's 3:30—naïve,  ÄB_c!") == "its330naïveäbc"
+    assert RULE.key("汤姆，你好！") == "汤姆你好"
+
+
+def test_rank_is_what_the_shell_says() -> None:
+    """`printf 'tatoeba\\0zh\\0a' | sha256sum`."""
+    expected = "60ee9713ed40ded3c8434e7d0833c43449fb7eff762264903c2960d62d4be69b"
+    assert RULE.rank("a") == expected
+
+
+def test_the_rule_on_made_up_lines() -> None:
+    assert RULE.split(UPSTREAM, held_out=2) == SPLITS
+
+
+def test_the_script_writes_the_files(tmp_path: Path) -> None:
+    lines = [f"{pair.source}\t{pair.target}\tCC-BY 2.0\n" for pair in UPSTREAM]
+    (tmp_path / "cmn.txt").write_text("".join(lines), encoding="utf-8")
+    command: list[str | Path] = [
+        sys.executable,
+        SCRIPT,
+        tmp_path / "cmn.txt",
+        tmp_path / "out" / "tatoeba-zh-en",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])}
+    subprocess.run(command, check=True, env=environment)
+    # With 1,000 pairs to hold out, everything here goes into test.
+    written = {path.name: path.read_bytes().decode() for path in (tmp_path / "out").rglob("*.*")}
+    assert written == {
+        "train.en": "",
+        "train.zh": "",
+        "valid.en": "",
+        "valid.zh": "",
+        "test.en": "C!\nH\nG\nA.\nD\nB.\n",
+        "test.zh": "丙。\nxy1\n庚\n甲。\n戊\n乙\n",
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_rule_gives_back_the_real_splits(corpora: Path, seed: int) -> None:
+    """Shuffle the held-out pairs back among the others; the rule must find every line again.
+
+    The pairs that the rule dropped from the upstream file are not at hand, so this is all but
+    them.
+    """
+    splits = {
+        name: [
+            SentencePair(*pair)
+            for pair in zip(
+                LineReader(corpora / "tatoeba-zh-en" / f"{name}.en.gz"),
+                LineReader(corpora / "tatoeba-zh-en" / f"{name}.zh.gz"),
+                strict=True,
+            )
+        ]
+        for name in ("train", "valid", "test")
+    }
+    draw = random.Random(seed)
+    held_out = splits["valid"] + splits["test"]
+    draw.shuffle(held_out)
+    upstream = list(splits["train"])
+    for pair in held_out:
+        upstream.insert(draw.randrange(len(upstream)), pair)
+    assert RULE.split(upstream, held_out=1000) == RULE.Splits(**splits)

@@ -1,0 +1,146 @@
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mt.config import TokenizerConfig
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
+from mt.errors import RunError
+
+PAIRS = [
+    SentencePair(f"the {animal} sleeps", f"{tier} schläft")
+    for animal, tier in [("dog", "der Hund"), ("cat", "die Katze"), ("horse", "das Pferd")]
+]
+SMALL = TokenizerConfig(vocabulary_size=340)
+
+
+def pairs() -> Iterator[SentencePair]:
+    return iter(PAIRS)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    train_tokenizer(pairs, tmp_path / "run" / "tokenizer", config=SMALL, seed=1)
+    return tmp_path / "run" / "tokenizer"
+
+
+def test_a_joint_tokenizer_is_one_vocabulary_of_both_sides(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["joint.model", "tokenizer.json"]
+    assert tokenizer.source_size == tokenizer.target_size == len(tokenizer.source)
+    assert {b" dog", b" Hund"} <= set(tokenizer.source.piece_bytes)
+    for pair in PAIRS:
+        assert tokenizer.decode_source(tokenizer.encode_source([pair.source])[0]) == pair.source
+        assert tokenizer.decode_target(tokenizer.encode_target([pair.target])[0]) == pair.target
+
+
+def test_a_separate_tokenizer_has_a_vocabulary_for_each_side(tmp_path: Path) -> None:
+    config = TokenizerConfig(vocabulary_size=400, vocabulary="separate")
+    tokenizer = train_tokenizer(pairs, tmp_path, config=config, seed=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "source.model",
+        "target.model",
+        "tokenizer.json",
+    ]
+    assert b" dog" in tokenizer.source.piece_bytes
+    assert b" dog" not in tokenizer.target.piece_bytes
+    assert b" Hund" in tokenizer.target.piece_bytes
+    (ids,) = tokenizer.encode_target(["der Hund"])
+    assert tokenizer.decode_target(ids) == "der Hund"
+    assert Tokenizer.load(tmp_path).encode_source(["the dog"]) == tokenizer.encode_source(
+        ["the dog"]
+    )
+
+
+def test_the_fingerprint_tells_tokenizers_apart(tmp_path: Path) -> None:
+    other = SMALL.model_copy(update={"algorithm": "unigram"})
+    one, same, another = (
+        train_tokenizer(pairs, tmp_path / name, config=config, seed=1)
+        for name, config in (("a", SMALL), ("b", SMALL), ("c", other))
+    )
+    assert len(one.fingerprint) == 64
+    assert one.fingerprint == same.fingerprint == Tokenizer.load(tmp_path / "a").fingerprint
+    assert one.fingerprint != another.fingerprint
+
+
+@pytest.mark.parametrize("inside", ["", "tokenizer"], ids=["run folder", "tokenizer folder"])
+def test_a_tokenizer_is_copied_from_either_kind_of_folder(
+    folder: Path, tmp_path: Path, inside: str
+) -> None:
+    copied = copy_tokenizer(folder.parent / inside, tmp_path / "copy")
+    assert copied.fingerprint == Tokenizer.load(folder).fingerprint
+    for path in folder.iterdir():
+        assert (tmp_path / "copy" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_a_tokenizer_to_copy_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"nowhere: no such folder"):
+        copy_tokenizer(tmp_path / "nowhere", tmp_path / "copy")
+    with pytest.raises(RunError, match=r"no tokenizer is here"):
+        copy_tokenizer(tmp_path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_damaged_tokenizer_is_not_copied(folder: Path, tmp_path: Path) -> None:
+    (folder / "joint.model").write_bytes(b"x")
+    with pytest.raises(RunError, match=r"joint\.model: damaged"):
+        copy_tokenizer(folder, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_changed_model_file_is_noticed(folder: Path) -> None:
+    model = bytearray((folder / "joint.model").read_bytes())
+    model[len(model) // 2] ^= 1
+    (folder / "joint.model").write_bytes(model)
+    with pytest.raises(RunError, match=r"joint\.model: damaged"):
+        Tokenizer.load(folder)
+
+
+def test_a_missing_model_file_is_named(folder: Path) -> None:
+    (folder / "joint.model").unlink()
+    with pytest.raises(RunError, match=r"joint\.model: missing"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"format": 1, "sha256": 3}',
+        b'{"format": 2, "sha256": {"joint.model": "0"}}',
+        b'{"format": 1, "sha256": {"../joint.model": "0"}}',
+        b'{"format": 1, "sha256": {}}',
+    ],
+)
+def test_a_damaged_or_foreign_manifest_is_one_line(folder: Path, manifest: bytes) -> None:
+    (folder / "tokenizer.json").write_bytes(manifest)
+    with pytest.raises(RunError, match=r"tokenizer\.json: ") as caught:
+        Tokenizer.load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_foreign_model_with_the_right_checksum_is_refused(folder: Path) -> None:
+    (folder / "joint.model").write_bytes(b"not a model")
+    sums = {"joint.model": hashlib.sha256(b"not a model").hexdigest()}
+    (folder / "tokenizer.json").write_text(json.dumps({"format": 1, "sha256": sums}))
+    with pytest.raises(RunError, match=r"joint\.model: is no SentencePiece model"):
+        Tokenizer.load(folder)
+
+
+def test_an_interrupted_training_leaves_no_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mt.data.tokenizer.write_json", fail)
+    with pytest.raises(KeyboardInterrupt):
+        train_tokenizer(pairs, tmp_path, config=SMALL, seed=1)
+    with pytest.raises(RunError, match="no tokenizer is here"):
+        Tokenizer.load(tmp_path)
