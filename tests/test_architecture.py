@@ -65,6 +65,7 @@ sys.exit(failed)
 """
 
 
+@pytest.mark.timeout(300)  # a process for each module, on a busy machine
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 def test_each_module_imports_alone() -> None:
     """A circular import hides as long as somebody else imports first."""

@@ -44,16 +44,16 @@ def test_one_sentence(tmp_path: Path) -> None:
                 "train": files,
                 "valid": files,
             },
-            "tokenizer": {"vocabulary_size": 300},
+            "tokenizer": {"vocabulary_size": 320},
             "model": {
-                "d_model": 16,
-                "d_ff": 32,
+                "d_model": 32,
+                "d_ff": 64,
                 "heads": 2,
                 "encoder_layers": 1,
                 "decoder_layers": 1,
                 "dropout": 0.0,
             },
-            "training": {"max_updates": 300, "learning_rate": 0.02, "warmup_updates": 30},
+            "training": {"max_updates": 200, "learning_rate": 0.01, "warmup_updates": 30},
         }
     )
     model_config = config.model
@@ -68,7 +68,7 @@ def test_one_sentence(tmp_path: Path) -> None:
         corpus.pairs, tmp_path / "tokenizer", config=config.tokenizer, seed=config.seed
     )
     vocabulary = tokenizer.source_size
-    assert vocabulary == tokenizer.target_size == 300
+    assert vocabulary == tokenizer.target_size == 320
     (source_ids,) = tokenizer.encode_source(["a dog sleeps"])
     (target_ids,) = tokenizer.encode_target(["ein Hund schläft"])
     assert source_ids[-1] == target_ids[-1] == EOS
@@ -104,29 +104,29 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert batch.target_in[row].tolist() == [BOS, *target_ids[:-1], *target_padding]
     assert batch.target_out[row].tolist() == target_ids + target_padding
 
-    # The model (mt/model). D = 16, 2 heads of width 8.
+    # The model (mt/model). D = 32, 2 heads of width 16.
     torch.manual_seed(config.seed)
     model = Transformer(model_config, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
-    attention_matrices = 4 * (16 * 16 + 16)
-    feed_forward = 16 * 32 + 32 + 32 * 16 + 16
-    norm = 2 * 16
+    attention_matrices = 4 * (32 * 32 + 32)
+    feed_forward = 32 * 64 + 64 + 64 * 32 + 32
+    norm = 2 * 32
     encoder_layer = attention_matrices + feed_forward + 2 * norm
     decoder_layer = 2 * attention_matrices + feed_forward + 3 * norm
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert parameters == vocabulary * 16 + encoder_layer + decoder_layer
+    assert parameters == vocabulary * 32 + encoder_layer + decoder_layer
     # Embeddings times sqrt(D), plus positions.
     embedded = model._embed(model.source_embedding, batch.source, first=0)
-    expected = model.source_embedding.weight[source_ids[0]] * 4.0 + sinusoids(1, 16)[0]
+    expected = model.source_embedding.weight[source_ids[0]] * math.sqrt(32) + sinusoids(1, 32)[0]
     torch.testing.assert_close(embedded[row, 0], expected)
     memory = model.encode(batch.source)
-    assert memory.states.shape == (4, source_width, 16)
+    assert memory.states.shape == (4, source_width, 32)
     assert memory.source_mask[row].sum() == len(source_ids)
     # Post-Norm: what leaves a stack has just been normalised (gain 1, bias 0 at the start).
     torch.testing.assert_close(
         memory.states.mean(-1), torch.zeros(4, source_width), atol=1e-5, rtol=0
     )
     states = model.decode(batch.target_in, memory)
-    assert states.shape == (4, target_width, 16)
+    assert states.shape == (4, target_width, 32)
     logits = model(batch.source, batch.target_in)
     assert logits.shape == (batch.target_tokens, vocabulary)
 
@@ -142,10 +142,10 @@ def test_one_sentence(tmp_path: Path) -> None:
     learner = Learner(
         model, build_optimizer(model, cpu), choose_precision("fp32", cpu), 0.1, gradient_clip=1.0
     )
-    first = update(learner, [batch], learning_rate(1, config.training, 16))
+    first = update(learner, [batch], learning_rate(1, config.training, 32))
     assert first.smoothed == pytest.approx(sums.smoothed.item(), rel=1e-5)
-    for number in range(2, 301):
-        last = update(learner, [batch], learning_rate(number, config.training, 16))
+    for number in range(2, 201):
+        last = update(learner, [batch], learning_rate(number, config.training, 32))
     # With smoothing the best possible loss is the entropy of the smoothed target, not zero.
     low, high = 0.1 / vocabulary, 0.9 + 0.1 / vocabulary
     entropy = -high * math.log(high) - (vocabulary - 1) * low * math.log(low)

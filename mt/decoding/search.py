@@ -146,8 +146,9 @@ def beam(
 
     Each step ranks the 2 * `beam` best continuations of a sentence's rows: the first `beam` that
     are not EOS live on, and an EOS among the first `beam` finishes a hypothesis. A sentence is
-    over with `beam` finished hypotheses, when no row can win any more, or at its limit. Leaving
-    early never changes the first hypothesis, only how many others there are.
+    over when no row can win any more, at its limit, or once it has `beam` finished hypotheses and
+    no row, scored as it stands, is ahead of the best of them. `beam` hypotheses alone would not
+    do: poor short ones can fill the list while the right one is still growing.
 
     `limits` [B] is the largest number of pieces, EOS included, of each translation. Where a
     sentence reaches it without any finished hypothesis, its rows are returned as they stand.
@@ -219,8 +220,9 @@ class _Beams:
 
     def retire(self) -> Tensor:
         """Take out the sentences that are over; return the former places of those that stay."""
+        behind = self.log_probs[:, 0] / self.penalties[self.length] <= self.best_score
         over = (
-            (self.found_count >= self.beam)
+            ((self.found_count >= self.beam) & behind)
             | (self.length >= self.limits)
             | no_live_row_can_win(
                 self.log_probs[:, 0], self.best_score, self.penalties[self.limits]

@@ -26,7 +26,12 @@ training: {max_updates: 100}
 """
 HEAVY = {"torch", "numpy", "datasets", "pyarrow", "sentencepiece", "sacrebleu", "safetensors"}
 # Wherever a test has gone, the package under test is the one that is imported.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "COLUMNS": "80"}
+# Its output waits in a buffer, as it does for most users.
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "COLUMNS": "80",
+}
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,15 @@ def corpus(generator: ModuleType) -> dict[str, list[Any]]:
 @pytest.fixture(scope="module")
 def files() -> dict[str, list[str]]:
     """The lines of the six files."""
-    return {f"{split}.{language}": (FOLDER / f"{split}.{language}").read_bytes().decode()
-            .removesuffix("\n").split("\n") for split in SPLITS for language in ("en", "zh")}
+    return {
+        f"{split}.{language}": (FOLDER / f"{split}.{language}")
+        .read_bytes()
+        .decode()
+        .removesuffix("\n")
+        .split("\n")
+        for split in SPLITS
+        for language in ("en", "zh")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +74,19 @@ def offenders(pattern: str, sentences: list[str]) -> list[str]:
     return [sentence for sentence in sentences if re.search(pattern, sentence)]
 
 
-def test_generator_reproduces_the_files(generator: ModuleType,
-                                        corpus: dict[str, list[Any]]) -> None:
+def test_generator_reproduces_the_files(
+    generator: ModuleType, corpus: dict[str, list[Any]]
+) -> None:
     for name, text in generator.contents(corpus).items():
         assert (FOLDER / name).read_bytes() == text.encode(), name
 
 
-def test_check_names_a_file_that_differs(generator: ModuleType, tmp_path: Path,
-                                         monkeypatch: pytest.MonkeyPatch,
-                                         capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_names_a_file_that_differs(
+    generator: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     made = {"train.en": "a\n", "train.zh": "b\n"}
     monkeypatch.setattr(generator, "HERE", tmp_path)
     monkeypatch.setattr(generator, "contents", lambda corpus: made)
@@ -89,14 +100,21 @@ def test_check_names_a_file_that_differs(generator: ModuleType, tmp_path: Path,
 
 def test_sizes(files: dict[str, list[str]]) -> None:
     sizes = {name: len(lines) for name, lines in files.items()}
-    assert sizes == {f"{split}.{language}": {"train": 24_000}.get(split, 500)
-                     for split in SPLITS for language in ("en", "zh")}
+    assert sizes == {
+        f"{split}.{language}": {"train": 24_000}.get(split, 500)
+        for split in SPLITS
+        for language in ("en", "zh")
+    }
     assert sum((FOLDER / name).stat().st_size for name in files) < 3_500_000
 
 
 def test_richness(generator: ModuleType) -> None:
-    entries = {part for group in generator.build_classes().values()
-               for entry in group for part in entry.parts}
+    entries = {
+        part
+        for group in generator.build_classes().values()
+        for entry in group
+        for part in entry.parts
+    }
     assert len(entries) >= 600
     assert len(generator.load_patterns()) >= 90
     assert len(generator.load_phrases()) >= 80
@@ -119,6 +137,7 @@ def test_held_out_splits_use_only_well_known_items(corpus: dict[str, list[Any]])
 def test_every_test_word_is_in_train(files: dict[str, list[str]]) -> None:
     def words(lines: list[str]) -> set[str]:
         return {word for line in lines for word in re.findall(r"[\w'-]+", line.lower())}
+
     for split in ("valid", "test"):
         assert words(files[f"{split}.en"]) <= words(files["train.en"])
         assert set("".join(files[f"{split}.zh"])) <= set("".join(files["train.zh"]))
@@ -152,8 +171,7 @@ def test_two_before_a_measure_word(chinese: list[str]) -> None:
 
 def test_english_form(english: list[str]) -> None:
     line = re.compile(r"[A-Z][A-Za-z',. -]*[.?!]")
-    assert not [text for text in english
-                if not line.fullmatch(text.replace("Hello!", "Hello."))]
+    assert not [text for text in english if not line.fullmatch(text.replace("Hello!", "Hello."))]
     assert not offenders(r"  | [.,?!]|\.\.", english)
 
 
@@ -165,8 +183,9 @@ def test_english_articles(english: list[str]) -> None:
 
 def test_english_agreement(english: list[str]) -> None:
     assert not offenders(r"\b(He|She) (are|am|were|have|do|don't|want|like|think|plan)\b", english)
-    assert not offenders(r"\b(I|We|They|You) (is|has|does|doesn't|wants|likes|thinks|plans)\b",
-                         english)
+    assert not offenders(
+        r"\b(I|We|They|You) (is|has|does|doesn't|wants|likes|thinks|plans)\b", english
+    )
     assert not offenders(r"\bMy parents (is|was|has|does|doesn't|wants|likes)\b", english)
     assert not offenders(r"\b(didn't|doesn't|don't|can't) \w+ed\b(?<!need)", english)
 
