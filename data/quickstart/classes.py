@@ -25,7 +25,7 @@ from numbers_zh import chinese_number, day_ordinal
 # Classes that are the union of others.
 UNIONS = {
     "goods": "reading clothes womenswear pair accessory gadget appliance furniture household"
-             " stationery toy",
+    " stationery toy",
     "item": "reading clothes accessory gadget household stationery toy",
     "wear": "clothes pair",
     "wear_one": "clothes accessory",
@@ -41,8 +41,8 @@ UNIONS = {
     "food": "fruit snack dish sweet",
     "prepared": "snack dish sweet",
     "shopping": "reading clothes womenswear pair accessory gadget furniture household"
-             " stationery toy fruit"
-                " grocery",
+    " stationery toy fruit"
+    " grocery",
     "groceries": "fruit grocery",
     "anyplace": "shop special_shop service station sight work",
     "public": "sight service outdoor",
@@ -82,8 +82,10 @@ GROUPS = {
     "PP": ("named", "pron_any"),
 }
 PRONOUNS = {
-    "I": "I 我 me my mine am was do have", "you": "you 你 you your yours are were do have",
-    "he": "he 他 him his his is was does has", "she": "she 她 her her hers is was does has",
+    "I": "I 我 me my mine am was do have",
+    "you": "you 你 you your yours are were do have",
+    "he": "he 他 him his his is was does has",
+    "she": "she 她 her her hers is was does has",
     "we": "we 我们 us our ours are were do have",
     "they": "they 他们 them their theirs are were do have",
 }
@@ -91,10 +93,15 @@ PRONOUNS = {
 
 def people() -> Classes:
     """All classes of persons."""
-    out: Classes = {f"pron_{name}": [pronoun(PRONOUNS[key]) for key in keys.split()]
-                    for name, keys in {
-                        "s": "I he she we they", "s1": "I he she", "q": "you he she they",
-                        "any": "I he she we they"}.items()}
+    out: Classes = {
+        f"pron_{name}": [pronoun(PRONOUNS[key]) for key in keys.split()]
+        for name, keys in {
+            "s": "I he she we they",
+            "s1": "I he she",
+            "q": "you he she they",
+            "any": "I he she we they",
+        }.items()
+    }
     names = [person(en, zh, sex, (en,)) for en, zh, sex in split_list(lexicon.NAMES)]
     titled = [person(en, zh, sex, (en,)) for en, zh, sex in split_list(lexicon.TITLED)]
     out["name"], out["named"] = names, names + titled
@@ -105,8 +112,15 @@ def people() -> Classes:
             owners = [p for p in POSSESSORS if group != "spouse" or p == "my"]
             for owner in owners:
                 tags = (owner, "spouse") if group == "spouse" else (owner,)
-                kin.append(person(f"{owner} {english}", POSSESSORS[owner] + chinese, sex,
-                                  (f"{english}|{chinese}",), tags))
+                kin.append(
+                    person(
+                        f"{owner} {english}",
+                        POSSESSORS[owner] + chinese,
+                        sex,
+                        (f"{english}|{chinese}",),
+                        tags,
+                    )
+                )
                 by_group[group].append(kin[-1])
     out["kin"] = [k for k in kin if "your" not in k.tags]
     out["kin_my"] = [k for k in kin if "my" in k.tags]
@@ -121,26 +135,47 @@ def people() -> Classes:
 
 def moved(prefix: str, suffix: str, chinese: str, entries: list[Entry]) -> list[Entry]:
     """Spans of time turned into moments ("three days" into "three days ago")."""
-    return [Entry({"": prefix + e.en[""] + suffix}, {"": e.zh[""] + chinese},
-                  (*e.parts, (prefix + suffix).strip())) for e in entries]
+    return [
+        Entry(
+            {"": prefix + e.en[""] + suffix},
+            {"": e.zh[""] + chinese},
+            (*e.parts, (prefix + suffix).strip()),
+        )
+        for e in entries
+    ]
 
 
 def durations() -> Classes:
     """Spans of time and moments counted from now."""
-    units = {"minute": "分钟", "hour": "个小时", "day": "天", "week": "个星期", "month": "个月",
-             "year": "年"}
+    units = {
+        "minute": "分钟",
+        "hour": "个小时",
+        "day": "天",
+        "week": "个星期",
+        "month": "个月",
+        "year": "年",
+    }
     spans: dict[str, list[Entry]] = {}
     for unit, chinese in units.items():
         spans[unit] = []
         for number in range(2, 11):
             count = count_number(number)
-            spans[unit].append(Entry({"": f"{count.en['']} {unit}s"},
-                                     {"": count.zh[""] + chinese}, (*count.parts, unit)))
+            spans[unit].append(
+                Entry(
+                    {"": f"{count.en['']} {unit}s"},
+                    {"": count.zh[""] + chinese},
+                    (*count.parts, unit),
+                )
+            )
     dated = spans["day"] + spans["week"] + spans["month"]
     return {
-        "stay": dated, "years": spans["year"], "months": spans["month"] + spans["year"],
+        "stay": dated,
+        "years": spans["year"],
+        "months": spans["month"] + spans["year"],
         "minute_span": spans["minute"],
-        "short": spans["day"] + spans["hour"], "hours": spans["hour"], "nights": spans["day"],
+        "short": spans["day"] + spans["hour"],
+        "hours": spans["hour"],
+        "nights": spans["day"],
         "ago": moved("", " ago", "前", dated),
         "later": moved("in ", "", "后", spans["day"] + spans["week"]),
     }
@@ -150,37 +185,58 @@ def calendar() -> Classes:
     """Weekdays, dates, times of day and their combinations."""
     days = split_list(lexicon.WEEKDAYS)
     out: Classes = {}
-    for name, prefix, chinese in (("last_day", "last ", "上个星期"),
-                                  ("next_day", "next ", "下个星期"),
-                                  ("every_day", "every ", "每个星期")):
-        out[name] = [Entry({"": prefix + en}, {"": chinese + zh}, (en, prefix.strip()))
-                     for en, zh in days]
-    out["on_days"] = [Entry({"": f"on {en}s"}, {"": f"星期{zh}"}, (en, "on"))
-                      for en, zh in days]
+    for name, prefix, chinese in (
+        ("last_day", "last ", "上个星期"),
+        ("next_day", "next ", "下个星期"),
+        ("every_day", "every ", "每个星期"),
+    ):
+        out[name] = [
+            Entry({"": prefix + en}, {"": chinese + zh}, (en, prefix.strip())) for en, zh in days
+        ]
+    out["on_days"] = [Entry({"": f"on {en}s"}, {"": f"星期{zh}"}, (en, "on")) for en, zh in days]
     parts = [("morning", "早上"), ("afternoon", "下午"), ("evening", "晚上")]
     out["daypart"] = [
-        Entry({"": f"{prefix}{en} {part}"}, {"": f"{week}{zh}{chinese}"}, (en, part),
-              {"clock": f"clock_{part}"})
+        Entry(
+            {"": f"{prefix}{en} {part}"},
+            {"": f"{week}{zh}{chinese}"},
+            (en, part),
+            {"clock": f"clock_{part}"},
+        )
         for prefix, week, table in (("on ", "星期", days), ("", "", [["tomorrow", "明天"]] * 3))
-        for en, zh in table for part, chinese in parts]
-    out["part"] = [Entry({"": f"in the {part}"}, {"": chinese}, (part,),
-                         {"clock": f"clock_{part}"}) for part, chinese in parts]
+        for en, zh in table
+        for part, chinese in parts
+    ]
+    out["part"] = [
+        Entry({"": f"in the {part}"}, {"": chinese}, (part,), {"clock": f"clock_{part}"})
+        for part, chinese in parts
+    ]
     by_part = dict(zip("mae", out["part"], strict=True))
     for name in ("m", "e", "ae"):
         out[f"part_{name}"] = [by_part[letter] for letter in name]
-    hours = {"morning": range(6, 10), "afternoon": range(1, 6), "evening": range(6, 11),
-             "noon": (11, 12, 1), "one_digit": range(1, 10)}
+    hours = {
+        "morning": range(6, 10),
+        "afternoon": range(1, 6),
+        "evening": range(6, 11),
+        "noon": (11, 12, 1),
+        "one_digit": range(1, 10),
+    }
     for part, span in hours.items():
         out[f"clock_{part}"] = [clock(hour, kind) for hour in span for kind in range(5)]
     out["clock"] = [clock(hour, kind) for hour in range(1, 13) for kind in range(5)]
     months = [item[0] for item in split_list(lexicon.MONTHS)]
-    out["month"] = [Entry({"": month}, {"": f"{chinese_number(index)}月"}, (month,))
-                    for index, month in enumerate(months, 1)]
+    out["month"] = [
+        Entry({"": month}, {"": f"{chinese_number(index)}月"}, (month,))
+        for index, month in enumerate(months, 1)
+    ]
     out["date"] = [
-        Entry({"": f"{month} {day_ordinal(day)}"},
-              {"": f"{chinese_number(index)}月{chinese_number(day)}号"},
-              (month, *day_ordinal(day).split("-")))
-        for index, month in enumerate(months, 1) for day in range(1, 29)]
+        Entry(
+            {"": f"{month} {day_ordinal(day)}"},
+            {"": f"{chinese_number(index)}月{chinese_number(day)}号"},
+            (month, *day_ordinal(day).split("-")),
+        )
+        for index, month in enumerate(months, 1)
+        for day in range(1, 29)
+    ]
     return out
 
 
@@ -201,8 +257,14 @@ def numbers() -> Classes:
 def build_classes() -> Classes:
     """Every class by name."""
     out: Classes = {**people(), **durations(), **calendar(), **numbers()}
-    makers = ((lexicon.NOUNS, noun), (lexicon.PLACES, place), (lexicon.ADJECTIVES, adjective),
-              (lexicon.WORDS, word), (lexicon.ACTIVITIES, activity), (lexicon.VERBS, verb))
+    makers = (
+        (lexicon.NOUNS, noun),
+        (lexicon.PLACES, place),
+        (lexicon.ADJECTIVES, adjective),
+        (lexicon.WORDS, word),
+        (lexicon.ACTIVITIES, activity),
+        (lexicon.VERBS, verb),
+    )
     for tables, make in makers:
         for name, table in tables.items():
             separator = ";" if tables in (lexicon.ACTIVITIES, lexicon.VERBS) else ","

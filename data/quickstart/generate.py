@@ -86,6 +86,7 @@ def fill(template: str, fillers: dict[str, Entry], language: str) -> str:
             form_name = "s" if fillers[subject].third else ""
         forms = entry.en if language == "en" else entry.zh
         return forms.get(form_name or "") or missing(match, entry)
+
     return FIELD.sub(form, template)
 
 
@@ -104,7 +105,7 @@ def bucket(first: str, second: str) -> int:
 def split_of(parts: tuple[str, ...]) -> str:
     """The split where a sentence with these lexical items belongs, "" for none."""
     words = sorted({part for part in parts if "|" in part})
-    found = [bucket(a, b) for i, a in enumerate(words) for b in words[i + 1:]]
+    found = [bucket(a, b) for i, a in enumerate(words) for b in words[i + 1 :]]
     valid = sum(b < HELD_OUT for b in found)
     test = sum(HELD_OUT <= b < 2 * HELD_OUT for b in found)
     if not valid and not test:
@@ -151,8 +152,12 @@ class Sampler:
 def render(pattern: Pattern, fillers: dict[str, Entry]) -> Pair:
     """The sentence pair of a pattern with its fillers."""
     english = fill(pattern.english, fillers, "en")
-    return Pair(english[0].upper() + english[1:], fill(pattern.chinese, fillers, "zh"),
-                pattern.name, parts_of(fillers))
+    return Pair(
+        english[0].upper() + english[1:],
+        fill(pattern.chinese, fillers, "zh"),
+        pattern.name,
+        parts_of(fillers),
+    )
 
 
 def parts_of(fillers: dict[str, Entry]) -> tuple[str, ...]:
@@ -163,7 +168,7 @@ def parts_of(fillers: dict[str, Entry]) -> tuple[str, ...]:
 def clash(entries: list[Entry]) -> bool:
     """Whether two fillers repeat each other (a box in the box, my wife and my husband)."""
     for i, first in enumerate(entries):
-        for second in entries[i + 1:]:
+        for second in entries[i + 1 :]:
             words = (f" {first.en['']} ", f" {second.en['']} ")
             spouses = "spouse" in first.tags and "spouse" in second.tags
             if spouses or words[0] in words[1] or words[1] in words[0]:
@@ -178,8 +183,9 @@ def near(parts: set[str], kept: list[set[str]]) -> bool:
     return any(len(parts & other) > SHARED * len(other) for other in kept)
 
 
-def next_pair(sampler: Sampler, pattern: Pattern, split: str, seen: set[str],
-              kept: list[set[str]]) -> Pair | None:
+def next_pair(
+    sampler: Sampler, pattern: Pattern, split: str, seen: set[str], kept: list[set[str]]
+) -> Pair | None:
     """A new sentence of a pattern for a split, None after too many attempts."""
     for _ in range(200):
         fillers = sampler.fillers(pattern)
@@ -216,7 +222,7 @@ def build() -> dict[str, list[Pair]]:
                     kept[pattern.name].append(set(pair.parts))
     out["train"] += phrases
     for split in sizes:
-        out[split] = well_known(out[split], out["train"])[:SIZES[split]]
+        out[split] = well_known(out[split], out["train"])[: SIZES[split]]
     for pairs in out.values():
         pairs.sort(key=lambda pair: hashlib.sha256(pair.english.encode()).digest())
     return out
@@ -226,17 +232,24 @@ def well_known(pairs: list[Pair], train: list[Pair]) -> list[Pair]:
     """The pairs all of whose lexical items and English words are common enough in train."""
     items = Counter(part for pair in train for part in pair.parts)
     words = Counter(word for pair in train for word in WORD.findall(pair.english.lower()))
-    return [pair for pair in pairs
-            if all(items[part] >= RARE_ITEM for part in pair.parts)
-            and all(words[word] >= RARE_WORD for word in WORD.findall(pair.english.lower()))]
+    return [
+        pair
+        for pair in pairs
+        if all(items[part] >= RARE_ITEM for part in pair.parts)
+        and all(words[word] >= RARE_WORD for word in WORD.findall(pair.english.lower()))
+    ]
 
 
 def contents(corpus: dict[str, list[Pair]]) -> dict[str, str]:
     """The text of each of the six files by name."""
-    return {f"{split}.{language}": "".join(text + "\n" for text in texts)
-            for split in SIZES
-            for language, texts in (("en", [pair.english for pair in corpus[split]]),
-                                    ("zh", [pair.chinese for pair in corpus[split]]))}
+    return {
+        f"{split}.{language}": "".join(text + "\n" for text in texts)
+        for split in SIZES
+        for language, texts in (
+            ("en", [pair.english for pair in corpus[split]]),
+            ("zh", [pair.chinese for pair in corpus[split]]),
+        )
+    }
 
 
 def main(arguments: list[str]) -> int:

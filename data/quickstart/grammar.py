@@ -52,8 +52,11 @@ def with_article(phrase: str) -> str:
 def count_number(number: int) -> Entry:
     """A number that counts things, so that 2 is the counting form of the Chinese word."""
     english = english_number(number)
-    en = {"": english, "times": {1: "once", 2: "twice"}.get(number, f"{english} times"),
-          "floor": day_ordinal(number) if number < 32 else ""}
+    en = {
+        "": english,
+        "times": {1: "once", 2: "twice"}.get(number, f"{english} times"),
+        "floor": day_ordinal(number) if number < 32 else "",
+    }
     zh = {"": "两" if number == 2 else chinese_number(number), "floor": chinese_number(number)}
     return Entry(en, zh, tuple(w for w in english.replace("-", " ").split() if w != "and"))
 
@@ -69,8 +72,14 @@ def noun(fields: list[str]) -> Entry:
         plural = add_s(head) + joint + tail
     bare = fields[3] if len(fields) > 3 else plural
     own = fields[3] if len(fields) > 3 else singular
-    en = {"": singular, "pl": plural, "a": with_article(singular), "bare": bare,
-          "any": f"any {bare}", "own": own}
+    en = {
+        "": singular,
+        "pl": plural,
+        "a": with_article(singular),
+        "bare": bare,
+        "any": f"any {bare}",
+        "own": own,
+    }
     zh = {"": chinese, "mw": measure, "one": f"一{measure}{chinese}"}
     return Entry(en, zh, (f"{own}|{chinese}",))
 
@@ -105,8 +114,13 @@ def adjective(fields: list[str]) -> Entry:
     positive, chinese = degrees[0], fields[1]
     comparative, superlative = degrees[1:] or [f"more {positive}", f"most {positive}"]
     attributive = fields[2] if len(fields) > 2 else f"{chinese}的"
-    en = {"": positive, "comp": comparative, "compa": with_article(comparative),
-          "sup": superlative, "a": with_article(positive)}
+    en = {
+        "": positive,
+        "comp": comparative,
+        "compa": with_article(comparative),
+        "sup": superlative,
+        "a": with_article(positive),
+    }
     return Entry(en, {"": chinese, "attr": attributive}, (f"{positive}|{chinese}",))
 
 
@@ -124,17 +138,26 @@ def weather(fields: list[str]) -> Entry:
     return Entry({"": base, "past": past, "s": third}, {"": fields[1]}, (f"{base}|{fields[1]}",))
 
 
-def person(english: str, chinese: str, gender: str, parts: tuple[str, ...],
-           tags: tuple[str, ...] = ()) -> Entry:
+def person(
+    english: str, chinese: str, gender: str, parts: tuple[str, ...], tags: tuple[str, ...] = ()
+) -> Entry:
     """A person named by a noun phrase, third person."""
     plural = gender == "p"
     pronoun, own, object_form, _ = ("they", "their", "them", "") if plural else THIRD[gender]
     possessive = english + ("'" if english.endswith("s") else "'s")
-    auxiliaries = ("are were do don't have haven't" if plural
-                   else "is was does doesn't has hasn't").split()
-    en = {"": english, "obj": english, "poss": possessive, "mine": possessive, "pro": pronoun,
-          "own": own, "proobj": object_form,
-          **dict(zip(("be", "was", "do", "dont", "have", "havent"), auxiliaries, strict=True))}
+    auxiliaries = (
+        "are were do don't have haven't" if plural else "is was does doesn't has hasn't"
+    ).split()
+    en = {
+        "": english,
+        "obj": english,
+        "poss": possessive,
+        "mine": possessive,
+        "pro": pronoun,
+        "own": own,
+        "proobj": object_form,
+        **dict(zip(("be", "was", "do", "dont", "have", "havent"), auxiliaries, strict=True)),
+    }
     pro = "他们" if plural else THIRD[gender][3]
     return Entry(en, {"": chinese, "pro": pro}, parts, {}, not plural, tags)
 
@@ -142,17 +165,34 @@ def person(english: str, chinese: str, gender: str, parts: tuple[str, ...],
 def pronoun(row: str) -> Entry:
     """A personal pronoun from a row of its forms."""
     english, chinese, obj, poss, mine, be, was, do, have = row.split()
-    en = {"": english, "obj": obj, "poss": poss, "mine": mine, "pro": english, "own": poss,
-          "proobj": obj, "be": be, "was": was, "do": do, "dont": do + "n't", "have": have,
-          "havent": have + "n't"}
+    en = {
+        "": english,
+        "obj": obj,
+        "poss": poss,
+        "mine": mine,
+        "pro": english,
+        "own": poss,
+        "proobj": obj,
+        "be": be,
+        "was": was,
+        "do": do,
+        "dont": do + "n't",
+        "have": have,
+        "havent": have + "n't",
+    }
     return Entry(en, {"": chinese, "pro": chinese}, (english,), {}, have == "has", ("pronoun",))
 
 
 def clock(hour: int, kind: int) -> Entry:
     """A time of day on a twelve-hour clock."""
     name, chinese = ONES[hour], ("两" if hour == 2 else chinese_number(hour)) + "点"
-    english = (f"{name} o'clock", f"half past {name}", f"a quarter past {name}",
-               f"ten past {name}", f"twenty past {name}")[kind]
+    english = (
+        f"{name} o'clock",
+        f"half past {name}",
+        f"a quarter past {name}",
+        f"ten past {name}",
+        f"twenty past {name}",
+    )[kind]
     minutes = ("", "半", "一刻", "十分", "二十分")[kind]
     marks = (name, english.replace(name, "").strip())
     return Entry({"": english}, {"": chinese + minutes}, marks)

@@ -2,17 +2,61 @@
 
 DIGITS = "零一二三四五六七八九"
 ONES = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
     "nineteen",
 ]
 TENS = [
-    "zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    "zero",
+    "ten",
+    "twenty",
+    "thirty",
+    "forty",
+    "fifty",
+    "sixty",
+    "seventy",
+    "eighty",
+    "ninety",
 ]
 ORDINALS = [
-    "zeroth", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth",
-    "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth",
-    "seventeenth", "eighteenth", "nineteenth", "twentieth",
+    "zeroth",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+    "thirteenth",
+    "fourteenth",
+    "fifteenth",
+    "sixteenth",
+    "seventeenth",
+    "eighteenth",
+    "nineteenth",
+    "twentieth",
 ]
 
 
@@ -34,8 +78,11 @@ def chinese_number(number: int) -> str:
         rest = number % 100
         if not rest:
             return head
-        return head + ("零" + DIGITS[rest] if rest < 10 else DIGITS[rest // 10] + "十"
-                       + (DIGITS[rest % 10] if rest % 10 else ""))
+        return head + (
+            "零" + DIGITS[rest]
+            if rest < 10
+            else DIGITS[rest // 10] + "十" + (DIGITS[rest % 10] if rest % 10 else "")
+        )
     if number < 10:
         return DIGITS[number]
     head = ("" if number < 20 else DIGITS[number // 10]) + "十"

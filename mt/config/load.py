@@ -60,7 +60,7 @@ class _Representer(SafeRepresenter):
     """Escapes what is no printable character: U+0085 written as it is would be read as a space."""
 
     def represent_str(self, data: str) -> ScalarNode:
-        style = None if True else '"'
+        style = None if data.isprintable() else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -25,6 +24,7 @@ from mt.decoding.translator import Translator, log_notes
 from mt.errors import RunError, did_you_mean
 from mt.files import file_sha256
 from mt.model.device import select_device
+from mt.model.parameters import load_parameters
 from mt.model.transformer import Transformer
 
 _FORMAT = 1
@@ -173,18 +173,5 @@ def _load_model(run: Path, description: _Description, config: Config) -> Transfo
         tensors = load_file(path)
     except SafetensorError as error:
         raise RunError(f"{path}: damaged ({error})") from error
-    parameters = dict(model.named_parameters())
-    for name in sorted(parameters.keys() | tensors.keys()):
-        wanted, found = _shape(parameters.get(name)), _shape(tensors.get(name))
-        if wanted != found:
-            raise RunError(
-                f"{path}: does not fit {_CONFIG}: `{name}` is {found}, the config wants {wanted}"
-            )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+    load_parameters(model, tensors, str(path))
     return model
-
-
-def _shape(tensor: torch.Tensor | None) -> str:
-    return "missing" if tensor is None else "x".join(map(str, tensor.shape))

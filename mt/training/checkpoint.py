@@ -15,10 +15,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt.errors import RunError
 from mt.files import file_sha256, sync, write_json
+from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.state import TrainState
 from mt.training.update import Learner
 
@@ -102,27 +103,8 @@ def is_whole(path: Path) -> bool:
         return False
 
 
-def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters by name; one that several parts share appears once."""
-    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
-
-
-def load_tensors(model: nn.Module, tensors: dict[str, Tensor], name: str) -> None:
-    """Copy tensors into the parameters of the same names and shapes; else a RunError."""
-    parameters = dict(model.named_parameters())
-    if parameters.keys() != tensors.keys():
-        odd = sorted(parameters.keys() ^ tensors.keys())
-        raise RunError(f"{name}: does not fit the model of the config, beginning with {odd[0]}")
-    with torch.no_grad():
-        for key, parameter in parameters.items():
-            if parameter.shape != tensors[key].shape:
-                found, wanted = list(tensors[key].shape), list(parameter.shape)
-                raise RunError(f"{name}: {key} has shape {found}, the config wants {wanted}")
-            parameter.copy_(tensors[key])
-
-
 def _write(folder: Path, learner: Learner, state: TrainState) -> None:
-    save_file(model_tensors(learner.model), folder / MODEL)
+    save_file(parameter_tensors(learner.model), folder / MODEL)
     save_file({**_moments(learner), **_generators()}, folder / OPTIMIZER)
     sums = {name: file_sha256(folder / name) for name in (MODEL, OPTIMIZER)}
     for name in sums:
@@ -154,7 +136,7 @@ def _read(path: Path, learner: Learner) -> TrainState:
         weights, rest = load_file(path / MODEL), load_file(path / OPTIMIZER)
     except SafetensorError as error:
         raise RunError(f"{path}: the checkpoint is damaged ({error})") from None
-    load_tensors(learner.model, weights, str(path))
+    load_parameters(learner.model, weights, str(path))
     for name, parameter in learner.model.named_parameters():
         prefix = f"adam.{name}."
         learner.optimizer.state[parameter] = {

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 from mt.config import Config
 from mt.errors import RunError
 from mt.files import file_sha256, replacing, write_json
-from mt.training.checkpoint import load_tensors, model_tensors
+from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.environment import peak_memory_mib
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session
@@ -51,14 +51,14 @@ def final_score(folder: RunFolder, config: Config) -> str | None:
 
 def _validate_mean(session: Session, updates: list[int]) -> Validation:
     weights = session.folder.checkpoints.average(updates)
-    load_tensors(session.learner.model, weights, str(session.folder.path))
+    load_parameters(session.learner.model, weights, str(session.folder.path))
     return validate(session.learner, session.corpus, session.config)
 
 
 def _write(session: Session, averaged: list[int], validation: Validation) -> None:
     folder, corpus, state = session.folder, session.corpus, session.state
     with replacing(folder.weights) as temporary:
-        save_file(model_tensors(session.learner.model), temporary)
+        save_file(parameter_tensors(session.learner.model), temporary)
     session.progress.record(
         "final",
         averaged_updates=averaged,

@@ -74,17 +74,18 @@ class RunFolder:
 
     def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
         """Keep the corpora's checksums; a corpus that changed since the first use is an error."""
-        if self.corpora.exists():
-            known = json.loads(self.corpora.read_text(encoding="utf-8"))
-            for split, sums in checksums.items():
-                for side, sum_ in sums.items():
-                    before = known.get(split, {}).get(side, sum_)
-                    if before != sum_:
-                        raise RunError(
-                            f"{self.path}: the {side} side of `data.{split}` has changed since "
-                            f"this run began ({before[:12]} then, {sum_[:12]} now); "
-                            "put the old file back, or train a new run with --run"
-                        )
+        known = (
+            json.loads(self.corpora.read_text(encoding="utf-8")) if self.corpora.exists() else {}
+        )
+        for split, side in ((split, side) for split, sums in checksums.items() for side in sums):
+            now = checksums[split][side]
+            before = known.get(split, {}).get(side, now)
+            if before != now:
+                raise RunError(
+                    f"{self.path}: the {side} side of `data.{split}` has changed since this run "
+                    f"began (SHA-256 {before[:12]}... then, {now[:12]}... now); put the old file "
+                    "back, or train a new run with --run"
+                )
         write_json(self.corpora, checksums)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from mt.config import Config
 from mt.data.batches import Indices, collate, plan_updates, split_update
 from mt.errors import UserError
+from mt.evaluation.scores import choose_tokenizer
 from mt.model.device import select_device
 from mt.training.allocator import keep_freed_memory
 from mt.training.corpus import prepare
@@ -30,6 +31,7 @@ def train(config: Config, run: Path) -> str:
     """
     keep_freed_memory()
     device = select_device(config.training.device)
+    choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     folder, changes = open_run(run, config)
     if score := final_score(folder, config):
         return f"{run}: finished already; {score}"

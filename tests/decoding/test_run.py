@@ -249,7 +249,7 @@ def change_shape(run: Path) -> None:
         (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
         (break_weights, "damaged .its SHA-256 is not the one in model.json"),
         (cut_weights_unnoticed, "damaged"),
-        (change_shape, r"does not fit config.yaml: `.*` is 32.*, the config wants 48"),
+        (change_shape, r"does not fit the config: `.*` is 32.*, the config wants 48"),
     ],
 )
 def test_each_damage_is_a_clear_error(run: Path, damage: Any, message: str) -> None:

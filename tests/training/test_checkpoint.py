@@ -8,7 +8,7 @@ import torch
 from mt.config import ModelConfig
 from mt.errors import RunError
 from mt.model.transformer import Transformer
-from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints, load_tensors
+from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
 from mt.training.state import Ranked, TrainState
@@ -18,10 +18,10 @@ CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=8, d_ff=8, heads=2, encoder_layers=1, decoder_layers=1)
 
 
-def learner(seed: int, precision: str = "fp32", config: ModelConfig = CONFIG) -> Learner:
+def learner(seed: int, precision: str = "fp32") -> Learner:
     """A model that has taken a step, so that Adam has moments."""
     torch.manual_seed(seed)
-    model = Transformer(config, source_vocabulary=9, target_vocabulary=9)
+    model = Transformer(CONFIG, source_vocabulary=9, target_vocabulary=9)
     optimizer = build_optimizer(model, CPU)
     made = Learner(model, optimizer, choose_precision(precision, CPU), 0.1, 1.0)
     optimizer.param_groups[0]["lr"] = 0.01
@@ -109,18 +109,6 @@ def test_the_average_is_the_mean_of_the_weights(tmp_path: Path) -> None:
         one, other = (dict(learners[u].model.named_parameters())[name] for u in (1, 3))
         torch.testing.assert_close(tensor, (one.detach() + other.detach()) / 2)
         assert tensor.dtype == torch.float32
-
-
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints")
-    checkpoints.save(learner(1), TrainState(update=1))
-    weights = checkpoints.weights(1)
-    wider = learner(1, config=CONFIG.model_copy(update={"d_ff": 16}))
-    with pytest.raises(RunError, match=r"feed_forward\.inner\.weight has shape \[8, 8\]"):
-        load_tensors(wider.model, weights, "here")
-    deeper = learner(1, config=CONFIG.model_copy(update={"decoder_layers": 2}))
-    with pytest.raises(RunError, match=r"here: does not fit .*decoder\.1\."):
-        load_tensors(deeper.model, weights, "here")
 
 
 def test_a_checkpoint_holds_tensors_and_json_alone(tmp_path: Path) -> None:

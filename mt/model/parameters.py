@@ -1,0 +1,33 @@
+"""The model's weights as plain tensors: what a file holds, and what may be put back."""
+
+import torch
+from torch import Tensor, nn
+
+from mt.errors import RunError
+
+
+def parameter_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters by name, on the CPU; one that several parts share appears once."""
+    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
+
+
+def load_parameters(model: nn.Module, tensors: dict[str, Tensor], name: str) -> None:
+    """Copy tensors into the parameters of the same names.
+
+    Raises RunError, with `name` for where the tensors come from, unless names and shapes are
+    exactly those of the model.
+    """
+    parameters = dict(model.named_parameters())
+    for key in sorted(parameters.keys() | tensors.keys()):
+        wanted, found = _shape(parameters.get(key)), _shape(tensors.get(key))
+        if wanted != found:
+            raise RunError(
+                f"{name}: does not fit the config: `{key}` is {found}, the config wants {wanted}"
+            )
+    with torch.no_grad():
+        for key, parameter in parameters.items():
+            parameter.copy_(tensors[key])
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else "x".join(map(str, tensor.shape))
