@@ -9,13 +9,25 @@ from pathlib import Path
 
 
 @contextmanager
+def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
+    """Give what goes wrong inside the name of `path`: a write to a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.filename == str(instead_of):
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; once written, it is synced and takes its name."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield temporary
-        sync(temporary)
-        temporary.replace(path)
+        with naming(path, instead_of=temporary):
+            yield temporary
+            sync(temporary)
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 

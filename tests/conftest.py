@@ -1,9 +1,11 @@
 """Every test starts from the same state, and none reaches the network or the user's folders."""
 
+import io
 import os
 import random
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -75,3 +77,90 @@ def corpora() -> Path:
     if not os.environ.get("MT_CORPORA") or not folder.is_dir():
         pytest.skip("$MT_CORPORA names no folder of corpora")
     return folder
+
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TINY = """\
+data:
+  source_language: en
+  target_language: de
+  train: {{source: {0}/train.en, target: {0}/train.de}}
+  valid: {{source: {0}/valid.en, target: {0}/valid.de}}
+  tests:
+    test: {{source: {0}/test.en, target: {0}/test.de}}
+  max_pieces: 40
+tokenizer: {{vocabulary_size: 300}}
+model: {{d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1}}
+training:
+  max_updates: 40
+  target_tokens_per_update: 150
+  max_tokens_per_batch: 200
+  learning_rate: 1.0e-2
+  warmup_updates: 10
+  validate_every: 10
+  best_metric: loss
+  keep_best: 2
+  keep_last: 2
+  device: cpu
+decoding: {{beam: 2, max_length_extra: 10}}
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of numbers spelled digit by digit, and the same digits backwards."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, numbers in (
+        ("train", range(1000, 10000, 150)),
+        ("valid", range(1111, 9999, 1481)),
+        ("test", range(1234, 9999, 1733)),
+    ):
+        spelled = [[DIGITS[int(digit)] for digit in str(number)] for number in numbers]
+        for side, step in (("en", 1), ("de", -1)):
+            lines = [" ".join(words[::step]) for words in spelled]
+            text = "".join(f"{line}\n" for line in lines)
+            (folder / f"{split}.{side}").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_recipe(tiny_corpus: Path) -> Path:
+    """Return a recipe that trains on the tiny corpus for a second."""
+    path = tiny_corpus / "tiny.yaml"
+    path.write_text(TINY.format(tiny_corpus), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of the tiny recipe, trained to its end; for reading alone."""
+    from mt.config.load import load_config
+    from mt.training.train import train
+
+    run = tmp_path_factory.mktemp("runs") / "tiny"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        torch.set_num_threads(1)
+        train(load_config(tiny_recipe), run)
+    return run
+
+
+@pytest.fixture
+def program(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs `mt` in this process: its exit status, stdout and stderr."""
+    from mt.__main__ import main
+
+    def run(*arguments: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mt", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # Typer changes it
+        try:
+            status = main()
+        except SystemExit as leaving:
+            status = int(str(leaving.code))
+        out, err = capfdbinary.readouterr()
+        return status, out.decode(), err.decode()
+
+    return run

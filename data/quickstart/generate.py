@@ -18,7 +18,8 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 from classes import GROUPS, build_classes  # noqa: E402
-from grammar import Entry  # noqa: E402
+from grammar import Entry, split_list  # noqa: E402
+from lexicon import WORDS  # noqa: E402
 from patterns_daily import PATTERNS as DAILY  # noqa: E402
 from patterns_world import PATTERNS as WORLD  # noqa: E402
 from phrases import PHRASES  # noqa: E402
@@ -34,6 +35,10 @@ HELD_OUT = 4
 # pattern in valid or test, so that no near copy of those can be learned by heart.
 SHARED = 0.34
 WORD = re.compile(r"[\w'-]+")
+# The colour belongs to the things, not to the pair: "two pairs of red socks".
+COLOR_PAIR = re.compile(
+    r"\b(" + "|".join(fields[0] for fields in split_list(WORDS["color"])) + r") (pairs?) of "
+)
 FIELD = re.compile(r"\{(\w+)(?:\.(\w+)|~(\w+)|\?([^}|]*)\|([^}]*))?\}")
 
 
@@ -87,7 +92,8 @@ def fill(template: str, fillers: dict[str, Entry], language: str) -> str:
         forms = entry.en if language == "en" else entry.zh
         return forms.get(form_name or "") or missing(match, entry)
 
-    return FIELD.sub(form, template)
+    text = FIELD.sub(form, template)
+    return COLOR_PAIR.sub(r"\2 of \1 ", text) if language == "en" else text
 
 
 def missing(match: re.Match[str], entry: Entry) -> str:

@@ -75,7 +75,7 @@ def read_document(path: Path) -> Document:
     except YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if root is None:
-        raise ConfigError(f"{path}: is empty; a config needs at least `data` and `training`")
+        raise ConfigError(f"{path}: is empty; a config needs at least `data`")
     if not isinstance(root, MappingNode):
         raise ConfigError(f"{path}: holds no keys; a config is made of lines like `seed: 1`")
     reader = _Reader(str(path))

@@ -26,7 +26,7 @@ class Config(Section):
     """How text becomes pieces."""
     model: ModelConfig = ModelConfig()
     """The Transformer's shape."""
-    training: TrainingConfig
+    training: TrainingConfig = TrainingConfig()
     """How it learns."""
     decoding: DecodingConfig = DecodingConfig()
     """How a translation is searched for."""

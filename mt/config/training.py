@@ -17,13 +17,13 @@ class TrainingConfig(Section):
     """Stop after so many optimiser steps."""
     max_epochs: Count | None = None
     """Stop after so many passes over the corpus."""
-    patience: Count | None = None
-    """Stop after so many validations without a better `best_metric`."""
+    patience: Count | None = 10
+    """Stop after so many validations without a better `best_metric`; null never does."""
     target_tokens_per_update: Count = 4096
     """Target pieces (end marks in, padding out) behind one optimiser step, on any hardware."""
     max_tokens_per_batch: Count = 4096
     """Most padded positions, rows x the longer side, computed at once; a matter of memory only."""
-    learning_rate: Annotated[float, Field(gt=0.0)] = 1e-3
+    learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4
     """Peak of `inverse_sqrt`; factor in front of the formula of `noam`."""
     schedule: Literal["inverse_sqrt", "noam", "constant"] = "inverse_sqrt"
     """Learning rate by update."""

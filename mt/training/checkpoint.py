@@ -8,17 +8,18 @@ A checkpoint is a folder `update-000001000` with
 """
 
 import json
+import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from mt.errors import RunError
-from mt.files import file_sha256, sync, write_json
+from mt.files import file_sha256, naming, sync, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.state import TrainState
 from mt.training.update import Learner
@@ -26,6 +27,8 @@ from mt.training.update import Learner
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Checkpoints:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
-            _write(temporary, learner, state)
+            with naming(path):
+                _write(temporary, learner, state)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
@@ -58,10 +62,24 @@ class Checkpoints:
         return sorted(int(path.name.split("-")[1]) for path in self.folder.glob("update-*"))
 
     def resume(self, learner: Learner) -> TrainState | None:
-        """Load the newest checkpoint that is whole into `learner`; None where there is none."""
+        """Load the newest checkpoint that is whole into `learner`; None where there is none at all.
+
+        Damaged ones are told; where no other is left to go on from, they are a RunError.
+        """
+        damaged = []
         for update in reversed(self.updates()):
-            if (self.path(update) / OPTIMIZER).exists() and is_whole(self.path(update)):
-                return _read(self.path(update), learner)
+            path = self.path(update)
+            if not is_whole(path):
+                damaged.append(path)
+            elif (path / OPTIMIZER).exists():
+                for each in damaged:
+                    _logger.warning("%s: the checkpoint is damaged; going on from %s", each, path)
+                return _read(path, learner)
+        if damaged:
+            raise RunError(
+                f"{damaged[0]}: the checkpoint is damaged, and there is no earlier one to go on "
+                "from; train a new run with --run"
+            )
         return None
 
     def prune(self, state: TrainState) -> None:
@@ -103,9 +121,17 @@ def is_whole(path: Path) -> bool:
         return False
 
 
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Its own writer tells a full disk in words alone, and makes a file that only its owner can read.
+    """
+    path.write_bytes(save(tensors))
+
+
 def _write(folder: Path, learner: Learner, state: TrainState) -> None:
-    save_file(parameter_tensors(learner.model), folder / MODEL)
-    save_file({**_moments(learner), **_generators()}, folder / OPTIMIZER)
+    save_tensors(parameter_tensors(learner.model), folder / MODEL)
+    save_tensors({**_moments(learner), **_generators()}, folder / OPTIMIZER)
     sums = {name: file_sha256(folder / name) for name in (MODEL, OPTIMIZER)}
     for name in sums:
         sync(folder / name)

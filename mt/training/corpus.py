@@ -1,5 +1,6 @@
 """What a run trains and validates on: tokenizer, encoded pairs, validation pairs."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from mt.data.cache import cache_folder
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
-from mt.errors import DataError
 from mt.training.run_folder import RunFolder
 
 
@@ -33,7 +33,8 @@ class Corpus:
 def prepare(config: Config, folder: RunFolder) -> Corpus:
     """Read every corpus of the config once, train the tokenizer if need be, encode the pairs.
 
-    Test splits are read too, so that a mistake in them is told now and not after the training.
+    Validation and test splits come first, so that a mistake in them is told now and not after the
+    training.
     """
     sources = {"train": open_source(config.data.train, config.data)}
     for name in config.data.split_names():
@@ -44,13 +45,14 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     folder.record_corpora(
         {name: {"source": each.source, "target": each.target} for name, each in sums.items()}
     )
+    valid = tuple(sources["valid"].pairs())
+    for name in config.data.tests:
+        deque(sources[f"tests.{name}"].pairs(), maxlen=0)  # checksums do not look at characters
     tokenizer = _tokenizer(config, folder, sources["train"].pairs)
+    folder.record_tokenizer(tokenizer.fingerprint)
     store = prepare_store(
         sources["train"], tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder()
     )
-    valid = tuple(sources["valid"].pairs())
-    if not valid:
-        raise DataError(f"{sources['valid'].description}: the validation corpus is empty")
     return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)))
 
 

@@ -2,12 +2,11 @@
 
 import json
 
-from safetensors.torch import save_file
-
 from mt.config import Config
 from mt.errors import RunError
 from mt.files import file_sha256, replacing, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
+from mt.training.checkpoint import save_tensors
 from mt.training.environment import peak_memory_mib
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session
@@ -58,7 +57,7 @@ def _validate_mean(session: Session, updates: list[int]) -> Validation:
 def _write(session: Session, averaged: list[int], validation: Validation) -> None:
     folder, corpus, state = session.folder, session.corpus, session.state
     with replacing(folder.weights) as temporary:
-        save_file(parameter_tensors(session.learner.model), temporary)
+        save_tensors(parameter_tensors(session.learner.model), temporary)
     session.progress.record(
         "final",
         averaged_updates=averaged,

@@ -10,7 +10,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from mt.files import naming
 from mt.training.update import UpdateResult
+
+
+def append(journal: Path, event: str, **values: object) -> None:
+    """Append one line to a journal."""
+    with naming(journal), journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
 
 
 @dataclass
@@ -66,8 +73,7 @@ class Progress:
 
     def record(self, event: str, **values: object) -> None:
         """Append one line to the journal."""
-        with self.journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+        append(self.journal, event, **values)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

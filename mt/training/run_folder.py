@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mt.config import Config
 from mt.config.load import dump_config, load_config
-from mt.errors import RunError
+from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.training.checkpoint import Checkpoints
 
@@ -64,7 +64,7 @@ class RunFolder:
 
     @property
     def corpora(self) -> Path:
-        """The checksums of the corpora at first use."""
+        """The checksums of the corpora and of the tokenizer at first use."""
         return self.path / "corpora.json"
 
     @property
@@ -74,9 +74,7 @@ class RunFolder:
 
     def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
         """Keep the corpora's checksums; a corpus that changed since the first use is an error."""
-        known = (
-            json.loads(self.corpora.read_text(encoding="utf-8")) if self.corpora.exists() else {}
-        )
+        known = self._known_checksums()
         for split, side in ((split, side) for split, sums in checksums.items() for side in sums):
             now = checksums[split][side]
             before = known.get(split, {}).get(side, now)
@@ -86,7 +84,27 @@ class RunFolder:
                     f"began (SHA-256 {before[:12]}... then, {now[:12]}... now); put the old file "
                     "back, or train a new run with --run"
                 )
-        write_json(self.corpora, checksums)
+        write_json(self.corpora, {**known, **checksums})
+
+    def record_tokenizer(self, fingerprint: str) -> None:
+        """Keep the tokenizer's fingerprint; another one than at the first use is an error."""
+        known = self._known_checksums()
+        before = known.get("tokenizer", {}).get("fingerprint", fingerprint)
+        if before != fingerprint:
+            raise RunError(
+                f"{self.tokenizer}: is the tokenizer of another run "
+                f"(fingerprint {fingerprint[:12]}, this run began with {before[:12]})"
+            )
+        write_json(self.corpora, {**known, "tokenizer": {"fingerprint": fingerprint}})
+
+    def _known_checksums(self) -> dict[str, dict[str, str]]:
+        if not self.corpora.exists():
+            return {}
+        try:
+            known = json.loads(self.corpora.read_text(encoding="utf-8"))
+            return {name: dict(sums) for name, sums in known.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise RunError(f"{self.corpora}: is damaged") from None
 
 
 def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
@@ -101,12 +119,15 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
     changes: list[str] = []
     if folder.config.exists() and (folder.checkpoints.updates() or folder.model.exists()):
         changes = _changes(folder, config)
-    elif path.exists() and not folder.config.exists() and any(path.iterdir()):
-        raise RunError(f"{path}: holds something that is no run; name another folder with --run")
-    elif folder.config.exists():
+    elif path.exists() and any(path.iterdir()):
+        if not _never_trained(folder):
+            raise RunError(
+                f"{path}: holds something that is no run; name another folder with --run"
+            )
         _forget_preparation(folder)
     path.mkdir(parents=True, exist_ok=True)
-    write_text(folder.config, dump_config(config))
+    if not folder.config.exists() or load_config(folder.config) != config:
+        write_text(folder.config, dump_config(config))
     return folder, changes
 
 
@@ -134,6 +155,22 @@ def _changes(folder: RunFolder, config: Config) -> list[str]:
 
 def _changeable(key: str) -> bool:
     return any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE)
+
+
+def _never_trained(folder: RunFolder) -> bool:
+    """Tell whether all that is there was written by a run that came to no checkpoint.
+
+    A config written by hand, with comments and without the defaults, is not what a run writes.
+    """
+    ours = {path.name for path in (folder.config, folder.tokenizer, folder.metrics)}
+    ours |= {folder.corpora.name, folder.environment.name, folder.checkpoints.folder.name}
+    names = {path.name for path in folder.path.iterdir() if not path.name.startswith(".")}
+    if folder.config.name not in names or not names <= ours:
+        return False
+    try:
+        return folder.config.read_text(encoding="utf-8") == dump_config(load_config(folder.config))
+    except (ConfigError, ValueError):
+        return False
 
 
 def _forget_preparation(folder: RunFolder) -> None:

@@ -11,7 +11,7 @@ from mt.training.corpus import Corpus, describe
 from mt.training.environment import environment
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
-from mt.training.progress import Progress
+from mt.training.progress import Progress, append
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.update import Learner
@@ -50,10 +50,12 @@ def start(
     )
     resumed = folder.checkpoints.resume(learner)
     state = resumed or TrainState()
-    progress = Progress(folder.metrics, done_updates=state.update, max_updates=training.max_updates)
     surroundings = environment(device, learner.precision.name)
     write_json(folder.environment, surroundings)
-    progress.record("resume" if resumed else "start", update=state.update, **surroundings)
+    append(folder.metrics, "resume" if resumed else "start", update=state.update, **surroundings)
+    for change in changes:
+        append(folder.metrics, "config", update=state.update, change=change)
+    progress = Progress(folder.metrics, done_updates=state.update, max_updates=training.max_updates)
     progress.say(describe(corpus, config))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     progress.say(f"{parameters:,} parameters, {learner.precision.name} on {device.type}")
@@ -61,5 +63,4 @@ def start(
         progress.say(f"going on after update {state.update:,}")
     for change in changes:
         progress.say(f"changed since this run began: {change}")
-        progress.record("config", update=state.update, change=change)
     return Session(config, folder, corpus, learner, state, progress)

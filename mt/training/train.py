@@ -1,5 +1,6 @@
 """Training, from the config to a finished run folder."""
 
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from mt.training.corpus import prepare
 from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.optimizer import learning_rate
+from mt.training.progress import append
 from mt.training.run_folder import open_run
 from mt.training.session import Session, start
 from mt.training.state import Ranked
@@ -22,6 +24,8 @@ from mt.training.validation import Validation, validate
 
 LOG_EVERY = 50
 MOST_SKIPPED_IN_A_ROW = 25
+
+_logger = logging.getLogger(__name__)
 
 
 def train(config: Config, run: Path) -> str:
@@ -34,6 +38,9 @@ def train(config: Config, run: Path) -> str:
     choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     folder, changes = open_run(run, config)
     if score := final_score(folder, config):
+        for change in changes:
+            _logger.info("changed since this run ended: %s", change)
+            append(folder.metrics, "config", change=change)
         return f"{run}: finished already; {score}"
     corpus = prepare(config, folder)
     with interruptible() as interruption:
@@ -132,7 +139,8 @@ def validate_and_save(session: Session) -> None:
     state.best.append(Ranked(state.update, score))
     state.best.sort(key=lambda ranked: -ranked.score)
     state.validated_update = state.update
-    progress.say(f"update {state.update:,}, epoch {state.epoch + 1}: {validation.as_text()}")
+    epoch = state.epoch + (state.update_in_epoch > 0)  # from 1; the one just ended at a run's end
+    progress.say(f"update {state.update:,}, epoch {epoch}: {validation.as_text()}")
     progress.record(
         "validation",
         update=state.update,
@@ -155,9 +163,12 @@ def save(session: Session) -> None:
 
 
 def stop_early(session: Session, interruption: Interruption) -> None:
-    """Save what the run has reached and leave."""
+    """Save what the run has reached and leave.
+
+    This checkpoint is none of the `last` ones: a run that nobody stops does not have it.
+    """
     if session.state.update not in session.state.last:
-        save(session)
+        session.folder.checkpoints.save(session.learner, session.state)
     session.progress.say(
         f"stopped after update {session.state.update:,}; the same command goes on from here"
     )

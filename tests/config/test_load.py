@@ -163,8 +163,7 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(file: Path) -> N
 
 def test_what_is_required_and_missing_is_named(file: Path) -> None:
     assert message(file, "seed: 1\ndata: {source_language: en}").splitlines() == [
-        "FILE: 4 problems",
-        "FILE: `training`: is required and missing",
+        "FILE: 3 problems",
         "FILE:2: `data.target_language`: is required and missing",
         "FILE:2: `data.train`: is required and missing",
         "FILE:2: `data.valid`: is required and missing",
@@ -179,8 +178,8 @@ def test_a_required_key_that_is_misspelt_is_not_called_missing_too(file: Path) -
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "FILE: is empty; a config needs at least `data` and `training`"),
-        (b"# nothing\n", "FILE: is empty; a config needs at least `data` and `training`"),
+        (b"", "FILE: is empty; a config needs at least `data`"),
+        (b"# nothing\n", "FILE: is empty; a config needs at least `data`"),
         (b"- a\n", "FILE: holds no keys; a config is made of lines like `seed: 1`"),
         (b"seed: 1\ndata: [\n", "FILE:3: not valid YAML: "),
         (b"seed: 1\na: b: c\n", "FILE:2: not valid YAML: mapping values are not allowed here"),

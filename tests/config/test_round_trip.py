@@ -79,7 +79,8 @@ def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     """Change what is right by itself, but not together."""
-    data, training, model = tree["data"], tree["training"], tree.setdefault("model", {})
+    data = tree["data"]
+    training, model = tree.setdefault("training", {}), tree.setdefault("model", {})
     for source in (data["train"], data["valid"], *data.get("tests", {}).values()):
         if source.get("format", "text") == "text":
             both = (source.get("source"), source.get("target"))
@@ -89,8 +90,8 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     for name, band in zip(data.get("tests", {}), bands.values(), strict=False):
         band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))
         tree["evaluation"].setdefault("expected", {})[name] = band
-    if not any(training.get(end) for end in ("max_updates", "max_epochs", "patience")):
-        training["max_epochs"] = 3
+    if not any(training.get(end) for end in ("max_updates", "max_epochs")):
+        training["patience"] = training.get("patience") or 3
     training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
     model["d_model"] = 2 * model.get("heads", 8)
     if model.get("tie_embeddings", "all") == "all":

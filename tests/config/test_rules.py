@@ -55,7 +55,8 @@ def test_all_broken_rules_are_told() -> None:
 
 def test_something_ends_the_training() -> None:
     with pytest.raises(ValidationError, match="set `training.max_updates`, `training.max_epochs`"):
-        TrainingConfig()
+        TrainingConfig(patience=None)
+    assert TrainingConfig().patience == 10
     for end in ("max_updates", "max_epochs", "patience"):
         assert getattr(TrainingConfig.model_validate({end: 3}), end) == 3
 

@@ -43,4 +43,4 @@ def test_an_editor_refuses_unknown_keys() -> None:
     schema = json.loads(json_schema())
     for section in (schema, *schema["$defs"].values()):
         assert section["additionalProperties"] is False
-    assert schema["required"] == ["data", "training"]
+    assert schema["required"] == ["data"]

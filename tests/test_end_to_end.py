@@ -1,0 +1,99 @@
+"""The real command line, in processes of its own: train, translate, evaluate."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sacrebleu
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(Path(__file__).parents[1]),
+    "OMP_NUM_THREADS": "1",
+    "PYTHONIOENCODING": "ascii",  # text is UTF-8 whatever the locale says
+}
+NASTY = [
+    b"one two three four",
+    b"",
+    b"   \t ",
+    b"nine " * 3000,
+    b"caf\xe9 \xff\xfe one",
+    b"one\x00two",
+    b"five six\r",
+    "one\u2028two\u0085three\x0bfour\x0cfive".encode(),
+    "👩‍👩‍👧 🇩🇪 seven".encode(),
+    b"</s> <s> <pad> <unk>",
+    "▁▁one▁two▁".encode(),
+    b"--help",
+    b"eight",
+]
+
+
+def mt(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {**ENVIRONMENT, "MT_CACHE": os.environ["MT_CACHE"]}
+    command = [sys.executable, "-m", "mt", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, env=environment)
+
+
+@pytest.fixture
+def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
+    """A run trained by the program; results on stdout alone, everything else on stderr."""
+    done = mt("train", tiny_recipe, "--run", tmp_path / "run")
+    description = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == f"{tmp_path / 'run'}: {description['score']}\n"
+    err = done.stderr.decode()
+    assert "60 pairs to train on (0 too long and 0 with an empty side left out of 60)" in err
+    assert "tokenizer: 300 pieces learnt from 120 lines" in err
+    assert "40/40" in err
+    return tmp_path / "run"
+
+
+def test_from_a_corpus_to_a_score(
+    trained: Path, finished_run: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    # Another process, another cache, the same model.
+    weights = (trained / "model.safetensors").read_bytes()
+    assert weights == (finished_run / "model.safetensors").read_bytes()
+
+    source, output = tiny_corpus / "test.en", tmp_path / "out.de"
+    output.write_text("to be replaced")
+    to_file = mt("translate", trained, source, "-o", output)
+    assert (to_file.returncode, to_file.stdout, to_file.stderr) == (0, b"", b"")
+    piped = mt("translate", trained, stdin=source.read_bytes())
+    assert (piped.returncode, piped.stdout, piped.stderr) == (0, output.read_bytes(), b"")
+
+    of_run = mt("evaluate", trained, "--split", "test", "--json")
+    references = tiny_corpus / "test.de"
+    files = ["--hypotheses", output, "--references", references, "--target-language", "de"]
+    of_files = mt("evaluate", *files, "--json")
+    scores = json.loads(of_files.stdout)
+    texts = [path.read_text().splitlines() for path in (output, references)]
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    assert scores["bleu"]["score"] == bleu.corpus_score(texts[0], [texts[1]]).score > 1.0
+    assert scores["chrf"]["score"] == chrf.corpus_score(texts[0], [texts[1]]).score > 1.0
+    assert scores["bleu"]["signature"] == str(bleu.get_signature())
+    assert scores["sentences"] == len(texts[0]) == 6
+    same = ("bleu", "chrf", "sentences", "target_language")
+    assert {key: json.loads(of_run.stdout)[key] for key in same} == {k: scores[k] for k in same}
+
+
+def test_every_line_gives_one_line_whatever_it_holds(finished_run: Path) -> None:
+    done = mt("translate", finished_run, stdin=b"\n".join(NASTY) + b"\n")
+    assert done.returncode == 0, done.stderr.decode()
+    lines = done.stdout.decode("utf-8").split("\n")
+    assert lines.pop() == ""
+    assert len(lines) == len(NASTY)
+    assert [number for number, line in enumerate(lines) if not line.strip()] == [1, 2]
+    assert "\r" not in done.stdout.decode()
+    # Each answer belongs to its own line: asked alone, the plain ones say the same.
+    plain = [0, 6, 12]
+    alone = mt("translate", finished_run, stdin=b"\n".join(NASTY[number] for number in plain))
+    assert alone.stdout.decode().split("\n")[:-1] == [lines[number] for number in plain]
+    told = done.stderr.decode().splitlines()
+    assert "line 5: bytes that are not UTF-8 are read as U+FFFD" in told
+    assert any(line.startswith("line 4: ") and "translated in" in line for line in told)
+    assert {line.partition(":")[0] for line in told} <= {f"line {n}" for n in range(1, 14)}

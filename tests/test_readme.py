@@ -1,0 +1,240 @@
+"""What the pages say can be done as they say it: links, commands, settings, numbers."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from mt.cli.app import build_app
+from mt.config.load import load_config
+
+ROOT = Path(__file__).parent.parent
+ENGLISH, CHINESE = ROOT / "README.md", ROOT / "docs" / "README.zh.md"
+RESULTS = ROOT / "docs" / "results.md"
+READMES = [ENGLISH, CHINESE]
+PAGES = [
+    ENGLISH,
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "data" / "README.md",
+    ROOT / "data" / "quickstart" / "README.md",
+    ROOT / "CHANGELOG.md",
+]
+SHELLS = {"sh", "bash", "shell"}
+BEFORE_A_PROGRAM = {"$", "do", "then", "time", "nohup", "env"}
+
+_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`+[^`\n]+`+")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]: +(\S+)", re.MULTILINE)
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?![\w.]*\d)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code."""
+
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    return [Block(*found) for found in _FENCED.findall(page.read_text(encoding="utf-8"))]
+
+
+def prose(page: Path) -> str:
+    return _FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> list[str]:
+    """Return what a page links to, in order."""
+    return [first or second for first, second in _LINK.findall(_CODE.sub("", prose(page)))]
+
+
+def resolved(link: str, page: Path) -> str:
+    """Return a link from the root of the project, whichever page it stands on."""
+    if "://" in link:
+        return link
+    path, mark, anchor = link.partition("#")
+    place = (page.parent / path).resolve() if path else page
+    return f"{place.relative_to(ROOT.resolve())}{mark}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    found: dict[str, int] = {}
+    names = set()
+    for heading in re.findall(r"^#+ +(.+?) *$", prose(page), re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if name in found else name)
+        found[name] = found.get(name, 0) + 1
+    return names
+
+
+def simple_commands(script: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a shell script, pipelines and lists taken apart."""
+    for line in script.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if word and set(word) <= set("|&;()"):
+                if words:
+                    yield words
+                words = []
+            elif words or not (word in BEFORE_A_PROGRAM or _ASSIGNMENT.match(word)):
+                words.append(word)
+
+
+def script_commands(page: Path) -> list[list[str]]:
+    """Return the commands of a page's blocks of shell."""
+    scripts = [block.text for block in blocks(page) if block.language in SHELLS]
+    return [words for script in scripts for words in simple_commands(script)]
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the commands of a page's blocks and of its sentences."""
+    spans = [span.strip("`") for span in _CODE.findall(prose(page))]
+    inline = [span for span in spans if re.match(r"(python -m )?mt |make ", span)]
+    return [*script_commands(page), *(words for span in inline for words in simple_commands(span))]
+
+
+def mt_arguments(words: list[str]) -> list[str] | None:
+    """Return the arguments of a command that calls `mt` under any of its names, else None."""
+    if words[:3] == ["python", "-m", "mt"]:
+        return words[3:]
+    return words[1:] if Path(words[0]).name == "mt" else None
+
+
+def mt_calls(page: Path) -> list[list[str]]:
+    calls = [mt_arguments(words) for words in commands(page)]
+    return [call for call in calls if call is not None]
+
+
+@cache
+def options_of(command: str) -> set[str]:
+    """Return the options that the help of a command lists; "" is the program itself."""
+    result = CliRunner().invoke(build_app(), [*command.split(), "--help"])
+    assert result.exit_code == 0, f"mt {command}: no such command"
+    listed = re.findall(r"^  (?:(-\w), )?(--[\w-]+)", result.output, re.MULTILINE)
+    return {option for names in listed for option in names if option}
+
+
+def tables(page: Path) -> list[list[str]]:
+    """Return the cells of each row of the tables in a page, heads and rulers left out."""
+    rows = []
+    for table in re.findall(r"(?:^\|.*\n?)+", prose(page), re.MULTILINE):
+        rows += [re.split(r" *\| *", line.strip("| ")) for line in table.splitlines()[2:]]
+    return rows
+
+
+def numbers(row: list[str]) -> list[str]:
+    return _NUMBER.findall(_LINK.sub("", " | ".join(row)))
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{link}: no such file"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_both_readmes_have_the_same_sections() -> None:
+    levels = [re.findall(r"^(#+) ", prose(page), re.MULTILINE) for page in READMES]
+    assert levels[0] == levels[1]
+    assert len(levels[0]) > 3
+
+
+def test_both_readmes_have_the_same_code() -> None:
+    assert blocks(ENGLISH) == blocks(CHINESE)
+    assert len(blocks(ENGLISH)) > 3
+
+
+def test_both_readmes_link_to_the_same_places() -> None:
+    each = {page: [resolved(link, page) for link in links(page)] for page in READMES}
+    assert each[ENGLISH].pop(0) == page_name(CHINESE)
+    assert each[CHINESE].pop(0) == page_name(ENGLISH)
+    assert each[ENGLISH] == each[CHINESE]
+
+
+def test_both_readmes_quote_the_same_names() -> None:
+    """Commands, keys and paths in the sentences are no matter of language."""
+    quoted = [sorted(_CODE.findall(_LINK.sub("", prose(page)))) for page in READMES]
+    assert quoted[0] == quoted[1]
+
+
+def test_both_readmes_have_the_same_numbers_in_their_tables() -> None:
+    english, chinese = ([numbers(row) for row in tables(page)] for page in READMES)
+    assert english == chinese
+
+
+@pytest.mark.parametrize("page", READMES, ids=page_name)
+def test_every_score_of_a_readme_is_on_record(page: Path) -> None:
+    shown = [number for row in tables(page) for number in numbers(row) if "." in number]
+    recorded = set(_NUMBER.findall(RESULTS.read_text(encoding="utf-8"))) if shown else set()
+    assert [number for number in shown if number not in recorded] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_mt_commands_are_real(page: Path) -> None:
+    for arguments in mt_calls(page):
+        name = next((word for word in arguments if not word.startswith("-")), "")
+        used = {word.partition("=")[0] for word in arguments if re.match("--?[a-z]", word)}
+        unknown = used - options_of(name)
+        assert not unknown, f"mt {name} has no {', '.join(sorted(unknown))}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_recipes_and_settings_in_mt_commands_are_real(page: Path) -> None:
+    for arguments in mt_calls(page):
+        for path in (word for word in arguments if word.startswith("configs/")):
+            assert (ROOT / path).is_file(), f"{path}: no such recipe"
+        settings = [value for option, value in pairwise(arguments) if option == "--set"]
+        load_config(ROOT / "configs" / "quickstart.yaml", overrides=settings)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_make_commands_are_real(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE))
+    variables = set(re.findall(r"^([A-Z_]+) \?=", makefile, re.MULTILINE))
+    for program, *words in commands(page):
+        if program != "make":
+            continue
+        for word in words:
+            name, equals, value = word.partition("=")
+            assert name in (variables if equals else targets), f"make {word}"
+            if name == "RECIPE":
+                assert (ROOT / "configs" / f"{value}.yaml").is_file(), f"make {word}"
+
+
+@pytest.mark.parametrize("page", READMES, ids=page_name)
+def test_the_config_of_ones_own_data_is_whole(page: Path, tmp_path: Path) -> None:
+    (block,) = (block for block in blocks(page) if block.language == "yaml")
+    file = tmp_path / "my.yaml"
+    file.write_text(block.text, encoding="utf-8")
+    config = load_config(file)
+    assert config.data.source_language == "en"
+    assert config.data.train.source == "train.en"
+    assert len(block.text.splitlines()) == 5
+
+
+@pytest.mark.parametrize("page", READMES, ids=page_name)
+def test_the_environment_is_entered_before_the_first_mt(page: Path) -> None:
+    words = script_commands(page)
+    first = next(place for place, command in enumerate(words) if mt_arguments(command) is not None)
+    assert [".", ".venv/bin/activate"] in words[:first]
+    assert "`python -m mt`" in prose(page)

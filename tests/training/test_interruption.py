@@ -1,0 +1,26 @@
+"""SIGINT and SIGTERM: the first is noted, the second is obeyed at once."""
+
+import os
+import signal
+
+import pytest
+
+from mt.training.interruption import interruptible
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_noted_and_gives_the_usual_status(number: int, status: int) -> None:
+    before = signal.getsignal(number)
+    with interruptible() as interruption:
+        assert interruption.signal is None
+        os.kill(os.getpid(), number)
+        assert (interruption.signal, interruption.exit_status) == (number, status)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is before
+
+
+def test_what_handled_signals_before_does_so_again_after_an_error() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ZeroDivisionError), interruptible():
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGTERM) is before
