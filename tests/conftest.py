@@ -111,7 +111,7 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of numbers spelled digit by digit, and the same digits backwards."""
     folder = tmp_path_factory.mktemp("corpus")
     for split, numbers in (
-        ("train", range(1000, 10000, 150)),
+        ("train", range(1000, 10000, 151)),
         ("valid", range(1111, 9999, 1481)),
         ("test", range(1234, 9999, 1733)),
     ):

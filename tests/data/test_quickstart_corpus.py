@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 import sys
@@ -11,6 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from mt.data.pairs import SentencePair
+from mt.evaluation.nearest import nearest_targets
+from mt.evaluation.scores import evaluate
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"
 SPLITS = ("train", "valid", "test")
@@ -195,3 +200,29 @@ def test_english_plurals(english: list[str]) -> None:
     singular = r"(?:ticket|book|knife|box|cup|pair|plate|bowl|apple|day|week|month|year|letter)"
     assert not offenders(rf"{number} {singular}\b", english)
     assert not offenders(r"\b(an?|this|one) (tickets|books|knives|cups|apples|letters)\b", english)
+
+
+def test_the_readme_tells_the_truth(files: dict[str, list[str]]) -> None:
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    sums = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", page))
+    assert sums == {
+        name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() for name in files
+    }
+    samples = re.findall(r"^\| ([A-Z].*?) \| (.*[。？！]) \|$", page, flags=re.MULTILINE)
+    assert len(samples) >= 8
+    assert set(samples) <= set(zip(files["test.en"], files["test.zh"], strict=True))
+
+
+def test_copying_the_nearest_training_sentence_is_not_enough(files: dict[str, list[str]]) -> None:
+    train = zip(files["train.en"], files["train.zh"], strict=True)
+    copies = nearest_targets(
+        (SentencePair(*pair) for pair in train), files["test.en"], source_language="en"
+    )
+    bleu = evaluate(copies, [files["test.zh"]], target_language="zh").bleu
+    assert bleu.value < 40
+    page = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"**{bleu.value:.2f} BLEU**" in page
+
+
+def test_a_colour_belongs_to_the_things_not_to_the_pair(english: list[str]) -> None:
+    assert offenders(r"\b(red|blue|green|black|white|yellow) pairs? of", english) == []
