@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mt.cli.app import build_app
+from mt.config.data import TextSource
 from mt.config.load import load_config
 
 ROOT = Path(__file__).parent.parent
@@ -228,6 +229,7 @@ def test_the_config_of_ones_own_data_is_whole(page: Path, tmp_path: Path) -> Non
     file.write_text(block.text, encoding="utf-8")
     config = load_config(file)
     assert config.data.source_language == "en"
+    assert isinstance(config.data.train, TextSource)
     assert config.data.train.source == "train.en"
     assert len(block.text.splitlines()) == 5
 

@@ -47,7 +47,7 @@ class TrainingConfig(Section):
     """The validation metric that ranks checkpoints."""
     keep_best: Count = 5
     """So many best checkpoints stay on disk."""
-    keep_last: Count = 1
+    keep_last: Count = 2
     """So many newest checkpoints stay on disk."""
     average: Literal["best", "last", "off"] = "best"
     """The final model: the mean of the best or the last checkpoints kept, or the best one alone."""

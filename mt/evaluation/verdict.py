@@ -1,6 +1,8 @@
 """The last thing that `mt reproduce` says: did the recipe give what it promises, and what now."""
 
 import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,7 +125,19 @@ def _next_steps(run: Path, examples: Sequence[Example]) -> str:
     ]
     if echo and display_width(echo) <= TERMINAL_WIDTH - 2:
         commands.insert(0, echo)
+    commands = [*_activation(), *commands]
     return "\n  ".join([f"the model lies in {folder}; to use it:", *commands])
+
+
+def _activation() -> list[str]:
+    """Return the command that puts this `mt` on the path, where a shell would not find it."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    found = shutil.which("mt")
+    if not script.is_file() or (found and Path(found).is_relative_to(sys.prefix)):
+        return []
+    here = Path.cwd()
+    shown = script.relative_to(here) if script.is_relative_to(here) else script
+    return [f". {shlex.quote(str(shown))}"]
 
 
 def _conclusion(rows: Sequence[VerdictRow]) -> str:

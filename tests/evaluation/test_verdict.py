@@ -98,3 +98,18 @@ def test_a_recipe_without_a_test_split_says_so() -> None:
     result = verdict([], run=Path("runs/x"))
     assert result.passed
     assert "no band set" in result.text
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_the_environment_is_named_where_a_shell_would_not_find_mt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: bool
+) -> None:
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "activate").touch()
+    (programs / "mt").touch(mode=0o755)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", str(programs) if found else "/usr/bin")
+    monkeypatch.chdir(tmp_path)
+    text = verdict([], run=Path("runs/x")).text
+    assert ("\n  . .venv/bin/activate\n" in text) is not found

@@ -37,7 +37,7 @@ def test_a_run_goes_on_with_the_same_config(tmp_path: Path) -> None:
 def test_what_only_says_when_to_stop_may_change_and_is_told(tmp_path: Path) -> None:
     changed = config(max_updates=20, keep_last=3)
     folder, changes = open_run(begun(tmp_path / "x"), changed)
-    assert changes == ["training.max_updates: 10 -> 20", "training.keep_last: 1 -> 3"]
+    assert changes == ["training.max_updates: 10 -> 20", "training.keep_last: 2 -> 3"]
     assert load_config(folder.config) == changed
 
 
