@@ -1,5 +1,4 @@
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -203,16 +202,15 @@ def test_a_batch_moves_to_a_device_as_a_whole() -> None:
     assert collate_sources([[5, 3]]).to("meta").source.device.type == "meta"
 
 
-@pytest.mark.skipif("MT_CORPORA" not in os.environ, reason="needs the corpora of MT_CORPORA")
 @pytest.mark.parametrize("tokens", [1500, 4096])
 @pytest.mark.parametrize(
     "corpus", ["multi30k/train.en-de", "tatoeba-zh-en/train.zh-en", "tatoeba-de-en/train.de-en"]
 )
-def test_real_corpora_need_little_padding(corpus: str, tokens: int) -> None:
+def test_real_corpora_need_little_padding(corpora: Path, corpus: str, tokens: int) -> None:
     name, languages = corpus.rsplit(".", 1)
     sides = []
     for language in languages.split("-"):
-        path = Path(os.environ["MT_CORPORA"]) / f"{name}.{language}.gz"
+        path = corpora / f"{name}.{language}.gz"
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
             # Characters / 4 (one where the script has no letters) stand for pieces.
             per_piece = 1 if language == "zh" else 4

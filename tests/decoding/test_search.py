@@ -127,7 +127,7 @@ def every_translation(vocabulary: int, limit: int) -> list[tuple[int, ...]]:
 def reference_beam(
     seed: int, limit: int, *, beam: int, alpha: float, vocabulary: int, sharpness: float
 ) -> Hypothesis:
-    """Plain lists, run to the limit: over only with `beam` hypotheses or at the limit."""
+    """Plain lists and no bound: over at the limit, or with `beam` hypotheses and none ahead."""
     model = PrefixModel([seed], beam=1, vocabulary=vocabulary, sharpness=sharpness)
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[Hypothesis] = []
@@ -148,7 +148,8 @@ def reference_beam(
             if ids[-1] == EOS
         ]
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:beam]
-        if len(finished) >= beam or not live:
+        best = max((hypothesis.score for hypothesis in finished), default=-math.inf)
+        if not live or (len(finished) >= beam and live[0][0] / penalty <= best):
             break
     if finished:
         return max(finished, key=lambda hypothesis: hypothesis.score)
@@ -180,6 +181,23 @@ def test_a_wide_beam_finds_the_best_of_all_translations(
         assert best.score == pytest.approx(wanted, abs=1e-5)
         rescored = forced_log_prob(seed, (*best.ids, EOS), vocabulary, 2.0)
         assert rescored / length_penalty(len(best.ids) + 1, alpha) == pytest.approx(wanted)
+
+
+# The right translation, A B A, stays far ahead while poor short ones end beside it.
+POOR_AND_SHORT = {
+    (): [0.0, 0.0, 0.0, 0.04, 0.96, 0.0],
+    (A,): [0.0, 0.0, 0.0, 0.04, 0.0, 0.96],
+    (A, B): [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
+    (A, B, A): [0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+}
+
+
+def test_poor_short_hypotheses_do_not_end_the_search() -> None:
+    """After two steps `beam` hypotheses are there, while the right row is at 0.92 and ahead."""
+    model = TableModel(POOR_AND_SHORT, beam=2)
+    found = beam(model, torch.tensor([9]), beam=2, length_penalty=0.6)[0]
+    assert found[0].ids == (A, B, A)
+    assert found[0].log_prob == pytest.approx(math.log(0.96**2))
 
 
 @settings(max_examples=60, deadline=None)
