@@ -44,7 +44,9 @@ def write_json(path: Path, data: object) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a folder's entries, lie on the disk."""
+    """Wait until a file, or a folder's entries, lie on the disk; Windows cannot be asked so."""
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -147,8 +147,10 @@ class Batch:
     """[B T] int64: BOS, then the target without its end mark: what the decoder reads."""
     target_out: Tensor
     """[B T] int64: the target, end mark included: what it is to say at each position."""
+    source_tokens: int
+    """Positions of `source` that are not PAD, counted without asking a device."""
     target_tokens: int
-    """Positions of `target_out` that are not PAD, counted without asking a device."""
+    """Positions of `target_out` that are not PAD, likewise."""
     index: Tensor
     """[B] int64: which pair of the corpus each row is; it stays on the CPU."""
 
@@ -188,6 +190,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         source=_padded([example.source for example in examples]),
         target_in=target_in,
         target_out=target_out,
+        source_tokens=sum(len(example.source) for example in examples),
         target_tokens=sum(len(example.target) for example in examples),
         index=torch.tensor([example.index for example in examples], dtype=torch.int64),
     )

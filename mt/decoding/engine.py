@@ -10,6 +10,7 @@ from torch import Tensor
 from mt.config import DecodingConfig
 from mt.data.batches import collate_sources
 from mt.decoding.search import Hypothesis, beam, greedy
+from mt.errors import UserError
 from mt.model.transformer import DecoderState, Transformer
 
 
@@ -31,11 +32,18 @@ class TorchEngine:
         """
         order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
         found: dict[int, Hypothesis] = {}
-        with _evaluation_mode(self.model), torch.inference_mode():
-            for start in range(0, len(order), decoding.batch_size):
-                numbers = order[start : start + decoding.batch_size]
-                batch = [sources[number] for number in numbers]
-                found.update(zip(numbers, self._translate_batch(batch, decoding), strict=True))
+        try:
+            with _evaluation_mode(self.model), torch.inference_mode():
+                for start in range(0, len(order), decoding.batch_size):
+                    numbers = order[start : start + decoding.batch_size]
+                    batch = [sources[number] for number in numbers]
+                    hypotheses = self._translate_batch(batch, decoding)
+                    found.update(zip(numbers, hypotheses, strict=True))
+        except torch.OutOfMemoryError:
+            raise UserError(
+                "the device has too little memory: lower `decoding.batch_size`, now "
+                f"{decoding.batch_size}; the translations stay the same"
+            ) from None
         return [found[number] for number in range(len(sources))]
 
     def _translate_batch(

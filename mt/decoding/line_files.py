@@ -22,7 +22,9 @@ _logger = logging.getLogger(__name__)
 
 
 def stdin_lines() -> Iterator[str]:
-    """Yield the lines of stdin, each as soon as it is there."""
+    """Yield the lines of stdin, each as soon as it is there; UserError where stdin is closed."""
+    if sys.stdin is None:  # as it is after `<&-`
+        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
     stdin = sys.stdin.buffer
     read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
     return _decoded(_split(iter(lambda: read(_CHUNK_BYTES), b"")))
@@ -75,6 +77,8 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     """Open stdout, or a file that takes its place at `path` when all is written."""
     with ExitStack() as stack:
         if path is None:
+            if sys.stdout is None:  # as it is after `>&-`
+                raise UserError("stdout is closed and no output file is given")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
@@ -91,8 +95,9 @@ def _is_special(path: Path) -> bool:
 @contextmanager
 def progress_bar(input: Path | None) -> Iterator["tqdm[Any]"]:
     """Show lines per second, and what remains where the input is a file, on a terminal only."""
-    shown = sys.stderr.isatty()
-    total = scan(input).lines if shown and input is not None else None
+    shown = sys.stderr is not None and sys.stderr.isatty()  # None as it is after `2>&-`
+    # A pipe can be read only once: counting its lines would take them away.
+    total = scan(input).lines if shown and input is not None and input.is_file() else None
     with ExitStack() as stack:
         if shown:
             stack.enter_context(logging_redirect_tqdm())

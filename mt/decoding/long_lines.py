@@ -9,17 +9,15 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
+from mt.languages import written_without_spaces
+
 CountPieces = Callable[[Sequence[str]], list[int]]
 """Returns the number of pieces of each text, end mark included."""
-
-_WRITTEN_WITHOUT_SPACES = frozenset(
-    {"zh", "ja", "yue", "wuu", "lzh", "cmn", "nan", "hak", "th", "lo", "km", "my", "bo", "dz", "ii"}
-)
 
 
 def joiner(language: str) -> str:
     """Return what stands between two sentences in a language: a space, or nothing."""
-    return "" if language.split("-")[0] in _WRITTEN_WITHOUT_SPACES else " "
+    return "" if written_without_spaces(language) else " "
 
 
 def split_line(line: str, longest: int, *, count_pieces: CountPieces) -> list[str]:
@@ -102,9 +100,17 @@ def _belongs_to_the_one_before(character: str) -> bool:
 FindCuts = Callable[[str], Iterator[int]]
 """Yields the places in a text where a segment ends and the next begins, rising."""
 
-_CLOSING = r"""["'”’»›)\]}）］｝】」』》〉〕]*"""
-_SENTENCE_END = re.compile(rf"[。！？｡]+{_CLOSING}\s*|(?P<spaced>[.!?…؟۔।॥]+){_CLOSING}\s+")
-_CLAUSE_END = re.compile(rf"[，；：、]+{_CLOSING}\s*|[,;:،؛]+{_CLOSING}\s+")
+_CLOSING = r"""["'”’»›)\]}）］｝】」』》〉〕]*+"""
+_SPACED_END = "[.!?…؟۔।॥]"
+_SPACED_CLAUSE_END = "[,;:،؛]"
+# A match begins where a run of marks does, and never gives back what it took (`++`): tried again
+# from each mark and for each length, a run without a space after it takes quadratic time.
+_SENTENCE_END = re.compile(
+    rf"[。！？｡]++{_CLOSING}\s*+|(?<!{_SPACED_END})(?P<spaced>{_SPACED_END}++){_CLOSING}\s++"
+)
+_CLAUSE_END = re.compile(
+    rf"[，；：、]++{_CLOSING}\s*+|(?<!{_SPACED_CLAUSE_END}){_SPACED_CLAUSE_END}++{_CLOSING}\s++"
+)
 _SPACE = re.compile(r"\s+")
 _NO_SENTENCE_BEFORE_POINT = re.compile(r"\W*(\w|\d{1,2}|\S*\w\.\w\S*)")
 """An initial, an ordinal (3. Mai), or an abbreviation with a point inside (z.B., e.g.)."""

@@ -14,14 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.data.pairs import SentencePair
+from mt.languages import written_without_spaces
 
 MAX_TRAINING_PAIRS = 200_000
 """Only so many pairs, the first ones, are searched: it bounds memory and time on large corpora."""
-
-UNSPACED_LANGUAGES = frozenset(
-    {"zh", "zho", "cmn", "lzh", "yue", "wuu", "ja", "jpn", "th", "lo", "km", "my", "bo", "dz"}
-)
-"""Languages written without spaces between words: there a word is a character."""
 
 Feature = tuple[str, ...]
 
@@ -86,8 +82,9 @@ class _Index:
 
 
 def _bag(line: str, language: str) -> "Counter[Feature]":
-    first = language.replace("_", "-").split("-")[0].lower()
-    words = list("".join(line.split())) if first in UNSPACED_LANGUAGES else line.split()
+    words = line.split()
+    if written_without_spaces(language):  # there a word is a character
+        words = list("".join(words))
     return Counter([*((word,) for word in words), *pairwise(words)])
 
 

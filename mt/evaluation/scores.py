@@ -12,24 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from mt.errors import DataError, UserError, did_you_mean
 from mt.evaluation.columns import aligned
+from mt.languages import base_language
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.bleu import BLEU
 
-TOKENIZER_BY_LANGUAGE = {
-    "zh": "zh",
-    "zho": "zh",
-    "cmn": "zh",
-    "lzh": "zh",
-    "yue": "zh",
-    "wuu": "zh",
-    "ja": "ja-mecab",
-    "jpn": "ja-mecab",
-    "ko": "ko-mecab",
-    "kor": "ko-mecab",
-}
-"""sacreBLEU's tokenizer by the first part of the target's language code; the others get 13a."""
+TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""sacreBLEU's tokenizer by the `base_language` of the target; the others get 13a."""
 
 TOKENIZERS = ("13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none")
 """The tokenizers that may be asked for by name."""
@@ -124,14 +114,14 @@ def evaluate(
 def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     """Return the tokenizer of BLEU for a target language, once it is sure to be installed.
 
-    `auto` goes by the first part of the code: `zh` for Chinese of every kind (zh-CN, zh_Hant,
+    `auto` goes by the language of the code: `zh` for Chinese of every kind (zh-CN, zh_Hant,
     lzh, yue, wuu), MeCab for Japanese and Korean, else `13a`, which takes words at spaces. Training
     calls this before it starts, so that a missing package is not found out at its first validation.
 
     Raises UserError for what is no language code or no tokenizer, and for a missing package.
     """
     if tokenizer == "auto":
-        tokenizer = TOKENIZER_BY_LANGUAGE.get(_first_part(target_language), "13a")
+        tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
     if tokenizer not in TOKENIZERS:
         known = ", ".join(TOKENIZERS)
         raise UserError(
@@ -143,8 +133,8 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     return tokenizer
 
 
-def _first_part(language: str) -> str:
-    """Return the language of a code such as `zh-CN` or `zh_Hant`, in lower case."""
+def _checked_language(language: str) -> str:
+    """Return the `base_language` of what is a language code; UserError where it is none."""
     if not language:
         raise UserError(
             "the target language is missing: BLEU counts words, and the language decides what a "
@@ -152,10 +142,10 @@ def _first_part(language: str) -> str:
         )
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", language):
         raise UserError(f"target language `{language}` is no language code such as `de` or `zh`")
-    first = re.split("[-_]", language)[0].lower()
-    if right := _COUNTRY_FOR_LANGUAGE.get(first):
+    base = base_language(language)
+    if right := _COUNTRY_FOR_LANGUAGE.get(base):
         raise UserError(f"target language `{language}` is a country; did you mean `{right}`?")
-    return first
+    return base
 
 
 def _bleu(tokenizer: str) -> "BLEU":

@@ -9,6 +9,7 @@ A checkpoint is a folder `update-000001000` with
 
 import json
 import logging
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from mt.training.update import Learner
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
+_NAME = re.compile(r"update-(\d{9,})")
 
 _logger = logging.getLogger(__name__)
 
@@ -59,15 +61,16 @@ class Checkpoints:
 
     def updates(self) -> list[int]:
         """Return the updates that have a checkpoint, oldest first."""
-        return sorted(int(path.name.split("-")[1]) for path in self.folder.glob("update-*"))
+        names = [path.name for path in self.folder.glob("update-*") if path.is_dir()]
+        return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
 
     def resume(self, learner: Learner) -> TrainState | None:
         """Load the newest checkpoint that is whole into `learner`; None where there is none at all.
 
         Damaged ones are told; where no other is left to go on from, they are a RunError.
         """
-        damaged = []
-        for update in reversed(self.updates()):
+        damaged, updates = [], self.updates()
+        for update in reversed(updates):
             path = self.path(update)
             if not is_whole(path):
                 damaged.append(path)
@@ -75,10 +78,11 @@ class Checkpoints:
                 for each in damaged:
                     _logger.warning("%s: the checkpoint is damaged; going on from %s", each, path)
                 return _read(path, learner)
-        if damaged:
+        if updates:
+            what = "is damaged" if damaged else f"has no {OPTIMIZER}"
             raise RunError(
-                f"{damaged[0]}: the checkpoint is damaged, and there is no earlier one to go on "
-                "from; train a new run with --run"
+                f"{self.path(updates[-1])}: the checkpoint {what}, and there is no earlier one to "
+                "go on from; train a new run with --run"
             )
         return None
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from mt.data.cache import cache_folder
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
+from mt.errors import ConfigError
 from mt.training.run_folder import RunFolder
 
 
@@ -31,7 +32,7 @@ class Corpus:
 
 
 def prepare(config: Config, folder: RunFolder) -> Corpus:
-    """Read every corpus of the config once, train the tokenizer if need be, encode the pairs.
+    """Check every corpus of the config, train the tokenizer if need be, encode the pairs.
 
     Validation and test splits come first, so that a mistake in them is told now and not after the
     training.
@@ -48,11 +49,12 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     valid = tuple(sources["valid"].pairs())
     for name in config.data.tests:
         deque(sources[f"tests.{name}"].pairs(), maxlen=0)  # checksums do not look at characters
-    tokenizer = _tokenizer(config, folder, sources["train"].pairs)
+    # From here on the corpus must stay what it was when its checksums were taken.
+    train = replace(sources["train"], expected=sums["train"])
+    tokenizer = _tokenizer(config, folder, train.pairs)
+    _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
-    store = prepare_store(
-        sources["train"], tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder()
-    )
+    store = prepare_store(train, tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder())
     return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)))
 
 
@@ -80,6 +82,12 @@ def describe(corpus: Corpus, config: Config) -> str:
     )
 
 
+def updates_per_epoch(corpus: Corpus, config: Config) -> int:
+    """Return the number of updates of an epoch, the same for each."""
+    tokens, seed = config.training.target_tokens_per_update, config.seed
+    return len(plan_updates(corpus.store.lengths, tokens, seed=seed, epoch=0))
+
+
 def _tokenizer(
     config: Config, folder: RunFolder, pairs: Callable[[], Iterator[SentencePair]]
 ) -> Tokenizer:
@@ -89,6 +97,17 @@ def _tokenizer(
     if config.tokenizer.from_ is not None:
         return copy_tokenizer(config.tokenizer.from_, folder.tokenizer)
     return train_tokenizer(pairs, folder.tokenizer, config=config.tokenizer, seed=config.seed)
+
+
+def _check_layout(config: Config, tokenizer: Tokenizer) -> None:
+    """Refuse a tokenizer from elsewhere whose vocabularies are not what the config builds on."""
+    layout = "joint" if tokenizer.source is tokenizer.target else "separate"
+    wanted = config.tokenizer.vocabulary
+    if layout != wanted:
+        raise ConfigError(
+            f"`tokenizer.from` {config.tokenizer.from_}: its vocabulary is {layout}, "
+            f"`tokenizer.vocabulary` says {wanted}"
+        )
 
 
 def _examples(pairs: tuple[SentencePair, ...], tokenizer: Tokenizer) -> Iterator[Example]:

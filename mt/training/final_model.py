@@ -6,7 +6,7 @@ from mt.config import Config
 from mt.errors import RunError
 from mt.files import file_sha256, replacing, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
-from mt.training.checkpoint import save_tensors
+from mt.training.checkpoint import is_whole, save_tensors
 from mt.training.environment import peak_memory_mib
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session
@@ -21,6 +21,7 @@ def write_final_model(session: Session) -> Validation:
     The mean is that of `training.average`: of the best checkpoints or of the last ones.
     """
     training, state = session.config.training, session.state
+    _leave_out_damaged(session)
     best = state.best[0].update
     kept = {"best": [each.update for each in state.best], "last": state.last, "off": [best]}
     averaged = sorted(kept[training.average])
@@ -38,14 +39,33 @@ def write_final_model(session: Session) -> Validation:
 
 
 def final_score(folder: RunFolder, config: Config) -> str | None:
-    """Return the validation score of a run that has ended as `config` says; None before that."""
+    """Return the validation score of a run that has ended as `config` says; None before that.
+
+    A final model that is missing or damaged does not count: the checkpoints give it again.
+    """
     if not folder.model.exists():
         return None
     try:
         described = json.loads(folder.model.read_text(encoding="utf-8"))
-        return str(described["score"]) if described["ends"] == _ends(config) else None
+        if described["ends"] != _ends(config) or not folder.weights.exists():
+            return None
+        whole = file_sha256(folder.weights) == described["weights"]
+        return str(described["score"]) if whole else None
     except (ValueError, KeyError, TypeError):
         raise RunError(f"{folder.model}: is damaged") from None
+
+
+def _leave_out_damaged(session: Session) -> None:
+    """Forget the checkpoints whose files are gone or damaged, and say so."""
+    state, checkpoints = session.state, session.folder.checkpoints
+    kept = {each.update for each in state.best} | set(state.last)
+    damaged = {update for update in kept if not is_whole(checkpoints.path(update))}
+    for update in sorted(damaged):
+        session.progress.say(f"{checkpoints.path(update)}: is damaged or gone, left out")
+    state.best = [each for each in state.best if each.update not in damaged]
+    state.last = [update for update in state.last if update not in damaged]
+    if not state.best or not state.last:
+        raise RunError(f"{checkpoints.folder}: no checkpoint is left to make a model of")
 
 
 def _validate_mean(session: Session, updates: list[int]) -> Validation:

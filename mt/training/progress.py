@@ -1,6 +1,7 @@
 """What a run says while it trains: a progress bar for people, metrics.jsonl for programs."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +17,13 @@ from mt.training.update import UpdateResult
 
 def append(journal: Path, event: str, **values: object) -> None:
     """Append one line to a journal."""
-    with naming(journal), journal.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"event": event, **values}, ensure_ascii=False) + "\n")
+    line = json.dumps({"event": event, **values}, ensure_ascii=False) + "\n"
+    with naming(journal), journal.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            # A line that a full disk cut short must not swallow this one.
+            line = line if file.read(1) == b"\n" else f"\n{line}"
+        file.write(line.encode())
 
 
 @dataclass
@@ -63,7 +69,10 @@ class Progress:
         )
         self.interval = Interval()
 
-    def close(self) -> None:
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End the bar's line."""
         self.bar.close()
 

@@ -21,7 +21,7 @@ def reproduce(config: Config, run: Path) -> Verdict:
     train_pairs = open_source(config.data.train, config.data)
     for split, source in config.data.tests.items():
         pairs = tuple(open_source(source, config.data).pairs())
-        evaluation = evaluate_run(run, split=split)
+        evaluation = evaluate_run(run, split=split, device=config.training.device)
         rows.append(
             VerdictRow(
                 split=split,

@@ -1,6 +1,8 @@
 """The run folder: what it holds, and whether a config may go on in it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +131,22 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
     if not folder.config.exists() or load_config(folder.config) != config:
         write_text(folder.config, dump_config(config))
     return folder, changes
+
+
+@contextmanager
+def only_training(folder: RunFolder) -> Iterator[None]:
+    """Keep a second training out of the folder; on systems without file locks, do nothing."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with (folder.path / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{folder.path}: another training is at work here") from None
+        yield
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[object, object]]:

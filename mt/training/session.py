@@ -7,7 +7,7 @@ import torch
 from mt.config import Config
 from mt.files import write_json
 from mt.model.transformer import Transformer
-from mt.training.corpus import Corpus, describe
+from mt.training.corpus import Corpus, describe, updates_per_epoch
 from mt.training.environment import environment
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
@@ -27,6 +27,15 @@ class Session:
     learner: Learner
     state: TrainState
     progress: Progress
+
+
+def most_updates(corpus: Corpus, config: Config) -> int | None:
+    """Return how many updates the config allows; None where only patience ends the run."""
+    training = config.training
+    ends = [training.max_updates] if training.max_updates else []
+    if training.max_epochs:
+        ends.append(training.max_epochs * updates_per_epoch(corpus, config))
+    return min(ends, default=None)
 
 
 def start(
@@ -55,7 +64,9 @@ def start(
     append(folder.metrics, "resume" if resumed else "start", update=state.update, **surroundings)
     for change in changes:
         append(folder.metrics, "config", update=state.update, change=change)
-    progress = Progress(folder.metrics, done_updates=state.update, max_updates=training.max_updates)
+    progress = Progress(
+        folder.metrics, done_updates=state.update, max_updates=most_updates(corpus, config)
+    )
     progress.say(describe(corpus, config))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     progress.say(f"{parameters:,} parameters, {learner.precision.name} on {device.type}")

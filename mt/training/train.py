@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
 from mt.config import Config
 from mt.data.batches import Indices, collate, plan_updates, split_update
 from mt.errors import UserError
@@ -16,7 +18,7 @@ from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append
-from mt.training.run_folder import open_run
+from mt.training.run_folder import only_training, open_run
 from mt.training.session import Session, start
 from mt.training.state import Ranked
 from mt.training.update import update
@@ -42,16 +44,15 @@ def train(config: Config, run: Path) -> str:
             _logger.info("changed since this run ended: %s", change)
             append(folder.metrics, "config", change=change)
         return f"{run}: finished already; {score}"
-    corpus = prepare(config, folder)
-    with interruptible() as interruption:
-        session = start(config, folder, corpus, device, changes)
-        try:
-            run_updates(session, interruption)
-            if interruption.signal:
-                stop_early(session, interruption)
-            validation = finish(session)
-        finally:
-            session.progress.close()
+    with only_training(folder):
+        corpus = prepare(config, folder)
+        with interruptible() as interruption:
+            session = start(config, folder, corpus, device, changes)
+            with session.progress:
+                run_updates(session, interruption)
+                if interruption.signal:
+                    stop_early(session, interruption)
+                validation = finish(session)
     return f"{run}: {validation.as_text()}"
 
 
@@ -72,7 +73,9 @@ def run_updates(session: Session, interruption: Interruption) -> None:
         elif training.checkpoint_every and state.update % training.checkpoint_every == 0:
             save(session)
         if interruption.signal or has_ended(session):
-            return
+            break
+    if progress.interval.tokens:
+        progress.log(state.update, state.epoch, rate)
 
 
 def planned_updates(session: Session) -> Iterator[Indices]:
@@ -103,7 +106,13 @@ def one_update(session: Session, indices: Indices, rate: float) -> None:
     )[0]
     device = session.learner.precision.device
     batches = [collate(store.examples(batch)).to(device) for batch in micro_batches]
-    result = update(session.learner, batches, rate)
+    try:
+        result = update(session.learner, batches, rate)
+    except torch.OutOfMemoryError:
+        raise UserError(
+            "the device has too little memory: lower `training.max_tokens_per_batch`, now "
+            f"{session.config.training.max_tokens_per_batch}; the updates stay the same"
+        ) from None
     state.update += 1
     state.update_in_epoch += 1
     state.target_tokens += result.tokens

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
@@ -58,17 +57,12 @@ def update(learner: Learner, micro_batches: Sequence[Batch], learning_rate: floa
         smoothed = smoothed.to(sums.nll.device) + sums.smoothed.detach()
         nll = nll.to(sums.nll.device) + sums.nll
     norm = learner.precision.step(learner.model, learner.optimizer, learner.gradient_clip)
-    source_tokens = sum(int(real_positions(batch.source).sum()) for batch in micro_batches)
+    source_tokens = sum(batch.source_tokens for batch in micro_batches)
     return UpdateResult(float(smoothed), float(nll), tokens, source_tokens, norm)
 
 
 def batch_loss(model: Transformer, batch: Batch, label_smoothing: float) -> LossSums:
     """Return the teacher-forced loss of a batch."""
     logits = model(batch.source, batch.target_in)
-    targets = batch.target_out[real_positions(batch.target_out)]
+    targets = batch.target_out[batch.target_out != PAD]
     return label_smoothed_loss(logits, targets, label_smoothing)
-
-
-def real_positions(ids: Tensor) -> Tensor:
-    """Return the mask of ids [B T] that is True where no padding is."""
-    return ids != PAD

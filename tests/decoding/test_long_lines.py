@@ -1,3 +1,4 @@
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -35,6 +36,8 @@ def split_characters(line: str, longest: int) -> list[str]:
         ("By J. Smith and others. They know", 6, ["By J. Smith and others.", "They know"]),
         ("one two, three four; five six", 5, ["one two, three four;", "five six"]),
         ("one two three four five", 3, ["one two", "three four", "five"]),
+        ("What?! No... but yes!) Well.so", 4, ["What?! No...", "but yes!)", "Well.so"]),
+        ("one,; two:) three;four five", 3, ["one,; two:)", "three;four five"]),
         ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
     ],
 )
@@ -115,9 +118,28 @@ def test_a_very_long_line_takes_time_in_proportion() -> None:
     assert counted < 30 * len(line)
 
 
+@pytest.mark.parametrize("mark", [".", "…", ",", "؛", "。", "，", '."', ",)"])
+def test_a_very_long_run_of_marks_takes_time_in_proportion(mark: str) -> None:
+    line = (mark[0] * 200_000 + mark[1:] * 200_000) + "x"
+    started_at = time.process_time()
+    parts = split_characters(line, 1000)
+    assert time.process_time() - started_at < 2
+    assert "".join(parts) == line
+
+
 @pytest.mark.parametrize(
     ("language", "between"),
-    [("zh", ""), ("zh-Hant", ""), ("ja", ""), ("th", ""), ("en", " "), ("ko", " "), ("de-AT", " ")],
+    [
+        ("zh", ""),
+        ("zh-Hant", ""),
+        ("zh_CN", ""),
+        ("zho", ""),
+        ("ja", ""),
+        ("th", ""),
+        ("en", " "),
+        ("ko", " "),
+        ("de-AT", " "),
+    ],
 )
 def test_joiner(language: str, between: str) -> None:
     assert joiner(language) == between

@@ -109,8 +109,12 @@ def test_published_scores_of_wmt22_come_out(pair: str, system: str, corpora: Pat
         ("lzh", "zh"),
         ("yue", "zh"),
         ("wuu", "zh"),
+        ("zho", "zh"),
+        ("hak", "zh"),
         ("ja", "ja-mecab"),
+        ("jpn", "ja-mecab"),
         ("ko", "ko-mecab"),
+        ("kor", "ko-mecab"),
     ],
 )
 def test_the_target_language_chooses_the_tokenizer(language: str, tokenizer: str) -> None:

@@ -116,3 +116,22 @@ def test_a_checkpoint_holds_tensors_and_json_alone(tmp_path: Path) -> None:
     checkpoints.save(learner(1), TrainState(update=1))
     names = {path.name for path in checkpoints.path(1).iterdir()}
     assert names == {MODEL, OPTIMIZER, STATE}
+
+
+def test_other_folders_beside_the_checkpoints_are_left_alone(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(learner(1), TrainState(update=1))
+    copies = [checkpoints.folder / f"update-000000001{end}" for end in (".bak", "-copy")]
+    for copy in copies:
+        copy.mkdir()
+    assert checkpoints.updates() == [1]
+    checkpoints.prune(TrainState(update=2, last=[2]))
+    assert all(copy.is_dir() for copy in copies)
+
+
+def test_checkpoints_without_an_optimiser_never_make_the_run_begin_anew(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(learner(1), TrainState(update=1))
+    (checkpoints.path(1) / OPTIMIZER).unlink()
+    with pytest.raises(RunError, match=r"update-000000001: the checkpoint has no optimizer"):
+        checkpoints.resume(learner(2))

@@ -7,7 +7,7 @@ import pytest
 from mt.config import Config
 from mt.config.load import load_config
 from mt.errors import RunError
-from mt.training.run_folder import differences, open_run
+from mt.training.run_folder import differences, only_training, open_run
 
 
 def config(**training: object) -> Config:
@@ -78,3 +78,15 @@ def test_a_changed_corpus_is_seen(tmp_path: Path) -> None:
 def test_differences_name_keys_that_only_one_side_has() -> None:
     one, other = config(), config().model_copy(update={"seed": 7})
     assert differences(one, other) == {"seed": (1, 7)}
+
+
+def test_two_trainings_do_not_meet_in_one_folder(tmp_path: Path) -> None:
+    folder, _ = open_run(tmp_path / "x", config())
+    with (
+        only_training(folder),
+        pytest.raises(RunError, match="another training is at work here"),
+        only_training(folder),
+    ):
+        pass
+    with only_training(folder):  # free again
+        pass

@@ -14,15 +14,17 @@ from safetensors.torch import load_file
 
 from mt.config.load import load_config
 from mt.data.batches import Batch
-from mt.errors import UserError
+from mt.errors import ConfigError, UserError
 from mt.model.transformer import Transformer
 from mt.training import final_model
 from mt.training import train as spine
 from mt.training import update as update_module
 from mt.training.checkpoint import MODEL, OPTIMIZER
+from mt.training.corpus import prepare, updates_per_epoch
 from mt.training.loss import LossSums
-from mt.training.run_folder import RunFolder
-from mt.training.session import Session
+from mt.training.progress import append
+from mt.training.run_folder import RunFolder, open_run
+from mt.training.session import Session, most_updates
 from mt.training.train import train
 from mt.training.validation import Validation, validate
 
@@ -56,7 +58,8 @@ def with_losses(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
 
 
 def test_what_a_run_folder_holds(finished_run: Path) -> None:
-    files = [path.relative_to(finished_run) for path in finished_run.rglob("*") if path.is_file()]
+    paths = [path for path in finished_run.rglob("*") if path.is_file() and path.name != ".lock"]
+    files = [path.relative_to(finished_run) for path in paths]
     assert {str(file) for file in files if file.parts[0] != "checkpoints"} == {
         "config.yaml",
         "corpora.json",
@@ -274,3 +277,83 @@ def test_bf16_on_cuda_learns_like_fp32_on_a_cpu(
     _, out, _ = program("evaluate", run, "--split", "valid", *greedy, "--json")
     assert json.loads(out)["bleu"]["score"] == final["bleu"]
     assert program("translate", run, tiny_corpus / "test.en", "--device", "cpu")[0] == 0
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_lost_final_model_is_made_again(finished_run: Path, tmp_path: Path, harm: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    weights = run / "model.safetensors"
+    whole = weights.read_bytes()
+    if harm == "missing":
+        weights.unlink()
+    else:
+        weights.write_bytes(whole[:-1])
+    assert "finished already" not in train(load_config(run / "config.yaml"), run)
+    assert weights.read_bytes() == whole
+    assert "finished already" in train(load_config(run / "config.yaml"), run)
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_mean(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "model.safetensors").unlink()
+    best = [entry["update"] for entry in last_state(run)["best"]]
+    assert len(best) == 2
+    checkpoints = RunFolder(run).checkpoints
+    older = checkpoints.path(min(best))
+    (older / MODEL).write_bytes(b"")
+    train(load_config(run / "config.yaml"), run)
+    assert f"{older}: is damaged or gone, left out" in capsys.readouterr().err
+    assert json.loads((run / "model.json").read_text())["averaged_updates"] == [max(best)]
+
+
+def test_a_tokenizer_of_the_other_layout_is_refused(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = [f"tokenizer.from={finished_run}", "tokenizer.vocabulary=separate"]
+    settings += ["model.tie_embeddings=decoder"]
+    with pytest.raises(ConfigError, match="its vocabulary is joint, .* says separate"):
+        train_with(tiny_recipe, tmp_path / "run", *settings)
+    told = train_with(tiny_recipe, tmp_path / "run", settings[0], "training.max_updates=1")
+    assert "BLEU" in told
+
+
+def test_the_bar_knows_the_end_of_a_run_by_epochs(tiny_recipe: Path, tmp_path: Path) -> None:
+    corpus = prepare(
+        load_config(tiny_recipe), open_run(tmp_path / "run", load_config(tiny_recipe))[0]
+    )
+
+    def most(*settings: str) -> int | None:
+        overrides = [f"training.{setting}" for setting in settings]
+        return most_updates(corpus, load_config(tiny_recipe, overrides=overrides))
+
+    epoch = updates_per_epoch(corpus, config)
+    assert epoch > 1
+    assert most("max_updates=null", "max_epochs=3") == 3 * epoch
+    assert most("max_updates=2", "max_epochs=3") == 2
+    assert most("max_updates=null") is None
+
+
+def test_a_torn_line_of_the_journal_swallows_no_other(tmp_path: Path) -> None:
+    journal = tmp_path / "metrics.jsonl"
+    append(journal, "one", value=1)
+    with journal.open("a") as file:
+        file.write('{"event": "to')
+    append(journal, "two", value=2)
+    first, _, last = journal.read_text().splitlines()
+    assert json.loads(first) == {"event": "one", "value": 1}
+    assert json.loads(last) == {"event": "two", "value": 2}
+
+
+def test_too_little_memory_names_the_key_to_lower(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(spine, "update", full)
+    with pytest.raises(UserError, match=r"lower `training.max_tokens_per_batch`, now 200"):
+        train_with(tiny_recipe, tmp_path / "run")
