@@ -64,8 +64,8 @@ def translate_file(
         existing_file(input)
     if output is not None:
         check_output(output)
-    translator = load_translator(run, overrides=overrides, device=device)
     lines = stdin_lines() if input is None else read_lines(input)
+    translator = load_translator(run, overrides=overrides, device=device)
     counts = {"ok": 0, "blank": 0, "split": 0}
     with open_output(output) as out, progress_bar(input) as bar:
         for translation in translator.stream(lines):

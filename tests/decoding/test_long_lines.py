@@ -36,7 +36,7 @@ def split_characters(line: str, longest: int) -> list[str]:
         ("By J. Smith and others. They know", 6, ["By J. Smith and others.", "They know"]),
         ("one two, three four; five six", 5, ["one two, three four;", "five six"]),
         ("one two three four five", 3, ["one two", "three four", "five"]),
-        ("What?! No... but yes!) Well.so", 4, ["What?! No...", "but yes!)", "Well.so"]),
+        ("What?! No... but yes!) Well.so", 3, ["What?! No...", "but yes!)", "Well.so"]),
         ("one,; two:) three;four five", 3, ["one,; two:)", "three;four five"]),
         ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
     ],

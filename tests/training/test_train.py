@@ -322,9 +322,8 @@ def test_a_tokenizer_of_the_other_layout_is_refused(
 
 
 def test_the_bar_knows_the_end_of_a_run_by_epochs(tiny_recipe: Path, tmp_path: Path) -> None:
-    corpus = prepare(
-        load_config(tiny_recipe), open_run(tmp_path / "run", load_config(tiny_recipe))[0]
-    )
+    config = load_config(tiny_recipe)
+    corpus = prepare(config, open_run(tmp_path / "run", config)[0])
 
     def most(*settings: str) -> int | None:
         overrides = [f"training.{setting}" for setting in settings]
