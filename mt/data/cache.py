@@ -56,7 +56,9 @@ def _fetch(url: str, file: BinaryIO) -> None:
         raise _unreachable(url, error) from error
     with response:
         total = int(response.headers.get("Content-Length") or 0)
-        with tqdm(total=total or None, unit="B", unit_scale=True, desc=url, leave=False) as bar:
+        with tqdm(
+            total=total or None, unit="B", unit_scale=True, desc=url, leave=False, disable=None
+        ) as bar:
             while chunk := _receive(url, response):
                 file.write(chunk)
                 bar.update(len(chunk))

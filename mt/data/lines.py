@@ -31,10 +31,11 @@ def existing_file(path: Path) -> Path:
         raise DataError(f"{path}: is a folder, a file was expected")
     if path.exists():
         return path
+    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
     if not path.parent.is_dir():
-        raise DataError(f"{path}: no such file, nor is there a folder {path.parent}")
+        raise DataError(f"{path}: no such file, nor is there a folder {path.parent}{where}")
     beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    raise DataError(f"{path}: no such file{did_you_mean(path.name, beside)}")
+    raise DataError(f"{path}: no such file{did_you_mean(path.name, beside)}{where}")
 
 
 class _Readable(Protocol):

@@ -39,6 +39,11 @@ class PairSource(ABC):
     def description(self) -> str:
         """Name the corpus for messages: its files or its name."""
 
+    @property
+    def target_description(self) -> str:
+        """Name what holds the target side, for records of a score."""
+        return self.description
+
     @abstractmethod
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs; memory does not grow with the corpus.

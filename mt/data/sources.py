@@ -32,6 +32,11 @@ class TextPairs(PairSource):
         """Both file names."""
         return f"{self.source} and {self.target}"
 
+    @property
+    def target_description(self) -> str:
+        """The file name of the target side."""
+        return str(self.target)
+
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs; checksums and line counts are compared at the end."""
         left, right = LineReader(self.source), LineReader(self.target)

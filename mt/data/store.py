@@ -8,6 +8,7 @@ import errno
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, compress, islice
@@ -171,10 +172,11 @@ def prepare_store(
 def _write(path: Path, pairs: PairSource, *, tokenizer: Tokenizer, max_pieces: int) -> None:
     """Encode a corpus into an Arrow file, chunk by chunk."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
+    started_at = time.perf_counter()
     with (
         path.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
-        tqdm(desc="encoding", unit=" pairs", unit_scale=True) as bar,
+        tqdm(desc="encoding", unit=" pairs", unit_scale=True, disable=None) as bar,
     ):
         remaining = iter(pairs.pairs())
         while chunk := list(islice(remaining, _CHUNK_PAIRS)):
@@ -190,6 +192,13 @@ def _write(path: Path, pairs: PairSource, *, tokenizer: Tokenizer, max_pieces: i
             )
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
         writer.write_batch(_batch([], []), custom_metadata=metadata)
+    seconds = time.perf_counter() - started_at
+    _logger.info(
+        "encoded %s pairs in %.1f s, %s pairs/s",
+        f"{left_out.total:,}",
+        seconds,
+        f"{left_out.total / seconds:,.0f}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def evaluate_run(
     _tell_notes(scores.translations)
     hypotheses = folder / f"{split}.hypotheses.txt"
     evaluation = replace(
-        scores.evaluation, hypotheses=str(hypotheses), references=(source.description,)
+        scores.evaluation, hypotheses=str(hypotheses), references=(source.target_description,)
     )
     write_text(hypotheses, "".join(f"{each.text}\n" for each in scores.translations))
     decoding = translator.decoding.model_dump(mode="json")

@@ -1,10 +1,12 @@
 """SIGINT and SIGTERM: finish the update, write a checkpoint, leave with the usual status."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+STDERR = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -27,6 +29,7 @@ def interruptible() -> Iterator[Interruption]:
 
     def note(number: int, _frame: FrameType | None) -> None:
         interruption.signal = number
+        os.write(STDERR, b"\nstopping after this update; the same signal again stops at once\n")
         signal.signal(number, signal.SIG_DFL)
 
     before = {number: signal.signal(number, note) for number in SIGNALS}

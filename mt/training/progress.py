@@ -34,12 +34,14 @@ class Interval:
     nll: float = 0.0
     tokens: int = 0
     source_tokens: int = 0
+    updates: int = 0
     skipped: int = 0
     gradient_norm: float = 0.0
     started_at: float = field(default_factory=time.perf_counter)
 
     def add(self, result: UpdateResult) -> None:
         """Take in one update; of a skipped one only that it was."""
+        self.updates += 1
         if result.skipped:
             self.skipped += 1
             return
@@ -48,6 +50,11 @@ class Interval:
         self.tokens += result.tokens
         self.source_tokens += result.source_tokens
         self.gradient_norm = result.gradient_norm
+
+    def as_text(self) -> str:
+        """Return the mean smoothed loss and the speed."""
+        loss, speed = self.smoothed / max(self.tokens, 1), self.tokens / self.seconds
+        return f"smoothed loss {loss:.3f}, {speed:,.0f} target tokens/s"
 
     @property
     def seconds(self) -> float:
@@ -65,7 +72,8 @@ class Progress:
             total=max_updates,
             unit="update",
             dynamic_ncols=True,
-            mininterval=1.0 if sys.stderr.isatty() else 30.0,
+            mininterval=1.0,
+            disable=None,  # on a terminal only; a log file gets whole lines from `log`
         )
         self.interval = Interval()
 
@@ -96,15 +104,13 @@ class Progress:
         interval = self.interval
         interval.add(result)
         self.bar.update(1)
-        self.bar.set_postfix_str(
-            f"loss {interval.smoothed / max(interval.tokens, 1):.3f}, "
-            f"{interval.tokens / interval.seconds:,.0f} target tokens/s",
-            refresh=False,
-        )
+        self.bar.set_postfix_str(interval.as_text(), refresh=False)
 
     def log(self, update: int, epoch: int, learning_rate: float) -> None:
-        """Write the means since the last call to the journal."""
+        """Write the means since the last call to the journal, and to a stderr without a bar."""
         interval, self.interval = self.interval, Interval()
+        if self.bar.disable:
+            self.say(f"update {update:,}{self._rest(update, interval)}: {interval.as_text()}")
         tokens, seconds = max(interval.tokens, 1), interval.seconds
         self.record(
             "train",
@@ -119,3 +125,10 @@ class Progress:
             source_tokens_per_second=interval.source_tokens / seconds,
             skipped_updates=interval.skipped,
         )
+
+    def _rest(self, update: int, interval: Interval) -> str:
+        """Return of how many updates this is, and the time left at the interval's speed."""
+        if self.bar.total is None:
+            return ""
+        seconds = (self.bar.total - update) * interval.seconds / interval.updates
+        return f" of {self.bar.total:,}, {tqdm.format_interval(seconds)} left"

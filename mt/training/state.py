@@ -31,6 +31,11 @@ class TrainState:
     best: list[Ranked] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
 
+    @property
+    def epoch_number(self) -> int:
+        """The epoch, counted from 1, that the newest update belongs to."""
+        return self.epoch + (self.update_in_epoch > 0)
+
     def as_json(self) -> dict[str, object]:
         """Return plain data."""
         return {"format": STATE_FORMAT, **asdict(self)}

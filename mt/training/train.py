@@ -67,7 +67,7 @@ def run_updates(session: Session, interruption: Interruption) -> None:
         one_update(session, indices, rate)
         state.elapsed_seconds = time.perf_counter() - started_at
         if state.update % LOG_EVERY == 0:
-            progress.log(state.update, state.epoch, rate)
+            progress.log(state.update, state.epoch_number, rate)
         if state.update % training.validate_every == 0:
             validate_and_save(session)
         elif training.checkpoint_every and state.update % training.checkpoint_every == 0:
@@ -75,7 +75,7 @@ def run_updates(session: Session, interruption: Interruption) -> None:
         if interruption.signal or has_ended(session):
             break
     if progress.interval.tokens:
-        progress.log(state.update, state.epoch, rate)
+        progress.log(state.update, state.epoch_number, rate)
 
 
 def planned_updates(session: Session) -> Iterator[Indices]:
@@ -148,12 +148,11 @@ def validate_and_save(session: Session) -> None:
     state.best.append(Ranked(state.update, score))
     state.best.sort(key=lambda ranked: -ranked.score)
     state.validated_update = state.update
-    epoch = state.epoch + (state.update_in_epoch > 0)  # from 1; the one just ended at a run's end
-    progress.say(f"update {state.update:,}, epoch {epoch}: {validation.as_text()}")
+    progress.say(f"update {state.update:,}, epoch {state.epoch_number}: {validation.as_text()}")
     progress.record(
         "validation",
         update=state.update,
-        epoch=state.epoch,
+        epoch=state.epoch_number,
         target_tokens=state.target_tokens,
         elapsed_seconds=state.elapsed_seconds,
         **validation.as_record(),
@@ -179,7 +178,8 @@ def stop_early(session: Session, interruption: Interruption) -> None:
     if session.state.update not in session.state.last:
         session.folder.checkpoints.save(session.learner, session.state)
     session.progress.say(
-        f"stopped after update {session.state.update:,}; the same command goes on from here"
+        f"stopped after update {session.state.update:,}; the same command goes on from here, and "
+        f"with --set training.max_updates={max(session.state.update, 1)} it ends here with a model"
     )
     raise SystemExit(interruption.exit_status)
 

@@ -33,7 +33,7 @@ class Validation:
         bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
         return (
             f"loss {self.loss:.3f}, perplexity {math.exp(min(self.loss, 50.0)):.2f}, "
-            f"chrF {chrf.value:.2f}, BLEU {bleu.value:.2f} ({bleu.signature})"
+            f"{bleu.as_text()}, {chrf.as_text()}"
         )
 
     def as_record(self) -> dict[str, object]:

@@ -1,6 +1,8 @@
 import errno
 import logging
+import re
 import resource
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -144,14 +146,22 @@ def test_whatever_changes_the_ids_gives_another_store(tokenizer: Tokenizer, tmp_
     assert len(files(tmp_path)) == 4
 
 
-def test_progress_goes_to_stderr(
-    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+    caplog.set_level("INFO", logger="mt")
+    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "log")
+    assert capsys.readouterr() == ("", "")
+    assert re.search(r"encoded 100 pairs in \d+\.\d s, [\d,]+ pairs/s", caplog.text)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "terminal")
     out, err = capsys.readouterr()
     assert out == ""
     assert "encoding: 100 pairs" in err
-    assert "pairs/s" in err
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])

@@ -174,7 +174,10 @@ def test_sigterm_from_outside(tiny_recipe: Path, tmp_path: Path) -> None:
         child.kill()
     (update,) = RunFolder(run).checkpoints.updates()
     assert (child.returncode, out) == (143, "")
-    assert f"stopped after update {update:,}; the same command goes on from here\n" in err
+    assert (
+        f"stopped after update {update:,}; the same command goes on from here, and with --set "
+        in err
+    )
     settings = [f"training.max_updates={update + 3}", endless[1]]
     train_with(tiny_recipe, run, *settings)
     train_with(tiny_recipe, tmp_path / "whole", *settings)

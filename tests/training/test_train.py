@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -356,3 +358,16 @@ def test_too_little_memory_names_the_key_to_lower(
     monkeypatch.setattr(spine, "update", full)
     with pytest.raises(UserError, match=r"lower `training.max_tokens_per_batch`, now 200"):
         train_with(tiny_recipe, tmp_path / "run")
+
+
+def test_a_terminal_gets_a_bar_with_loss_speed_and_time_left(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    train_with(tiny_recipe, tmp_path / "run")
+    err = capsys.readouterr().err
+    assert re.search(r"40/40 \[00:\d\d<00:00.*smoothed loss \d\.\d+, [\d,]+ target tokens/s", err)
+    assert "update 40 of 40" not in err
