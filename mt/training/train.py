@@ -18,7 +18,7 @@ from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append
-from mt.training.run_folder import only_training, open_run
+from mt.training.run_folder import RunFolder, only_training, open_run
 from mt.training.session import Session, start
 from mt.training.state import Ranked
 from mt.training.update import update
@@ -45,15 +45,21 @@ def train(config: Config, run: Path) -> str:
             append(folder.metrics, "config", change=change)
         return f"{run}: finished already; {score}"
     with only_training(folder):
-        corpus = prepare(config, folder)
-        with interruptible() as interruption:
-            session = start(config, folder, corpus, device, changes)
-            with session.progress:
-                run_updates(session, interruption)
-                if interruption.signal:
-                    stop_early(session, interruption)
-                validation = finish(session)
+        validation = _train(config, folder, device=device, changes=changes)
     return f"{run}: {validation.as_text()}"
+
+
+def _train(
+    config: Config, folder: RunFolder, *, device: torch.device, changes: list[str]
+) -> Validation:
+    corpus = prepare(config, folder)
+    with interruptible() as interruption:
+        session = start(config, folder, corpus, device, changes)
+        with session.progress:
+            run_updates(session, interruption)
+            if interruption.signal:
+                stop_early(session, interruption)
+            return finish(session)
 
 
 def run_updates(session: Session, interruption: Interruption) -> None:

@@ -178,7 +178,8 @@ def test_a_truncated_store_is_noticed_and_made_anew(
     assert source.readings == ["pairs"]
     assert len(store) == 100
     assert path.read_bytes() == whole
-    (message,) = caplog.messages
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    (message,) = [record.getMessage() for record in warnings]
     assert message.startswith(f"{path}: damaged")
     assert "\n" not in message
 
