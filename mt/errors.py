@@ -37,6 +37,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
+def listed(names: Iterable[str]) -> str:
+    """Return names for a message: each in backquotes, commas between."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def run_reporting_errors(command: Callable[[], int]) -> int:
     """Run a command and return its exit status; what the user can mend becomes one `error:` line.
 

@@ -28,7 +28,7 @@ from mt.data.corpora import supply_hint
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import Checksums, ColumnSource, SentencePair
 from mt.data.tables import FieldNames, read_table
-from mt.errors import DataError, did_you_mean
+from mt.errors import DataError, did_you_mean, listed
 
 _BATCH_ROWS = 4096
 _LONGEST_REASON = 300
@@ -78,9 +78,9 @@ def _text(record: dict[str, object], field: str) -> str:
     for name in [field] if field in record else field.split("."):
         if not isinstance(value, dict) or name not in value:
             there = list(_names(record))
-            listed = ", ".join(f"`{name}`" for name in there) or "none"
+            known = listed(there) or "none"
             raise _UnfitRecordError(
-                f"no field `{field}`; there are {listed}{did_you_mean(field, there)}"
+                f"no field `{field}`; there are {known}{did_you_mean(field, there)}"
             )
         value = value[name]
     if not isinstance(value, str):

@@ -27,8 +27,8 @@ from mt.model.device import select_device
 from mt.model.parameters import load_parameters
 from mt.model.transformer import Transformer
 
-_FORMAT = 1
-_CONFIG, _MODEL, _WEIGHTS, _TOKENIZER = (
+MODEL_FORMAT = 1
+CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = (
     "config.yaml",
     "model.json",
     "model.safetensors",
@@ -89,8 +89,8 @@ def load_translator(
     where = select_device(device)
     _check_folder(run)
     require_section(overrides, "decoding")
-    config = load_config(run / _CONFIG, overrides=overrides)
-    description = _read_description(run / _MODEL)
+    config = load_config(run / CONFIG_FILE, overrides=overrides)
+    description = _read_description(run / MODEL_FILE)
     tokenizer = _load_tokenizer(run, description)
     model = _load_model(run, description, config).to(where)
     return Translator(
@@ -120,23 +120,23 @@ def _check_folder(run: Path) -> None:
         beside = run.parent.iterdir() if run.parent.is_dir() else ()
         near = did_you_mean(run.name, [entry.name for entry in beside if entry.is_dir()])
         raise RunError(f"{run}: no such run folder{near}")
-    if not (run / _CONFIG).is_file():
-        raise RunError(f"{run}: is no run folder, it holds no {_CONFIG}")
-    if not (run / _MODEL).is_file():
+    if not (run / CONFIG_FILE).is_file():
+        raise RunError(f"{run}: is no run folder, it holds no {CONFIG_FILE}")
+    if not (run / MODEL_FILE).is_file():
         raise RunError(
-            f"{run}: its training has not finished, there is no {_MODEL} yet; "
-            f"`mt train {run / _CONFIG} --run {run}` goes on with it"
+            f"{run}: its training has not finished, there is no {MODEL_FILE} yet; "
+            f"`mt train {run / CONFIG_FILE} --run {run}` goes on with it"
         )
-    if not (run / _WEIGHTS).is_file():
-        raise RunError(f"{run}: {_WEIGHTS} is missing, the run folder is not complete")
+    if not (run / WEIGHTS_FILE).is_file():
+        raise RunError(f"{run}: {WEIGHTS_FILE} is missing, the run folder is not complete")
 
 
 def _read_description(path: Path) -> _Description:
     try:
         content = json.loads(path.read_bytes())
-        if content["format"] != _FORMAT:
+        if content["format"] != MODEL_FORMAT:
             raise RunError(
-                f"{path}: of format {content['format']}, this version of mt knows {_FORMAT}"
+                f"{path}: of format {content['format']}, this version of mt knows {MODEL_FORMAT}"
             )
         return _Description(
             source_vocabulary=int(content["source_vocabulary"]),
@@ -150,20 +150,20 @@ def _read_description(path: Path) -> _Description:
 
 
 def _load_tokenizer(run: Path, description: _Description) -> Tokenizer:
-    tokenizer = Tokenizer.load(run / _TOKENIZER)
+    tokenizer = Tokenizer.load(run / TOKENIZER_FOLDER)
     here, trained_with = tokenizer.fingerprint[:12], description.tokenizer[:12]
     if tokenizer.fingerprint != description.tokenizer:
         raise RunError(
-            f"{run / _TOKENIZER}: is the tokenizer of another run "
+            f"{run / TOKENIZER_FOLDER}: is the tokenizer of another run "
             f"(fingerprint {here}, the model was trained with {trained_with})"
         )
     return tokenizer
 
 
 def _load_model(run: Path, description: _Description, config: Config) -> Transformer:
-    path = run / _WEIGHTS
+    path = run / WEIGHTS_FILE
     if file_sha256(path) != description.weights:
-        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {_MODEL})")
+        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {MODEL_FILE})")
     model = Transformer(
         config.model,
         source_vocabulary=description.source_vocabulary,

@@ -13,9 +13,9 @@ from mt.config.load import load_config
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.decoding.run import load_translator
+from mt.decoding.run import CONFIG_FILE, load_translator
 from mt.decoding.translator import Translation, Translator, log_notes
-from mt.errors import DataError, UserError, did_you_mean
+from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.notes import identical_to_source, looks_processed
 from mt.evaluation.scores import Evaluation, choose_tokenizer, evaluate
 from mt.files import write_json, write_text
@@ -82,7 +82,7 @@ def evaluate_run(
     Raises RunError for a folder that holds no finished run, UserError for an unknown split.
     """
     translator = load_translator(run, overrides=overrides, device=device)
-    config = load_config(run / "config.yaml")
+    config = load_config(run / CONFIG_FILE)
     split = choose_split(config.data, split)
     choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     source = open_source(_source(config.data, split), config.data)
@@ -135,14 +135,14 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     names = data.split_names()
     if split is not None:
         if split not in names:
-            near = did_you_mean(split, names) or f"; there are {_listed(names)}"
+            near = did_you_mean(split, names) or f"; there are {listed(names)}"
             raise UserError(f"split `{split}` is unknown{near}")
         return split
     if "test" in data.tests:
         return "test"
     if len(data.tests) == 1:
         return next(iter(data.tests))
-    raise UserError(f"which split? name one with --split: {_listed(names)}")
+    raise UserError(f"which split? name one with --split: {listed(names)}")
 
 
 def _source(data: DataConfig, split: str) -> Source:
@@ -178,7 +178,3 @@ def _tell_notes(translations: Sequence[Translation]) -> None:
         log_notes(translation)
     if (more := len(noted) - _MOST_LINES_TOLD) > 0:
         _logger.warning("and %d more such lines of %d", more, len(translations))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -2,7 +2,7 @@
 
 import torch
 
-from mt.errors import UserError, did_you_mean
+from mt.errors import UserError, did_you_mean, listed
 
 
 def select_device(name: str) -> torch.device:
@@ -15,7 +15,7 @@ def select_device(name: str) -> torch.device:
         return torch.device(there[0])
     if name not in there:
         hint = did_you_mean(name, [*there, "auto"])
-        raise UserError(f"device `{name}`: not on this machine, which has {_listed(there)}{hint}")
+        raise UserError(f"device `{name}`: not on this machine, which has {listed(there)}{hint}")
     return torch.device(name)
 
 
@@ -23,7 +23,3 @@ def available_devices() -> list[str]:
     """Return the names of this machine's devices, the fastest first; cpu is always the last."""
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return [*(name for name, found in there.items() if found), "cpu"]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mt.config import Config
-from mt.data.batches import Lengths, padding_efficiency, plan_updates, split_update
+from mt.data.batches import Indices, Lengths, padding_efficiency, plan_updates, split_update
 from mt.data.cache import cache_folder
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
@@ -58,10 +58,15 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)))
 
 
-def describe(corpus: Corpus, config: Config) -> str:
+def first_plan(corpus: Corpus, config: Config) -> list[Indices]:
+    """Return the updates of the first epoch; every epoch has as many."""
+    tokens, seed = config.training.target_tokens_per_update, config.seed
+    return plan_updates(corpus.store.lengths, tokens, seed=seed, epoch=0)
+
+
+def describe(corpus: Corpus, config: Config, plan: list[Indices]) -> str:
     """Return what there is to train on and how much of a batch is padding, in two lines."""
     store, training = corpus.store, config.training
-    plan = plan_updates(store.lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
     shown = plan[:: max(1, len(plan) // 1000)]  # a sample is enough to see the padding
     batches = [
         batch
@@ -80,12 +85,6 @@ def describe(corpus: Corpus, config: Config) -> str:
         f"{len(plan):,} updates an epoch; padding efficiency {efficiency.source:.1%} source, "
         f"{efficiency.target:.1%} target"
     )
-
-
-def updates_per_epoch(corpus: Corpus, config: Config) -> int:
-    """Return the number of updates of an epoch, the same for each."""
-    tokens, seed = config.training.target_tokens_per_update, config.seed
-    return len(plan_updates(corpus.store.lengths, tokens, seed=seed, epoch=0))
 
 
 def _tokenizer(

@@ -3,6 +3,7 @@
 import json
 
 from mt.config import Config
+from mt.decoding.run import MODEL_FORMAT
 from mt.errors import RunError
 from mt.files import file_sha256, replacing, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
@@ -11,8 +12,6 @@ from mt.training.environment import peak_memory_mib
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session
 from mt.training.validation import Validation, validate
-
-MODEL_FORMAT = 1
 
 
 def write_final_model(session: Session) -> Validation:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mt.config import Config
 from mt.config.load import dump_config, load_config
+from mt.decoding.run import CONFIG_FILE, MODEL_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.training.checkpoint import Checkpoints
@@ -37,22 +38,22 @@ class RunFolder:
     @property
     def config(self) -> Path:
         """The resolved config."""
-        return self.path / "config.yaml"
+        return self.path / CONFIG_FILE
 
     @property
     def tokenizer(self) -> Path:
         """The tokenizer's folder."""
-        return self.path / "tokenizer"
+        return self.path / TOKENIZER_FOLDER
 
     @property
     def model(self) -> Path:
         """What describes the final model; written last, so it marks a finished run."""
-        return self.path / "model.json"
+        return self.path / MODEL_FILE
 
     @property
     def weights(self) -> Path:
         """The final model's weights."""
-        return self.path / "model.safetensors"
+        return self.path / WEIGHTS_FILE
 
     @property
     def metrics(self) -> Path:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.files import write_json
 from mt.model.transformer import Transformer
-from mt.training.corpus import Corpus, describe, updates_per_epoch
+from mt.training.corpus import Corpus, describe, first_plan
 from mt.training.environment import environment
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
@@ -29,12 +29,11 @@ class Session:
     progress: Progress
 
 
-def most_updates(corpus: Corpus, config: Config) -> int | None:
+def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None:
     """Return how many updates the config allows; None where only patience ends the run."""
-    training = config.training
     ends = [training.max_updates] if training.max_updates else []
     if training.max_epochs:
-        ends.append(training.max_epochs * updates_per_epoch(corpus, config))
+        ends.append(training.max_epochs * updates_per_epoch)
     return min(ends, default=None)
 
 
@@ -64,10 +63,11 @@ def start(
     append(folder.metrics, "resume" if resumed else "start", update=state.update, **surroundings)
     for change in changes:
         append(folder.metrics, "config", update=state.update, change=change)
+    plan = first_plan(corpus, config)
     progress = Progress(
-        folder.metrics, done_updates=state.update, max_updates=most_updates(corpus, config)
+        folder.metrics, done_updates=state.update, max_updates=most_updates(training, len(plan))
     )
-    progress.say(describe(corpus, config))
+    progress.say(describe(corpus, config, plan))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     progress.say(f"{parameters:,} parameters, {learner.precision.name} on {device.type}")
     if resumed:

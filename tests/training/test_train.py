@@ -22,7 +22,7 @@ from mt.training import final_model
 from mt.training import train as spine
 from mt.training import update as update_module
 from mt.training.checkpoint import MODEL, OPTIMIZER
-from mt.training.corpus import prepare, updates_per_epoch
+from mt.training.corpus import first_plan, prepare
 from mt.training.loss import LossSums
 from mt.training.progress import append
 from mt.training.run_folder import RunFolder, open_run
@@ -329,9 +329,9 @@ def test_the_bar_knows_the_end_of_a_run_by_epochs(tiny_recipe: Path, tmp_path: P
 
     def most(*settings: str) -> int | None:
         overrides = [f"training.{setting}" for setting in settings]
-        return most_updates(corpus, load_config(tiny_recipe, overrides=overrides))
+        return most_updates(load_config(tiny_recipe, overrides=overrides).training, epoch)
 
-    epoch = updates_per_epoch(corpus, config)
+    epoch = len(first_plan(corpus, config))
     assert epoch > 1
     assert most("max_updates=null", "max_epochs=3") == 3 * epoch
     assert most("max_updates=2", "max_epochs=3") == 2
