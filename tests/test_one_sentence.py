@@ -115,11 +115,13 @@ def test_one_sentence(tmp_path: Path) -> None:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     assert parameters == vocabulary * 32 + encoder_layer + decoder_layer
     # Embeddings times sqrt(D), plus positions.
-    embedded = model._embed(model.source_embedding, batch.source, first=0)
+    positional = model.encoder_positional
+    embedded = model._embed(model.source_embedding, batch.source, positional, first=0)
     expected = model.source_embedding.weight[source_ids[0]] * math.sqrt(32) + sinusoids(1, 32)[0]
     torch.testing.assert_close(embedded[row, 0], expected)
     memory = model.encode(batch.source)
     assert memory.states.shape == (4, source_width, 32)
+    assert memory.source_mask is not None, "some of the four are shorter than the longest"
     assert memory.source_mask[row].sum() == len(source_ids)
     # Post-Norm: what leaves a stack has just been normalised (gain 1, bias 0 at the start).
     torch.testing.assert_close(

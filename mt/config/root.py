@@ -50,6 +50,12 @@ class Config(Section):
                 f"`training.max_tokens_per_batch` {self.training.max_tokens_per_batch} is below "
                 f"`data.max_pieces` {self.data.max_pieces}: the longest pair would not fit"
             )
+        if self.model.positional == "learned" and self.model.max_positions < self.data.max_pieces:
+            yield (
+                f"`model.max_positions` {self.model.max_positions} is below `data.max_pieces` "
+                f"{self.data.max_pieces}: `model.positional: learned` has no row for the end of "
+                "the longest pair"
+            )
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:

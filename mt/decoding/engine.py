@@ -1,6 +1,7 @@
 """The engine that runs our own Transformer: ids in, hypotheses out."""
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -49,8 +50,10 @@ class TorchEngine:
     def _translate_batch(
         self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
     ) -> list[Hypothesis]:
+        most = self.model.longest or sys.maxsize
         limits = torch.tensor(
-            [length_limit(len(source), decoding) for source in sources], device=self.device
+            [min(length_limit(len(source), decoding), most) for source in sources],
+            device=self.device,
         )
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":

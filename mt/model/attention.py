@@ -1,57 +1,127 @@
 """Multi-head attention."""
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.model.initialization import Gains, glorot
 
-# Queries, keys and values drawn as if one matrix [D 3D] held them: Glorot's bound for that shape.
-# With a gain of 1 each, the first updates of a Post-Norm stack are less stable.
-_PROJECTION_GAIN = 2**-0.5
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query may look at: all of them, unless a field says otherwise.
+
+    No mask is materialised where causality or full length makes it unnecessary, and the kernels
+    are faster without one.
+    """
+
+    scores: Tensor | None = None
+    """Broadcasts to [B H T S]: True where a query may look, or a float that is added."""
+    causal: bool = False
+    """Queries and keys are the same positions, and none looks at a later one; `scores` is None."""
+
+    def with_bias(self, bias: Tensor | None) -> "Mask":
+        """Return a mask that allows the same and adds `bias` [1 H T S] to the scores, if any.
+
+        The bias of a causal mask hides later keys by itself.
+        """
+        if bias is None or self.scores is None:
+            return self if bias is None else Mask(bias)
+        return Mask(bias.masked_fill(~self.scores, float("-inf")))
+
+
+EVERYWHERE = Mask()
+CAUSAL = Mask(causal=True)
+
+
+class AttentionWeights(nn.Module):
+    """softmax(Q K^T scale), step by step, for whoever needs the weights themselves."""
+
+    def __init__(self, scale: float, dropout: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, q: Tensor, k: Tensor, mask: Mask, added: Tensor | None = None) -> Tensor:
+        """Return the weights [B H T S] of keys [B H S K] for queries [B H T K].
+
+        `added` [B H T S] joins the products before they are scaled.
+        """
+        products = q @ k.transpose(-2, -1)
+        scores = self.scale * (products if added is None else products + added)
+        allowed = mask.scores
+        if mask.causal:
+            allowed = torch.ones_like(scores[0, 0], dtype=torch.bool).tril()
+        if allowed is not None and allowed.dtype == torch.bool:
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        elif allowed is not None:
+            scores = scores + allowed
+        return self.dropout(scores.softmax(-1))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
-    """softmax(Q K^T / sqrt(d_head)) V in parallel heads (Vaswani et al. 2017, section 3.2).
+    """softmax(Q K^T / (temperature sqrt(d_head))) V in parallel heads.
 
-    The three steps are separate methods, so that whoever owns the attention can keep keys and
-    values (caches), turn them (rotary) or share them between rows.
+    Vaswani et al. 2017, section 3.2; a head of keys and values may serve several heads of queries
+    (Shazeer 2019; Ainslie et al. 2023). The steps are separate, so that whoever owns the attention
+    can keep keys and values (caches), turn them (rotary) or share them between rows.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, gains: Gains) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.heads, self.key_heads = config.heads, config.key_heads
+        self.gains = gains
+        key_width, value_width, bias = config.key_width, config.value_width, config.bias
+        self.query = nn.Linear(config.d_model, self.heads * key_width, bias=bias)
+        self.key = nn.Linear(config.d_model, self.key_heads * key_width, bias=bias)
+        self.value = nn.Linear(config.d_model, self.key_heads * value_width, bias=bias)
+        self.output = nn.Linear(self.heads * value_width, config.d_model, bias=bias)
+        self.scale = 1 / (config.attention_temperature * key_width**0.5)
         self.dropout = config.attention_dropout
-        self.query = nn.Linear(config.d_model, config.d_model)
-        self.key = nn.Linear(config.d_model, config.d_model)
-        self.value = nn.Linear(config.d_model, config.d_model)
-        self.output = nn.Linear(config.d_model, config.d_model)
+        self.weights = AttentionWeights(self.scale, self.dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the matrices by Glorot's uniform rule; biases begin at zero."""
-        for linear in (self.query, self.key, self.value):
-            nn.init.xavier_uniform_(linear.weight, gain=_PROJECTION_GAIN)
-            nn.init.zeros_(linear.bias)
-        nn.init.xavier_uniform_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
+        """Draw the matrices by Glorot's rule, times the gains; biases begin at zero."""
+        glorot(self.query, self.gains.query_key)
+        glorot(self.key, self.gains.query_key)
+        glorot(self.value, self.gains.value)
+        glorot(self.output, self.gains.output)
 
     def queries(self, x: Tensor) -> Tensor:
         """Project x [B T D] to queries [B H T K]."""
-        return self._split(self.query(x))
+        return _split(self.query(x), self.heads)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Project x [B S D] to keys and values, each [B H S K]."""
-        return self._split(self.key(x)), self._split(self.value(x))
+        """Project x [B S D] to keys [B G S K] and values [B G S V] in G heads."""
+        return _split(self.key(x), self.key_heads), _split(self.value(x), self.key_heads)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend with queries [B H T K] to keys and values [B H S K]; return [B T D].
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Attend with queries [B H T K] to keys [B G S K] and values [B G S V]; return [B T D]."""
+        heads = F.scaled_dot_product_attention(
+            q,
+            self.for_queries(k),
+            self.for_queries(v),
+            attn_mask=mask.scores,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=mask.causal,
+            scale=self.scale,
+        )
+        return self.join(heads)
 
-        `mask` broadcasts to [B H T S]: True where a query may look, or a float that is added to
-        the scores; None lets every query see every key.
-        """
-        dropout = self.dropout if self.training else 0.0
-        heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    def for_queries(self, heads: Tensor) -> Tensor:
+        """Repeat the heads of keys or values [B G S K] for the queries' heads: [B H S K]."""
+        if self.key_heads == self.heads:
+            return heads
+        return heads.repeat_interleave(self.heads // self.key_heads, dim=1)
+
+    def join(self, heads: Tensor) -> Tensor:
+        """Concatenate the heads' results [B H T V] and project them to [B T D]."""
         return self.output(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)

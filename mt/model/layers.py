@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
-from mt.model.attention import Attention
+from mt.model.attention import Attention, Mask
 from mt.model.feed_forward import FEED_FORWARD
+from mt.model.initialization import Gains
 from mt.model.positional import Positional
 from mt.model.residual import RESIDUALS
 
@@ -16,8 +17,8 @@ from mt.model.residual import RESIDUALS
 class LayerCache:
     """What one decoder layer keeps between steps, for B sentences of K rows each.
 
-    Keys and values of the pieces so far are [B*K H T K'], those of the memory [B H S K']: all rows
-    of a sentence look at the same memory, so it is held once.
+    Keys and values of the pieces so far are [B*K G T K'], those of the memory [B G S K'], in G
+    heads: all rows of a sentence look at the same memory, so it is held once.
     """
 
     keys: Tensor
@@ -26,7 +27,7 @@ class LayerCache:
     memory_values: Tensor
 
     def append(self, keys: Tensor, values: Tensor) -> None:
-        """Put the keys and values of one more piece [B*K H 1 K'] at the end."""
+        """Put the keys and values of one more piece [B*K G 1 K'] at the end."""
         self.keys = torch.cat((self.keys, keys), dim=2)
         self.values = torch.cat((self.values, values), dim=2)
 
@@ -34,30 +35,27 @@ class LayerCache:
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself, with its positions."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, gains: Gains) -> None:
         super().__init__()
-        self.attention = Attention(config)
+        self.attention = Attention(config, gains)
 
-    def forward(self, x: Tensor, mask: Tensor, positional: Positional) -> Tensor:
-        """Let x [B T D] attend to itself where `mask` (broadcast to [B H T T]) is True."""
+    def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
+        """Let x [B T D] attend to itself where `mask` allows it."""
         keys, values = self.attention.keys_values(x)
         return self._attend(x, positional.rotate(keys, 0), values, mask, positional)
 
-    def step(self, x: Tensor, cache: LayerCache, positional: Positional) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
         """Let the newest piece x [R 1 D] attend to all pieces so far, itself included."""
         keys, values = self.attention.keys_values(x)
         cache.append(positional.rotate(keys, cache.keys.shape[2]), values)
-        return self._attend(x, cache.keys, cache.values, None, positional)
+        return self._attend(x, cache.keys, cache.values, mask, positional)
 
     def _attend(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, positional: Positional
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, positional: Positional
     ) -> Tensor:
         first = keys.shape[2] - x.shape[1]
         queries = positional.rotate(self.attention.queries(x), first)
-        bias = positional.bias(queries, keys, first)
-        if bias is not None:
-            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-        return self.attention.attend(queries, keys, values, mask)
+        return positional.attend(self.attention, queries, keys, values, mask)
 
 
 class EncoderLayer(nn.Module):
@@ -65,13 +63,15 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config)
-        self.self_residual = RESIDUALS[config.residual](config)
-        self.feed_forward = FEED_FORWARD[config.feed_forward](config)
-        self.feed_forward_residual = RESIDUALS[config.residual](config)
+        residual = RESIDUALS[config.residual]
+        gains = residual.gains(config, "encoder")
+        self.self_attention = SelfAttention(config, gains)
+        self.self_residual = residual(config, "encoder")
+        self.feed_forward = FEED_FORWARD[config.feed_forward](config, gains.feed_forward)
+        self.feed_forward_residual = residual(config, "encoder")
 
-    def forward(self, x: Tensor, mask: Tensor, positional: Positional) -> Tensor:
-        """Map x [B S D] to [B S D]; `mask` broadcasts to [B H S S]."""
+    def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
+        """Map x [B S D] to [B S D]."""
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
@@ -81,17 +81,19 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config)
-        self.self_residual = RESIDUALS[config.residual](config)
-        self.cross_attention = Attention(config)
-        self.cross_residual = RESIDUALS[config.residual](config)
-        self.feed_forward = FEED_FORWARD[config.feed_forward](config)
-        self.feed_forward_residual = RESIDUALS[config.residual](config)
+        residual = RESIDUALS[config.residual]
+        gains = residual.gains(config, "decoder")
+        self.self_attention = SelfAttention(config, gains)
+        self.self_residual = residual(config, "decoder")
+        self.cross_attention = Attention(config, gains)
+        self.cross_residual = residual(config, "decoder")
+        self.feed_forward = FEED_FORWARD[config.feed_forward](config, gains.feed_forward)
+        self.feed_forward_residual = residual(config, "decoder")
 
     def forward(
-        self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor, positional: Positional
+        self, x: Tensor, mask: Mask, memory: Tensor, memory_mask: Mask, positional: Positional
     ) -> Tensor:
-        """Map x [B T D] to [B T D]; the masks broadcast to [B H T T] and [B H T S]."""
+        """Map x [B T D] to [B T D], with the memory [B S D]."""
         keys, values = self.cross_attention.keys_values(memory)
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
         x = self.cross_residual(x, lambda y: self._cross(y, keys, values, memory_mask))
@@ -100,17 +102,20 @@ class DecoderLayer(nn.Module):
     def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
         """Return the cache before the first step over a memory [B S D]."""
         keys, values = self.cross_attention.keys_values(memory)
-        empty = keys.new_empty(len(memory) * rows_per_sentence, keys.shape[1], 0, keys.shape[3])
-        return LayerCache(empty, empty, keys, values)
+        rows = len(memory) * rows_per_sentence
+        empty_keys, empty_values = (
+            kept.new_empty(rows, kept.shape[1], 0, kept.shape[3]) for kept in (keys, values)
+        )
+        return LayerCache(empty_keys, empty_values, keys, values)
 
     def step(
-        self, x: Tensor, cache: LayerCache, memory_mask: Tensor, positional: Positional
+        self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional
     ) -> Tensor:
         """Map the newest pieces x [B K D], K rows a sentence, to [B K D]."""
 
         def attend_self(y: Tensor) -> Tensor:
             rows = y.reshape(-1, 1, y.shape[-1])
-            return self.self_attention.step(rows, cache, positional).view_as(y)
+            return self.self_attention.step(rows, cache, mask, positional).view_as(y)
 
         x = self.self_residual(x, attend_self)
         x = self.cross_residual(
@@ -118,5 +123,5 @@ class DecoderLayer(nn.Module):
         )
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
-    def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        return self.cross_attention.attend(self.cross_attention.queries(x), keys, values, mask)
+    def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
+        return self.cross_attention(self.cross_attention.queries(x), keys, values, mask)  # type: ignore[no-any-return]

@@ -6,54 +6,260 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.errors import UserError
+from mt.model.attention import Attention, Mask
+from mt.model.side import Side
 
 
 class Positional(nn.Module):
-    """A positional encoding; each kind overrides the hooks that it needs, the others do nothing.
+    """No positions at all; each kind overrides the hooks that it needs.
 
-    The stack that owns it calls the hooks, attention itself knows nothing of positions.
+    Each stack owns one and calls its hooks: `embed` and `bias` once, the others in every layer.
+    Attention knows nothing of positions. Offsets are key position - query position.
     """
+
+    longest: int | None = None
+    """Positions there are; None where there is no end."""
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__()
+        self.side = side
+        del config
 
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add positions to embeddings x [B T D], whose first column stands at position `first`."""
         return x
 
+    def bias(self, queries: int, keys: int) -> Tensor | None:
+        """Return what is added to the scores, [1 H T S], or None.
+
+        The queries are the last of the positions that the keys stand at. In the decoder, what
+        would be looked at too early is -inf.
+        """
+        return None
+
+    def layer(self, number: int) -> "Positional":
+        """Return what serves layer `number`: one object for all, unless each has its weights."""
+        return self
+
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Turn queries or keys [B H T K], whose first column stands at position `first`."""
         return heads
 
-    def bias(self, queries: Tensor, keys: Tensor, first: int) -> Tensor | None:
-        """Return what is added to the scores [B H T S] of queries that begin at `first`, if any."""
-        return None
+    def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Return what `attention` makes of queries, keys and values, [B T D]."""
+        return attention(q, k, v, mask)  # type: ignore[no-any-return]
 
 
 class Sinusoidal(Positional):
     """Sines and cosines of geometrically growing wavelengths (Vaswani et al. 2017, section 3.5).
 
     PE(position, 2i) = sin(position / 10000^(2i / d_model)), and the cosine of it at 2i + 1.
-    The table grows with the longest sequence seen, so there is no longest position.
     """
 
-    table: Tensor
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.d_model = config.d_model
-        self.register_buffer("table", sinusoids(256, config.d_model), persistent=False)
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.table = SinusoidTable(config.d_model, 10000.0)
 
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add the table's rows to x [B T D]."""
+        return x + self.table.rows(first, first + x.shape[1])
+
+
+class Learned(Positional):
+    """A learned vector for each position (Gehring et al. 2017; Vaswani et al. 2017, table 3 E)."""
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.longest = config.max_positions
+        self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+        nn.init.normal_(self.table, std=config.d_model**-0.5)
+
+    def embed(self, x: Tensor, first: int) -> Tensor:
+        """Add the table's rows to x [B T D]; UserError where the table ends before x does."""
         last = first + x.shape[1]
         if last > len(self.table):
-            self.table = sinusoids(2 * last, self.d_model).to(self.table)
+            raise UserError(
+                f"a sentence of {last} pieces is longer than the {len(self.table)} positions that "
+                "`model.positional: learned` has (`model.max_positions`)"
+            )
         return x + self.table[first:last]
 
 
-def sinusoids(positions: int, d_model: int) -> Tensor:
-    """Return the table [positions d_model] of sinusoidal encodings, sines at even columns."""
-    frequencies = torch.exp(torch.arange(0, d_model, 2) * (-math.log(10000.0) / d_model))
-    angles = torch.arange(positions)[:, None] * frequencies
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
+class Relative(Positional):
+    """Learned vectors of clipped offsets, added to keys and values (Shaw et al. 2018).
+
+    Every layer has its own two tables, which its heads share (their section 3.3).
+    """
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        layers = config.encoder_layers if side == "encoder" else config.decoder_layers
+        self.layers = nn.ModuleList(RelativeLayer(config, side) for _ in range(layers))
+
+    def layer(self, number: int) -> Positional:
+        """Return the tables of layer `number`."""
+        tables = self.layers[number]
+        assert isinstance(tables, RelativeLayer)
+        return tables
 
 
-POSITIONAL: dict[str, type[Sinusoidal]] = {"sinusoidal": Sinusoidal}
+class RelativeLayer(Positional):
+    """One layer's vectors a^K and a^V of the offsets from -clip to clip (to 0 in the decoder)."""
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.clip = config.relative_clip
+        self.last = self.clip if side == "encoder" else 0
+        rows = self.clip + self.last + 1
+        self.keys = nn.Parameter(torch.empty(rows, config.key_width))
+        self.values = nn.Parameter(torch.empty(rows, config.value_width))
+        nn.init.xavier_uniform_(self.keys)
+        nn.init.xavier_uniform_(self.values)
+
+    def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Return attention with a^K added to keys and a^V to values (equations 3 and 4).
+
+        A query meets each row of a table once, not once a key: q a^K is computed for the rows
+        and picked by offset, and the weights are summed by offset before they meet a^V.
+        """
+        k, v = attention.for_queries(k), attention.for_queries(v)
+        offsets = _offsets(q.shape[2], k.shape[2], q.device)
+        rows = offsets.clamp(-self.clip, self.last) + self.clip
+        rows = rows.expand(*q.shape[:2], *rows.shape)
+        weights = attention.weights(q, k, mask, (q @ self.keys.T).gather(-1, rows))
+        by_row = weights.new_zeros(*weights.shape[:3], len(self.values))
+        by_row = by_row.scatter_add(-1, rows, weights)
+        return attention.join(weights @ v + by_row @ self.values)
+
+
+class RelativeBias(Positional):
+    """A learned number for each head and bucket of offsets (Raffel et al. 2020, section 2.1).
+
+    All layers of a stack share the table. Buckets are finer near the query; in the encoder, half
+    of them are for keys after it.
+    """
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.max_distance = config.relative_max_distance
+        self.table = nn.Parameter(torch.empty(config.relative_buckets, config.heads))
+        nn.init.normal_(self.table, std=config.d_model**-0.5)
+
+    def bias(self, queries: int, keys: int) -> Tensor:
+        """Return the numbers of the offsets' buckets, [1 H T S]."""
+        offsets = _offsets(queries, keys, self.table.device)
+        buckets = self.buckets(offsets)
+        return _hide_later(self.table[buckets].permute(2, 0, 1)[None], offsets, self.side)
+
+    def buckets(self, offsets: Tensor) -> Tensor:
+        """Return the bucket of each offset: exact ones near by, logarithmic ones further off."""
+        count, first, distance = len(self.table), torch.zeros_like(offsets), -offsets
+        if self.side == "encoder":
+            count //= 2
+            first, distance = count * (offsets > 0), offsets.abs()
+        distance = distance.clamp(min=0)
+        exact = count // 2
+        growth = (distance.clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        far = (exact + growth * (count - exact)).long().clamp(max=count - 1)
+        return first + torch.where(distance < exact, distance, far)
+
+
+class Alibi(Positional):
+    """A penalty that grows with the distance, at another slope in each head (Press et al. 2022).
+
+    In the encoder, keys on both sides are penalised alike.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.register_buffer("slopes", alibi_slopes(config.heads), persistent=False)
+
+    def bias(self, queries: int, keys: int) -> Tensor:
+        """Return -slope x distance, [1 H T S]."""
+        offsets = _offsets(queries, keys, self.slopes.device)
+        penalties = -self.slopes[:, None, None] * offsets.abs()
+        return _hide_later(penalties[None], offsets, self.side)
+
+
+class Rotary(Positional):
+    """Pairs (2i, 2i + 1) of queries and keys turned by position x base^(-2i / d_head).
+
+    Su et al. 2021, equations 15 and 34: a score then depends on the offset alone.
+    """
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        self.table = SinusoidTable(config.key_width, config.rotary_base)
+
+    def rotate(self, heads: Tensor, first: int) -> Tensor:
+        """Turn queries or keys [B H T K], whose first column stands at position `first`."""
+        rows = self.table.rows(first, first + heads.shape[2])
+        sin, cos = rows[:, 0::2], rows[:, 1::2]
+        even, odd = heads[..., 0::2], heads[..., 1::2]
+        turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+        return turned.flatten(-2).to(heads.dtype)
+
+
+POSITIONAL: dict[str, type[Positional]] = {
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "relative": Relative,
+    "relative_bias": RelativeBias,
+    "alibi": Alibi,
+    "rotary": Rotary,
+    "none": Positional,
+}
+
+
+class SinusoidTable(nn.Module):
+    """The rows of `sinusoids`, growing with the longest sequence seen: there is no last one."""
+
+    table: Tensor
+
+    def __init__(self, width: int, base: float) -> None:
+        super().__init__()
+        self.width, self.base = width, base
+        self.register_buffer("table", sinusoids(256, width, base), persistent=False)
+
+    def rows(self, first: int, last: int) -> Tensor:
+        """Return rows `first` to `last` - 1, [T width]."""
+        if last > len(self.table):
+            self.table = sinusoids(2 * last, self.width, self.base).to(self.table)
+        return self.table[first:last]
+
+
+def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:
+    """Return the table [positions width] of position / base^(2i / width).
+
+    Column 2i holds its sine, column 2i + 1 its cosine.
+    """
+    # In double precision: the angle of a late position has few exact digits left in single.
+    pairs = torch.arange(0, width, 2, dtype=torch.float64)
+    angles = torch.arange(positions)[:, None] * base ** (-pairs / width)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """Return the slope of each head [H]: 2^(-8/n), 2^(-16/n), ... for n = H a power of two.
+
+    For another H the rest comes from the slopes of twice the next lower power, every second one
+    (Press et al. 2022, section 3 and its implementation).
+    """
+    power = 2 ** (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * (heads - power), 2)]
+    return torch.tensor(slopes)
+
+
+def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Return key position - query position [T S]; the queries are the last of the positions."""
+    positions = torch.arange(keys, device=device)
+    return positions[None, :] - positions[keys - queries :, None]
+
+
+def _hide_later(bias: Tensor, offsets: Tensor, side: Side) -> Tensor:
+    """Put -inf where a decoder's query would look at a later key."""
+    return bias if side == "encoder" else bias.masked_fill(offsets > 0, float("-inf"))

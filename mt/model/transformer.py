@@ -8,17 +8,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.model.attention import CAUSAL, EVERYWHERE, Mask
 from mt.model.layers import DecoderLayer, EncoderLayer, LayerCache
-from mt.model.positional import POSITIONAL
+from mt.model.positional import POSITIONAL, Positional
+from mt.model.residual import RESIDUALS
 from mt.special_ids import PAD
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output: states [B S D], and source_mask [B S], True at real pieces."""
+    """The encoder's output: states [B S D], and source_mask [B S], True at real pieces.
+
+    No mask stands for a batch without padding.
+    """
 
     states: Tensor
-    source_mask: Tensor
+    source_mask: Tensor | None
 
 
 @dataclass
@@ -29,7 +34,7 @@ class DecoderState:
     """
 
     layers: list[LayerCache]
-    source_mask: Tensor
+    source_mask: Tensor | None
     rows_per_sentence: int
     pieces: int = 0
 
@@ -44,7 +49,8 @@ class DecoderState:
         columns = torch.arange(self.rows_per_sentence, device=sentences.device)
         rows = (sentences[:, None] * self.rows_per_sentence + columns).flatten()
         self.reorder(rows)
-        self.source_mask = self.source_mask.index_select(0, sentences)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask.index_select(0, sentences)
         for cache in self.layers:
             cache.memory_keys = cache.memory_keys.index_select(0, sentences)
             cache.memory_values = cache.memory_values.index_select(0, sentences)
@@ -91,10 +97,18 @@ class Transformer(nn.Module):
             nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
         else:
             self.output.weight = self.target_embedding.weight
-        self.positional = POSITIONAL[config.positional](config)
+        self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
+        self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
+        self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
+
+    @property
+    def longest(self) -> int | None:
+        """The most pieces of a sentence, end mark included; None where there is no limit."""
+        return self.decoder_positional.longest
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits [N V] of the N real target positions, row after row.
@@ -107,22 +121,25 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tensor) -> Memory:
         """Encode source ids [B S]."""
-        source_mask = source != PAD
-        x = self._embed(self.source_embedding, source, first=0)
-        for layer in self.encoder:
-            x = layer(x, source_mask[:, None, None, :], self.positional)
-        return Memory(x, source_mask)
+        source_mask = _padding_mask(source)
+        positional = self.encoder_positional
+        x = self._embed(self.source_embedding, source, positional, first=0)
+        length = source.shape[1]
+        mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
+        for number, layer in enumerate(self.encoder):
+            x = layer(x, mask, positional.layer(number))
+        return Memory(self.encoder_norm(x), source_mask)
 
     def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
         """Return decoder states [B T D]; the state at t has seen target_in[:, :t + 1] only."""
-        length = target_in.shape[1]
         # Padding stands at the end, so no real position ever looks at it: causality is enough.
-        causal = torch.ones(length, length, dtype=torch.bool, device=target_in.device).tril()
-        memory_mask = memory.source_mask[:, None, None, :]
-        x = self._embed(self.target_embedding, target_in, first=0)
-        for layer in self.decoder:
-            x = layer(x, causal, memory.states, memory_mask, self.positional)
-        return x
+        positional, length = self.decoder_positional, target_in.shape[1]
+        x = self._embed(self.target_embedding, target_in, positional, first=0)
+        mask = CAUSAL.with_bias(positional.bias(length, length))
+        memory_mask = _memory_mask(memory.source_mask)
+        for number, layer in enumerate(self.decoder):
+            x = layer(x, mask, memory.states, memory_mask, positional.layer(number))
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def start(self, memory: Memory, rows_per_sentence: int) -> DecoderState:
         """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
@@ -134,17 +151,31 @@ class Transformer(nn.Module):
 
         `state` takes in the new piece.
         """
-        x = self._embed(self.target_embedding, last_ids[:, None], first=state.pieces)
+        positional = self.decoder_positional
+        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.pieces)
         x = x.view(-1, state.rows_per_sentence, x.shape[-1])
-        memory_mask = state.source_mask[:, None, None, :]
-        for layer, cache in zip(self._decoder_layers(), state.layers, strict=True):
-            x = layer.step(x, cache, memory_mask, self.positional)
         state.pieces += 1
-        return self.output(x.flatten(0, 1))  # type: ignore[no-any-return]
+        mask = EVERYWHERE.with_bias(positional.bias(1, state.pieces))
+        memory_mask = _memory_mask(state.source_mask)
+        for number, layer in enumerate(self._decoder_layers()):
+            x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
+        return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
 
-    def _embed(self, embedding: Embedding, ids: Tensor, *, first: int) -> Tensor:
+    def _embed(
+        self, embedding: Embedding, ids: Tensor, positional: Positional, *, first: int
+    ) -> Tensor:
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
-        return self.dropout(self.positional.embed(x, first))  # type: ignore[no-any-return]
+        return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
+
+def _padding_mask(ids: Tensor) -> Tensor | None:
+    """Return where the real pieces of ids [B S] are; None where all are real."""
+    real = ids != PAD
+    return None if bool(real.all()) else real
+
+
+def _memory_mask(source_mask: Tensor | None) -> Mask:
+    return EVERYWHERE if source_mask is None else Mask(source_mask[:, None, None, :])

@@ -71,10 +71,11 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
 def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
     """Return the mean cross-entropy, without smoothing, in nats per target piece.
 
-    Pairs that do not fit a batch alone are left out.
+    Pairs that do not fit a batch alone, or are too long for the model, are left out.
     """
     lengths = corpus.valid_lengths
-    fitting = (lengths.max(axis=1) <= max_tokens_per_batch).nonzero()[0]
+    longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
+    fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
     nll, tokens = 0.0, 0
     for indices in split_update(
         fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
