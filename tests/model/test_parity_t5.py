@@ -1,0 +1,206 @@
+"""Parity with T5 as Hugging Face has it: buckets of offsets, GeGLU, a whole model."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import T5Config, T5Model
+from transformers.models.t5.modeling_t5 import T5Attention, T5DenseGatedActDense
+
+from mt.config import ModelConfig
+from mt.model.attention import CAUSAL, Mask
+from mt.model.feed_forward import FEED_FORWARD
+from mt.model.initialization import Gains
+from mt.model.layers import SelfAttention
+from mt.model.positional import POSITIONAL
+from mt.model.side import Side
+from mt.model.transformer import Transformer
+from mt.special_ids import BOS, EOS, PAD
+
+CONFIG = ModelConfig(
+    d_model=32,
+    d_ff=48,
+    heads=4,
+    d_head=12,
+    d_value=12,
+    attention_temperature=1 / math.sqrt(12),  # T5 does not divide scores by sqrt(d_head)
+    encoder_layers=2,
+    decoder_layers=3,
+    positional="relative_bias",
+    relative_buckets=8,
+    relative_max_distance=10,  # so that a short sentence reaches the last bucket
+    norm="rmsnorm",
+    norm_epsilon=1e-3,  # large enough to show
+    residual="pre",
+    feed_forward="geglu",
+    bias=False,
+    dropout=0.0,
+)
+VOCABULARY = 40
+LENGTH = 14
+_BIAS = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+NAMES = {
+    "encoder_positional.table": f"encoder.{_BIAS}",
+    "decoder_positional.table": f"decoder.{_BIAS}",
+    "encoder_norm.": "encoder.final_layer_norm.",
+    "decoder_norm.": "decoder.final_layer_norm.",
+    "target_embedding.": "shared.",
+    "self_attention.attention.": "layer.0.SelfAttention.",
+    "self_residual.norm.": "layer.0.layer_norm.",
+    "cross_attention.": "layer.1.EncDecAttention.",
+    "cross_residual.norm.": "layer.1.layer_norm.",
+    "feed_forward.": "layer.last.DenseReluDense.",
+    "feed_forward_residual.norm.": "layer.last.layer_norm.",
+    "query.": "q.",
+    "key.": "k.",
+    "value.": "v.",
+    "output.": "o.",
+    "gate.": "wi_0.",
+    "inner.": "wi_1.",
+    "outer.": "wo.",
+}
+"""Our name of a part, and T5's."""
+SIDES: list[Side] = ["encoder", "decoder"]
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20), (64, 300), (32, 17), (6, 1000)]
+)
+def test_buckets_equal_t5s(side: Side, buckets: int, max_distance: int) -> None:
+    config = CONFIG.model_copy(
+        update={"relative_buckets": buckets, "relative_max_distance": max_distance, "heads": 1}
+    )
+    positional = POSITIONAL["relative_bias"](config, side)
+    # The bias of bucket n is n, so what is added to a score is the number of its bucket.
+    positional.load_state_dict({"table": torch.arange(float(buckets))[:, None]})
+    bias = positional.bias(301, 301)
+    assert bias is not None
+    positions = torch.arange(301)
+    offsets = positions[None, :] - positions[:, None]
+    expected = T5Attention._relative_position_bucket(
+        offsets, bidirectional=side == "encoder", num_buckets=buckets, max_distance=max_distance
+    )
+    visible = offsets <= (300 if side == "encoder" else 0)
+    assert torch.equal(bias[0, 0][visible], expected[visible].float())
+    assert (bias[0, 0][~visible] == -math.inf).all()
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_attention_equals_t5s(side: Side) -> None:
+    ours = SelfAttention(CONFIG, Gains())
+    positional = POSITIONAL["relative_bias"](CONFIG, side)
+    nn.init.normal_(positional.get_parameter("table"))
+    theirs = T5Attention(t5_config(side), has_relative_attention_bias=True, layer_idx=0)
+    attention = ours.attention
+    for linear, t5 in zip(
+        (attention.query, attention.key, attention.value, attention.output),
+        (theirs.q, theirs.k, theirs.v, theirs.o),
+        strict=True,
+    ):
+        t5.load_state_dict(linear.state_dict())
+    theirs.relative_attention_bias.load_state_dict({"weight": positional.get_parameter("table")})
+    real = torch.arange(LENGTH) < torch.tensor([14, 9, 2])[:, None, None, None]
+    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
+    allowed = real if side == "encoder" else causal
+    mask = Mask(real) if side == "encoder" else CAUSAL
+    x, x_theirs = twice(torch.randn(3, LENGTH, CONFIG.d_model))
+    found = ours(x, mask.with_bias(positional.bias(LENGTH, LENGTH)), positional)
+    expected, _, _ = theirs(
+        x_theirs, mask=torch.zeros(allowed.shape).masked_fill(~allowed, -math.inf)
+    )
+    assert_same(found, expected, x, x_theirs)
+
+
+def test_geglu_equals_t5s() -> None:
+    ours = FEED_FORWARD["geglu"](CONFIG, 1.0)
+    theirs = T5DenseGatedActDense(t5_config("encoder")).eval()
+    theirs.load_state_dict({t5_name(name): tensor for name, tensor in ours.state_dict().items()})
+    x, x_theirs = twice(torch.randn(3, 7, CONFIG.d_model))
+    assert_same(ours(x), theirs(x_theirs), x, x_theirs)
+
+
+def test_a_whole_model_equals_t5() -> None:
+    ours = Transformer(CONFIG, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY).eval()
+    for name, parameter in ours.named_parameters():
+        if parameter.dim() == 1 or name.endswith("positional.table"):
+            nn.init.normal_(parameter, mean=0.5, std=0.3)  # off the initial values
+    theirs = T5Model(t5_config("encoder")).eval()
+    weights = as_t5(ours)
+    report = theirs.load_state_dict(weights, strict=False)
+    assert not report.unexpected_keys
+    tied = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
+    assert set(report.missing_keys) <= tied
+    source = torch.randint(EOS + 1, VOCABULARY, (3, LENGTH))
+    source[torch.arange(LENGTH) >= torch.tensor([[14], [9], [2]])] = PAD
+    target_in = torch.randint(EOS + 1, VOCABULARY, (3, 12))
+    target_in[:, 0] = BOS
+    memory = ours.encode(source)
+    expected = theirs(
+        input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=target_in
+    )
+    real = source != PAD
+    assert_close(memory.states[real], expected.encoder_last_hidden_state[real])
+    states = ours.decode(target_in, memory)
+    assert_close(states, expected.last_hidden_state)
+    probe = torch.randn_like(states) / math.sqrt(states[..., 0].numel())
+    torch.autograd.backward((states, expected.last_hidden_state), (probe, probe))
+    for name, parameter in ours.named_parameters():
+        if not name.startswith("target_embedding"):  # its scale is T5's embedding itself
+            assert_close(parameter.grad, theirs.get_parameter(t5_name(name)).grad)
+
+
+def t5_config(side: Side) -> T5Config:
+    config = T5Config(
+        vocab_size=VOCABULARY,
+        d_model=CONFIG.d_model,
+        d_kv=CONFIG.key_width,
+        d_ff=CONFIG.d_ff,
+        num_layers=CONFIG.encoder_layers,
+        num_decoder_layers=CONFIG.decoder_layers,
+        num_heads=CONFIG.heads,
+        relative_attention_num_buckets=CONFIG.relative_buckets,
+        relative_attention_max_distance=CONFIG.relative_max_distance,
+        layer_norm_epsilon=CONFIG.norm_epsilon,
+        feed_forward_proj="gated-gelu",
+        dropout_rate=0.0,
+        is_decoder=side == "decoder",
+        pad_token_id=PAD,
+        attn_implementation="eager",
+    )
+    config.dense_act_fn = "gelu"  # with the error function; T5 itself approximates it by tanh
+    return config
+
+
+def as_t5(model: Transformer) -> dict[str, Tensor]:
+    """Return the parameters by T5's names; it does not scale embeddings, so they come scaled."""
+    found = {t5_name(name): tensor.detach() for name, tensor in model.named_parameters()}
+    found["shared.weight"] = found["shared.weight"] * model.scale
+    return found
+
+
+def t5_name(name: str) -> str:
+    """Return T5's name of our parameter; a block's sublayers are numbered there."""
+    name = re.sub(r"^(encoder|decoder)\.(\d)", r"\1.block.\2", name)
+    for ours, theirs in NAMES.items():
+        name = name.replace(ours, theirs)
+    return name.replace("layer.last", "layer.2" if name.startswith("decoder") else "layer.1")
+
+
+def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two inputs of the same value, each with a gradient of its own."""
+    return x.clone().requires_grad_(), x.clone().requires_grad_()
+
+
+def assert_same(found: Tensor, expected: Tensor, x: Tensor, x_theirs: Tensor) -> None:
+    """Compare the outputs, and the inputs' gradients for the same gradient behind."""
+    assert_close(found, expected)
+    probe = torch.randn_like(expected)
+    torch.autograd.backward((found, expected), (probe, probe))
+    assert_close(x.grad, x_theirs.grad)
+
+
+def assert_close(found: Tensor | None, expected: Tensor | None) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
