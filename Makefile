@@ -4,7 +4,7 @@ RECIPE ?= quickstart
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test test-slow check format clean
+.PHONY: help setup reproduce ablation test test-slow check format clean
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -13,6 +13,9 @@ setup: .venv/.complete ## install mt and its tools into .venv; the other targets
 
 reproduce: setup ## train a recipe, score it and judge the score (RECIPE=quickstart)
 	$(BIN)/mt reproduce configs/$(RECIPE).yaml
+
+ablation: setup ## train a small model with one change at a time, and compare: some hours
+	$(BIN)/mt ablate configs/ablation/multi30k.yaml
 
 test: setup ## run the tests: no network, no GPU, minutes
 	$(BIN)/pytest

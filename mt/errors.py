@@ -31,6 +31,10 @@ class RunError(UserError):
     """A run folder is missing, damaged, or belongs to something else."""
 
 
+class DivergedError(UserError):
+    """A training has come to numbers that are not finite; there is nothing to mend but its config."""
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Return "; did you mean `x`?" for the choice nearest to `word`, or "" where none is near."""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mt.errors import UserError
+from mt.errors import DivergedError
 from mt.special_ids import BOS, EOS
 
 NEVER = float("-inf")
@@ -87,8 +87,8 @@ def best_continuations(logits: Tensor, count: int) -> Continuations:
     """Return the `count` most probable next pieces of each row of `logits` [R V].
 
     PAD, UNK and BOS are never generated, but keep their share of the probability, so that a
-    hypothesis has the log-probability that the model gives it. Raises UserError where the model's
-    output is not finite.
+    hypothesis has the log-probability that the model gives it. Raises DivergedError where the
+    model's output is not finite.
     """
     assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special pieces"
     logits = logits.float()
@@ -97,7 +97,7 @@ def best_continuations(logits: Tensor, count: int) -> Continuations:
     best = logits[:, EOS:].topk(min(count, logits.shape[1] - EOS), dim=1)
     log_probs = (best.values - logits.logsumexp(dim=1, keepdim=True)).cpu().double()
     if not log_probs[:, 0].isfinite().all():
-        raise UserError(
+        raise DivergedError(
             "the model's output is not finite (NaN or infinite): its weights are damaged, "
             "or its training diverged"
         )

@@ -9,7 +9,7 @@ import torch
 
 from mt.config import Config
 from mt.data.batches import Indices, collate, plan_updates, split_update
-from mt.errors import UserError
+from mt.errors import DivergedError, UserError
 from mt.evaluation.scores import choose_tokenizer
 from mt.model.device import select_device
 from mt.training.allocator import keep_freed_memory
@@ -126,7 +126,7 @@ def one_update(session: Session, indices: Indices, rate: float) -> None:
     state.skipped_in_a_row = state.skipped_in_a_row + 1 if result.skipped else 0
     session.progress.updated(result)
     if state.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW:
-        raise UserError(
+        raise DivergedError(
             f"{session.folder.path}: {state.skipped_in_a_row} updates in a row had a loss or "
             "gradient that is not finite; lower `training.learning_rate`, or use bf16 or fp32"
         )

@@ -1,0 +1,137 @@
+"""Train the variants of an ablation, a seed at a time, and read off what each run has come to."""
+
+import json
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from safetensors.torch import load_file
+
+from mt.config import Config
+from mt.config.ablation import Ablation
+from mt.errors import EXIT_INTERRUPTED, DivergedError, RunError
+from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.scores import Score
+from mt.training.ablation_results import AblationResults, RunResult, VariantResults
+from mt.training.interruption import SIGNALS
+from mt.training.run_folder import RunFolder
+from mt.training.train import train
+
+
+def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
+    """Train and score every variant with the first seed, then with the next, and so on.
+
+    The runs lie in `runs`/NAME-seedN; one that has ended is not trained again. A run that diverges
+    is told on stderr and the others go on. A signal ends the ablation where it would end `mt
+    train`; the results then are those of the runs before it, with the exit status for it.
+    """
+    rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
+    status = 0
+    try:
+        for seed, (place, variant) in product(ablation.seeds, enumerate(ablation.variants)):
+            _tell(f"variant {place + 1} of {len(rows)}, seed {seed}: {variant.name}")
+            run = runs / f"{variant.name}-seed{seed}"
+            outcome = _outcome(variant.seeded(seed), run, ablation.split)
+            rows[place].outcomes[seed] = outcome
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    except SystemExit as leaving:
+        status = int(str(leaving.code))
+    ended = tuple(row for row in rows if row.outcomes)
+    return AblationResults(ended, split=ablation.split, exit_status=status)
+
+
+def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
+    """Return the median rate over the stretches of a journal.
+
+    A stretch lies between two `train` lines, validations left out. Start-up, checkpoints and what
+    else the machine had to do slow a few of them, and the median does not see a few.
+
+    Raises DivergedError where no update had a loss and gradient that are finite.
+    """
+    rates: list[float] = []
+    before = 0
+    for event in events:
+        if event["event"] == "train" and event["target_tokens"]:
+            seconds = event["target_tokens"] / event["target_tokens_per_second"]
+            rates.append((event["update"] - before) / seconds)
+        if event["event"] in ("start", "resume", "train"):
+            before = event["update"]
+    if not rates:
+        raise DivergedError("no update had a loss and gradient that are finite")
+    return median(rates)
+
+
+@contextmanager
+def leaving_after_a_signal() -> Iterator[None]:
+    """Leave, once the block has ended by itself, if it was told to stop meanwhile.
+
+    A run that is told so while it makes its final model finishes that and says no more of it; in
+    an ablation the next run would begin. Raises SystemExit with the status for the signal.
+    """
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        for end in (reading, writing):
+            end.setblocking(False)
+        # Python writes here the number of each signal, whoever handles it.
+        before = signal.set_wakeup_fd(writing.fileno())
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+        with suppress(BlockingIOError):
+            if seen := [number for number in reading.recv(64) if number in SIGNALS]:
+                raise SystemExit(128 + seen[0])
+
+
+def _outcome(config: Config, run: Path, split: str | None) -> RunResult | None:
+    """Train and score one run; None where it diverges, which no other error counts as."""
+    try:
+        with leaving_after_a_signal():
+            _tell(train(config, run))
+        return _result(config, RunFolder(run), split)
+    except DivergedError as error:
+        _tell(f"diverged: {error}")
+        return None
+
+
+def _result(config: Config, folder: RunFolder, split: str | None) -> RunResult:
+    events = list(_events(folder.metrics))
+    final = [event for event in events if event["event"] == "final"]
+    if not final:
+        raise RunError(f"{folder.metrics}: lacks the end of the run that {folder.model.name} tells")
+    return RunResult(
+        parameters=sum(tensor.numel() for tensor in load_file(folder.weights).values()),
+        updates_per_second=updates_per_second(events),
+        valid_loss=final[-1]["loss"],
+        valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
+        test_bleu=None if split is None else _test_bleu(config, folder, split),
+    )
+
+
+def _test_bleu(config: Config, folder: RunFolder, split: str) -> Score:
+    """Score the split, unless the scores of this model with this search are there."""
+    path = folder.path / "evaluations" / f"{split}.json"
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        written = json.loads(path.read_text(encoding="utf-8"))
+        after_training = path.stat().st_mtime_ns >= folder.model.stat().st_mtime_ns
+        if after_training and written["decoding"] == config.decoding.model_dump(mode="json"):
+            return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])
+    return evaluate_run(folder.path, split=split, device=config.training.device).bleu
+
+
+def _events(journal: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield what stands in a journal; a line that a full disk cut short is left out."""
+    for line in journal.read_text(encoding="utf-8").split("\n"):
+        with suppress(ValueError):
+            yield json.loads(line)
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
