@@ -1,0 +1,168 @@
+"""`mt inspect`: what it prints, what it needs, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.__main__ import main
+from mt.config import ModelConfig
+from mt.model.cost import PairLengths, model_cost
+
+# None of the files exists.
+RECIPE = """\
+data:
+  source_language: en
+  target_language: de
+  train: {corpus: nowhere/train}
+  valid: {corpus: nowhere/valid}
+tokenizer: {vocabulary_size: 1000}
+model: {d_model: 100, d_ff: 200, heads: 4, encoder_layers: 2, decoder_layers: 1, positional: alibi}
+training: {max_updates: 100}
+"""
+
+TABLE = """\
+tiny.yaml
+25 source and 25 target pieces, end marks included
+a joint vocabulary of 1,000 pieces
+
+part                     parameters   share  MFLOPs   share
+shared embedding            100,000   26.0%    0.00    0.0%
+encoder positions                 0    0.0%    0.00    0.0%
+encoder self-attention       80,800   21.0%    4.50   22.5%
+encoder feed-forward         80,600   21.0%    4.00   20.0%
+encoder norms                   800    0.2%    0.00    0.0%
+decoder positions                 0    0.0%    0.00    0.0%
+decoder self-attention       40,400   10.5%    2.25   11.2%
+decoder cross-attention      40,400   10.5%    2.25   11.2%
+decoder feed-forward         40,300   10.5%    2.00   10.0%
+decoder norms                   600    0.2%    0.00    0.0%
+output layer                      0    0.0%    5.00   25.0%
+total                       383,900  100.0%   20.00  100.0%
+
+one target piece, forward                   0.80  MFLOPs
+one target piece, training                  2.40  MFLOPs
+decoding piece 25 with a cache, one row     0.42  MFLOPs
+weights in fp32                              1.5  MiB
+keys and values of a piece and row in fp32   800  bytes
+
+FLOPs are those of matrix products alone, a multiply-add being two; the table
+has the forward pass. Training is three times it: backward costs twice as much.
+Both embeddings and the output layer are one matrix, counted as the embedding.
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def inspected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Return a function that runs `mt inspect tiny.yaml` with further arguments."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["mt", "inspect", "tiny.yaml", *arguments])
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # Typer changes it
+        return main(), *capsys.readouterr()
+
+    return run
+
+
+def record(inspected: Run, *arguments: str) -> dict[str, Any]:
+    status, out, err = inspected("--json", *arguments)
+    assert (status, err) == (0, "")
+    loaded: dict[str, Any] = json.loads(out)
+    return loaded
+
+
+def test_the_table_is_readable_and_needs_no_corpus(inspected: Run) -> None:
+    """The sizes are such that every number can be checked by hand."""
+    assert inspected() == (0, TABLE, "")
+
+
+def test_a_wide_model_and_a_long_pair_stay_within_80_columns(inspected: Run) -> None:
+    wide = ["d_model=4096", "d_ff=16384", "heads=32", "encoder_layers=12", "decoder_layers=12"]
+    settings = [argument for value in wide for argument in ("--set", f"model.{value}")]
+    lengths = ["--source-length", "1000", "--target-length", "1000"]
+    status, out, _ = inspected(*settings, *lengths, "--set", "tokenizer.vocabulary_size=64000")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_json_holds_every_count_of_the_same_cost(inspected: Run) -> None:
+    shape = {"d_model": 100, "d_ff": 200, "heads": 4, "encoder_layers": 2, "decoder_layers": 1}
+    config = ModelConfig.model_validate({**shape, "positional": "alibi", "kv_heads": 2})
+    lengths = PairLengths(source=7, target=9)
+    cost = model_cost(config, lengths, source_vocabulary=1000, target_vocabulary=1000)
+    arguments = ["--set", "model.kv_heads=2", "--source-length", "7", "--target-length", "9"]
+    got = record(inspected, *arguments)
+    assert got.pop("parts") == [vars(part) for part in cost.parts]
+    assert got == {
+        "vocabulary": "joint",
+        "vocabulary_size": 1000,
+        "tie_embeddings": "all",
+        "source_length": 7,
+        "target_length": 9,
+        "parameters": cost.parameters,
+        "flops": cost.flops,
+        "flops_per_target_piece": cost.flops / 9,
+        "training_flops_per_target_piece": pytest.approx(3 * cost.flops / 9),
+        "step_flops": cost.step_flops,
+        "weight_bytes": 4 * cost.parameters,
+        "cache_bytes_per_piece": 4 * 2 * (25 + 25),
+    }
+
+
+def test_separate_vocabularies_have_an_embedding_each(inspected: Run) -> None:
+    apart = ["--set", "tokenizer.vocabulary=separate", "--set", "model.tie_embeddings=decoder"]
+    parts = {part["name"]: part["parameters"] for part in record(inspected, *apart)["parts"]}
+    assert parts["source embedding"] == parts["target embedding"] == 100_000
+    assert parts["output layer"] == 0
+    _, out, _ = inspected(*apart)
+    assert "two vocabularies of 1,000 pieces\n" in out
+    assert "The output layer's matrix is the target embedding, counted there.\n" in out
+
+
+def test_an_untied_model_and_a_foreign_tokenizer_are_told(inspected: Run) -> None:
+    _, out, _ = inspected("--set", "model.tie_embeddings=none")
+    assert "counted" not in out
+    assert "tokenizer.from" not in out
+    _, out, _ = inspected("--set", "tokenizer.from=runs/other")
+    assert "`tokenizer.from` may have another size" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--set model.heads=3", "`model.d_model` 100 is no multiple of `model.heads` 3"),
+        ("--set model.nrom=x", "--set model.nrom: unknown; did you mean `model.norm`"),
+        ("--target-length 0", "'--target-length': Input should be greater than or equal to 1."),
+        (
+            "--set model.positional=learned --source-length 513",
+            "a sentence of 513 pieces does not fit into the 512 positions of `model.positional: l",
+        ),
+    ],
+)
+def test_an_impossible_model_or_pair_is_one_line(arguments: str, told: str, inspected: Run) -> None:
+    status, out, err = inspected(*arguments.split())
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_a_config_error_does_not_wait_for_torch(inspected: Run) -> None:
+    code = "import sys; from mt.__main__ import main; main(); print('torch' in sys.modules)"
+    call = [sys.executable, "-c", code, "inspect", "tiny.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [*call, "--set", "model.heads=3"], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout == "False\n"
