@@ -1,11 +1,9 @@
 """Train the variants of an ablation, a seed at a time, and read off what each run has come to."""
 
 import json
-import signal
-import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -15,11 +13,11 @@ from safetensors.torch import load_file
 
 from mt.config import Config
 from mt.config.ablation import Ablation
-from mt.errors import EXIT_INTERRUPTED, DivergedError, RunError
+from mt.errors import DivergedError, RunError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Score
 from mt.training.ablation_results import AblationResults, RunResult, VariantResults
-from mt.training.interruption import SIGNALS
+from mt.training.interruption import interruptible
 from mt.training.run_folder import RunFolder
 from mt.training.train import train
 
@@ -32,18 +30,16 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     train`; the results then are those of the runs before it, with the exit status for it.
     """
     rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
-    status = 0
-    try:
+    # `train` leaves by SystemExit when it is told to stop, unless its run is just ending.
+    with interruptible() as interruption, suppress(SystemExit):
         for seed, (place, variant) in product(ablation.seeds, enumerate(ablation.variants)):
             _tell(f"variant {place + 1} of {len(rows)}, seed {seed}: {variant.name}")
             run = runs / f"{variant.name}-seed{seed}"
-            outcome = _outcome(variant.seeded(seed), run, ablation.split)
-            rows[place].outcomes[seed] = outcome
-    except KeyboardInterrupt:
-        status = EXIT_INTERRUPTED
-    except SystemExit as leaving:
-        status = int(str(leaving.code))
+            rows[place].outcomes[seed] = _outcome(variant.seeded(seed), run, ablation.split)
+            if interruption.signal:
+                break
     ended = tuple(row for row in rows if row.outcomes)
+    status = interruption.exit_status if interruption.signal else 0
     return AblationResults(ended, split=ablation.split, exit_status=status)
 
 
@@ -68,33 +64,10 @@ def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
     return median(rates)
 
 
-@contextmanager
-def leaving_after_a_signal() -> Iterator[None]:
-    """Leave, once the block has ended by itself, if it was told to stop meanwhile.
-
-    A run that is told so while it makes its final model finishes that and says no more of it; in
-    an ablation the next run would begin. Raises SystemExit with the status for the signal.
-    """
-    reading, writing = socket.socketpair()
-    with reading, writing:
-        for end in (reading, writing):
-            end.setblocking(False)
-        # Python writes here the number of each signal, whoever handles it.
-        before = signal.set_wakeup_fd(writing.fileno())
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(before)
-        with suppress(BlockingIOError):
-            if seen := [number for number in reading.recv(64) if number in SIGNALS]:
-                raise SystemExit(128 + seen[0])
-
-
 def _outcome(config: Config, run: Path, split: str | None) -> RunResult | None:
     """Train and score one run; None where it diverges, which no other error counts as."""
     try:
-        with leaving_after_a_signal():
-            _tell(train(config, run))
+        _tell(train(config, run))
         return _result(config, RunFolder(run), split)
     except DivergedError as error:
         _tell(f"diverged: {error}")

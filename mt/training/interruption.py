@@ -21,18 +21,25 @@ class Interruption:
         """The status that a program stopped by this signal leaves with."""
         return 128 + (self.signal or 0)
 
-
-@contextmanager
-def interruptible() -> Iterator[Interruption]:
-    """Note the first signal instead of dying of it; a second one ends the program at once."""
-    interruption = Interruption()
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        interruption.signal = number
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        """Handle the first signal; the second one does what it does by default."""
+        self.signal = number
         os.write(STDERR, b"\nstopping after this update; the same signal again stops at once\n")
         signal.signal(number, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, note) for number in SIGNALS}
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Note the first signal instead of dying of it; a second one ends the program at once.
+
+    Inside another such block, what the outer one notes is given to both.
+    """
+    outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    if isinstance(outer, Interruption):
+        yield outer
+        return
+    interruption = Interruption()
+    before = {number: signal.signal(number, interruption.note) for number in SIGNALS}
     try:
         yield interruption
     finally:

@@ -24,3 +24,14 @@ def test_what_handled_signals_before_does_so_again_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), interruptible():
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_inside_another_the_outer_one_is_told_too() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with interruptible() as outer:
+        with interruptible() as inner:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert inner.signal == signal.SIGTERM
+        assert outer.signal == signal.SIGTERM
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
