@@ -32,7 +32,7 @@ class RunError(UserError):
 
 
 class DivergedError(UserError):
-    """A training has come to numbers that are not finite; there is nothing to mend but its config."""
+    """A training has come to numbers that are not finite; all there is to mend is its config."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

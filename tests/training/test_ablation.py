@@ -255,11 +255,9 @@ def test_a_signal_ends_the_ablation_and_the_same_call_goes_on(
 def test_ctrl_c_while_a_run_is_scored_ends_it_after_that(
     ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = spine.evaluate_run
-
     def interrupted(run: Path, **options: Any) -> Evaluation:
         os.kill(os.getpid(), signal.SIGINT)
-        return original(run, **options)
+        return evaluate_run(run, **options)
 
     monkeypatch.setattr(spine, "evaluate_run", interrupted)
     runs = copied(ended, tmp_path)
