@@ -5,13 +5,16 @@ from typing import Annotated
 import typer
 
 from mt import __version__
+from mt.cli.ablate import ablate
 from mt.cli.evaluate import evaluate
+from mt.cli.inspect import inspect
+from mt.cli.plot import plot
 from mt.cli.reproduce import reproduce
 from mt.cli.train import train
 from mt.cli.translate import translate
 from mt.errors import UserError
 
-COMMANDS = (train, translate, evaluate, reproduce)
+COMMANDS = (train, translate, evaluate, reproduce, ablate, inspect)
 
 
 def build_app() -> typer.Typer:
@@ -22,6 +25,7 @@ def build_app() -> typer.Typer:
     app.callback(invoke_without_command=True)(_mt)
     for command in COMMANDS:
         app.command()(command)
+    app.add_typer(plot)
     return app
 
 

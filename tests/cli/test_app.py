@@ -130,6 +130,16 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--help",
         ],
         "reproduce": ["CONFIG", "--run DIR", "--help"],
+        "ablate": ["FILE", "--runs DIR", "--json", "--help"],
+        "inspect": [
+            "CONFIG",
+            "--set KEY=VALUE",
+            "--source-length N",
+            "--target-length N",
+            "--json",
+            "--help",
+        ],
+        "plot": ["--help"],  # its sub-commands have a test of their own
     }
 
 

@@ -1,0 +1,181 @@
+"""What all pictures share: style, fonts, and the file that each becomes."""
+
+import functools
+import logging
+import re
+import unicodedata
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+
+from mt.decoding.line_files import check_output, open_output
+from mt.errors import UserError
+
+SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"
+"""Colour maps of signed values (zero is white) and of weights; the grey of what is masked."""
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00")
+"""Told apart by the colour-blind as well (Okabe and Ito 2008)."""
+_DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
+
+_METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+"""What matplotlib would write by itself; without it the same input gives the same bytes."""
+_DOTS_PER_INCH = 120
+_MOST_DOTS = 16_000
+_CJK_PACKAGE, _CJK_FILE = "notojp_matplotlib", "fonts/NotoSansCJKjp-Regular.otf"
+_CJK_FAMILIES = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Arial Unicode MS",
+    "Microsoft YaHei",
+    "Droid Sans Fallback",
+)
+_MISSING_GLYPH = re.compile(r"Glyph (\d+) ")
+_logger = logging.getLogger(__name__)
+
+
+def check_picture(path: Path) -> None:
+    """Raise UserError where no picture could be written at `path`."""
+    if _format(path) not in _METADATA:
+        raise UserError(f"{path}: a picture is a .png or .svg file, its name has to end so")
+    check_output(path)
+
+
+def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
+    """Write the figure that `draw` returns, as PNG or SVG by the suffix of `path`.
+
+    The same figure gives the same bytes, whatever the user has set for matplotlib. An existing
+    file is replaced when the new one is complete. Characters that no font has are told in a line.
+    """
+    with _style(), _missing_glyphs_told():
+        figure = draw()
+        kind = _format(path)
+        inches = max(figure.get_size_inches())
+        dots = min(_DOTS_PER_INCH, _MOST_DOTS / inches)
+        if kind == "png" and dots < _DOTS_PER_INCH / 2:
+            _logger.warning("%s: much in one picture, its letters are tiny; try .svg", path)
+        with open_output(path) as file:
+            figure.savefig(file, format=kind, dpi=dots, metadata=_METADATA[kind])
+
+
+def line_look(number: int) -> dict[str, Any]:
+    """Return colour and dashes of line `number`; no two of the first 35 look the same."""
+    dashes = _DASHES[number % len(_DASHES)]
+    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes}
+
+
+def legend_beside(axes: Axes, **look: Any) -> None:
+    """Put the legend where it hides no line: to the right of the axes."""
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3, **look)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The pieces along an axis, what the axis is called, and the code of their language."""
+
+    pieces: tuple[str, ...]
+    axis: str
+    language: str
+
+
+def label_pieces(axes: Axes, rows: Pieces, columns: Pieces) -> None:
+    """Name the rows and columns of a heat map by pieces, in the glyphs of their language."""
+    # A Chinese and a Japanese reader expect another shape of the same character.
+    axes.yaxis.set_ticks(
+        range(len(rows.pieces)), [*map(printable, rows.pieces)], language=rows.language
+    )
+    labels = [downwards(printable(piece)) for piece in columns.pieces]
+    axes.xaxis.set_ticks(
+        range(len(labels)), [text for text, _ in labels], language=columns.language
+    )
+    for label, (_, degrees) in zip(axes.get_xticklabels(), labels, strict=True):
+        label.set_rotation(degrees)
+    axes.tick_params(length=0, labelsize=8)
+
+
+def downwards(text: str) -> tuple[str, int]:
+    """Return a text for a narrow column, and by how many degrees to turn it.
+
+    What has wide characters, as Chinese, is written from top to bottom, other words lie on their
+    side, and a single character stands as it is.
+    """
+    if any(unicodedata.east_asian_width(character) in "WF" for character in text):
+        return "\n".join(text), 0
+    return text, 90 if len(text) > 1 else 0
+
+
+def printable(piece: str) -> str:
+    """Return a piece with what has no shape of its own, such as a tab, as an escape."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
+    return "".join(escaped)
+
+
+@functools.cache
+def font_families() -> tuple[str, ...]:
+    """Return the fonts in which a glyph is looked for, in turn: Latin and others, then CJK."""
+    package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings
+    path = Path(package.origin).parent / _CJK_FILE if package and package.origin else None
+    if path is not None and path.is_file():
+        fontManager.addfont(path)
+        return "DejaVu Sans", "Noto Sans CJK JP"
+    installed = set(fontManager.get_font_names())
+    return "DejaVu Sans", *[name for name in _CJK_FAMILIES if name in installed][:1]
+
+
+def _format(path: Path) -> str:
+    return path.suffix.lower().removeprefix(".")
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(
+            {
+                "font.family": list(font_families()),
+                "font.size": 9,
+                "axes.titlesize": 10,
+                "figure.titlesize": 12,
+                "figure.labelsize": 9,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "text.parse_math": False,  # a dollar sign is a piece like any other
+                "svg.fonttype": "path",  # whoever opens it may not have the font
+                "svg.hashsalt": "mt",
+            }
+        )
+        yield
+
+
+@contextmanager
+def _missing_glyphs_told() -> Iterator[None]:
+    """Make one line of the warnings that matplotlib gives, a warning for each glyph."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    missing: dict[str, None] = {}
+    for warning in caught:
+        if found := _MISSING_GLYPH.match(str(warning.message)):
+            missing[chr(int(found[1]))] = None
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if missing:
+        remedy = "" if find_spec(_CJK_PACKAGE) else '; pip install "mt[plot]" brings one for CJK'
+        _logger.warning("boxes stand for %s: no font here has them%s", " ".join(missing), remedy)

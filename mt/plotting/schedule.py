@@ -1,0 +1,72 @@
+"""The learning rate over the updates of one or several configs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from mt.config import Config
+from mt.plotting.figures import check_picture, legend_beside, line_look, write_picture
+from mt.training.optimizer import learning_rate
+
+_POINTS = 1000
+_WARMUPS_SHOWN = 5
+
+
+def plot_schedules(configs: Mapping[str, Config], output: Path, *, updates: int | None) -> Path:
+    """Draw the schedule of each config, by name, over so many updates; return where it lies.
+
+    Where `updates` is None, all lines go as far as the config that trains longest; one without
+    `training.max_updates` counts as five times its warm-up.
+    """
+    check_picture(output)
+    last = updates or max(_last_update(config) for config in configs.values())
+    write_picture(output, lambda: _draw(configs, last))
+    return output
+
+
+def rates(config: Config, updates: NDArray[np.int64]) -> list[float]:
+    """Return the learning rate of each update, counted from 1."""
+    training, d_model = config.training, config.model.d_model
+    return [learning_rate(int(update), training, d_model) for update in updates]
+
+
+def shown_updates(config: Config, last: int) -> NDArray[np.int64]:
+    """Return the updates to compute: evenly spread, and where the warm-up ends."""
+    spread = np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64)
+    peak = min(max(config.training.warmup_updates, 1), last)
+    return np.unique(np.append(spread, peak))
+
+
+def _last_update(config: Config) -> int:
+    training = config.training
+    return training.max_updates or max(_WARMUPS_SHOWN * training.warmup_updates, 100)
+
+
+def _draw(configs: Mapping[str, Config], last: int) -> Figure:
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot(xlabel="update", ylabel="learning rate")
+    axes.set_title("Learning rate by update")
+    for number, (name, config) in enumerate(configs.items()):
+        updates = shown_updates(config, last)
+        axes.plot(
+            updates,
+            rates(config, updates),
+            label=f"{name}\n{config.training.schedule}, warm-up {config.training.warmup_updates:,}",
+            **line_look(number),
+        )
+    _finish(axes)
+    return figure
+
+
+def _finish(axes: Axes) -> None:
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    axes.grid(color="#e5e5e5")
+    axes.set_axisbelow(True)
+    legend_beside(axes)

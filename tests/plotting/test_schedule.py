@@ -1,0 +1,39 @@
+"""The learning rates behind the picture."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mt.config import Config
+from mt.config.load import load_config
+from mt.plotting.schedule import plot_schedules, rates, shown_updates
+
+NOAM = ["training.schedule=noam", "training.learning_rate=2.0", "model.d_model=64", "model.heads=2"]
+
+
+@pytest.fixture
+def config(tiny_recipe: Path) -> Config:
+    return load_config(tiny_recipe, overrides=["training.warmup_updates=100"])
+
+
+def test_the_rates_of_the_schedules(config: Config, tiny_recipe: Path) -> None:
+    updates = np.array([1, 50, 100, 400])
+    assert rates(config, updates) == pytest.approx([1e-4, 5e-3, 1e-2, 5e-3])
+    noam = load_config(tiny_recipe, overrides=[*NOAM, "training.warmup_updates=100"])
+    assert rates(noam, updates) == pytest.approx([2 / 8 / 1000, 50 / 4000, 1 / 40, 1 / 80])
+
+
+def test_every_update_is_shown_where_there_are_few_and_the_peak_always(config: Config) -> None:
+    assert shown_updates(config, 7).tolist() == [1, 2, 3, 4, 5, 6, 7]
+    many = shown_updates(config, 1_000_000)
+    assert (many[0], many[-1], len(many)) == (1, 1_000_000, 1001)
+    assert 100 in many
+
+
+@pytest.mark.parametrize("updates", [None, 1, 5000])
+def test_the_picture(updates: int | None, config: Config, tmp_path: Path) -> None:
+    place = tmp_path / "a.png"
+    configs = {"one.yaml": config, "二.yaml": config}
+    assert plot_schedules(configs, place, updates=updates) == place
+    assert place.stat().st_size > 10_000
