@@ -227,7 +227,9 @@ class SinusoidTable(nn.Module):
     def rows(self, first: int, last: int) -> Tensor:
         """Return rows `first` to `last` - 1, [T width]."""
         if last > len(self.table):
-            self.table = sinusoids(2 * last, self.width, self.base).to(self.table)
+            # Validation decodes in inference mode, and training goes on with this table.
+            with torch.inference_mode(mode=False):
+                self.table = sinusoids(2 * last, self.width, self.base).to(self.table)
         return self.table[first:last]
 
 

@@ -111,27 +111,32 @@ class RunFolder:
 
 
 def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
-    """Begin a run in a new or empty folder, or go on in one whose config allows it.
+    """Make sure that a run can begin in a folder, or go on there with this config.
 
-    Returns the folder and the lines that say what changed. Raises RunError for a folder that holds
-    something else, or a run whose config differs in more than CHANGEABLE.
+    Returns the folder, made if need be, and the lines that say what changed. Raises RunError for
+    a folder that holds something else, or a run whose config differs in more than CHANGEABLE.
     """
     folder = RunFolder(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     changes: list[str] = []
-    if folder.config.exists() and (folder.checkpoints.updates() or folder.model.exists()):
+    if _has_trained(folder):
         changes = _changes(folder, config)
-    elif path.exists() and any(path.iterdir()):
-        if not _never_trained(folder):
-            raise RunError(
-                f"{path}: holds something that is no run; name another folder with --run"
-            )
-        _forget_preparation(folder)
+    elif path.exists() and not _never_trained(folder):
+        raise RunError(f"{path}: holds something that is no run; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
+    return folder, changes
+
+
+def begin(folder: RunFolder, config: Config) -> None:
+    """Write the config; what was prepared for a run that came to no checkpoint is forgotten.
+
+    For whoever holds the lock of `only_training`: another training may be preparing just then.
+    """
+    if not _has_trained(folder):
+        _forget_preparation(folder)
     if not folder.config.exists() or load_config(folder.config) != config:
         write_text(folder.config, dump_config(config))
-    return folder, changes
 
 
 @contextmanager
@@ -176,14 +181,20 @@ def _changeable(key: str) -> bool:
     return any(key == allowed or key.startswith(f"{allowed}.") for allowed in CHANGEABLE)
 
 
+def _has_trained(folder: RunFolder) -> bool:
+    return folder.config.exists() and bool(folder.checkpoints.updates() or folder.model.exists())
+
+
 def _never_trained(folder: RunFolder) -> bool:
-    """Tell whether all that is there was written by a run that came to no checkpoint.
+    """Tell whether all that is there, if anything, is of a run that came to no checkpoint.
 
     A config written by hand, with comments and without the defaults, is not what a run writes.
     """
     ours = {path.name for path in (folder.config, folder.tokenizer, folder.metrics)}
     ours |= {folder.corpora.name, folder.environment.name, folder.checkpoints.folder.name}
     names = {path.name for path in folder.path.iterdir() if not path.name.startswith(".")}
+    if not names:
+        return True
     if folder.config.name not in names or not names <= ours:
         return False
     try:

@@ -18,7 +18,7 @@ from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append
-from mt.training.run_folder import RunFolder, only_training, open_run
+from mt.training.run_folder import RunFolder, begin, only_training, open_run
 from mt.training.session import Session, start
 from mt.training.state import Ranked
 from mt.training.update import update
@@ -39,12 +39,13 @@ def train(config: Config, run: Path) -> str:
     device = select_device(config.training.device)
     choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     folder, changes = open_run(run, config)
-    if score := final_score(folder, config):
-        for change in changes:
-            _logger.info("changed since this run ended: %s", change)
-            append(folder.metrics, "config", change=change)
-        return f"{run}: finished already; {score}"
     with only_training(folder):
+        begin(folder, config)
+        if score := final_score(folder, config):
+            for change in changes:
+                _logger.info("changed since this run ended: %s", change)
+                append(folder.metrics, "config", change=change)
+            return f"{run}: finished already; {score}"
         validation = _train(config, folder, device=device, changes=changes)
     return f"{run}: {validation.as_text()}"
 
