@@ -16,14 +16,23 @@ def layer_norm(config: ModelConfig) -> nn.LayerNorm:
     return nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
 
 
-def rms_norm(config: ModelConfig) -> nn.RMSNorm:
-    """Return RMSNorm over the last axis: no mean, no bias (Zhang and Sennrich 2019)."""
-    return nn.RMSNorm(config.d_model, eps=config.norm_epsilon)
+class RMSNorm(nn.RMSNorm):
+    """RMSNorm over the last axis: no mean, no bias (Zhang and Sennrich 2019).
+
+    In mixed precision it computes in that of its gain, as autocast lets LayerNorm do.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config.d_model, eps=config.norm_epsilon)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise x [... D]."""
+        return super().forward(x.to(self.weight.dtype))
 
 
 NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "layernorm": layer_norm,
-    "rmsnorm": rms_norm,
+    "rmsnorm": RMSNorm,
 }
 
 

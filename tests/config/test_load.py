@@ -97,7 +97,7 @@ def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file: Path) -> None
         ("model: {dropout: .nan}", "a finite number was expected"),
         ("model: {dropout: 1}", "1 is out of range: must be less than 1.0"),
         ("model: {dropout: -0.1}", "-0.1 is out of range: must be at least 0.0"),
-        ("model: {d_model: 7}", "`model.d_model`: 7 is no multiple of 2"),
+        ("model: {relative_buckets: 7}", "`model.relative_buckets`: 7 is no multiple of 2"),
         ("model: 3", "`model`: a section of keys was expected, not the number 3"),
         ("model: [1]", "`model`: a section of keys was expected, not a list"),
         ("tokenizer: {from: 3}", "`tokenizer.from`: a path was expected, not the number 3"),

@@ -1,5 +1,6 @@
 """A resolved config, written as YAML, loads back to an equal object."""
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ def following(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return numbers(schema)
     if schema["type"] == "object":
         return objects(schema)
-    return {"string": TEXTS | st.sampled_from(TRICKY_TEXTS), "null": st.none()}[schema["type"]]
+    rest = {"string": TEXTS | st.sampled_from(TRICKY_TEXTS), "boolean": st.booleans()}
+    return {**rest, "null": st.none()}[schema["type"]]
 
 
 def numbers(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -80,7 +82,7 @@ def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     """Change what is right by itself, but not together."""
     data = tree["data"]
-    training, model = tree.setdefault("training", {}), tree.setdefault("model", {})
+    training = tree.setdefault("training", {})
     for source in (data["train"], data["valid"], *data.get("tests", {}).values()):
         if source.get("format", "text") == "text":
             both = (source.get("source"), source.get("target"))
@@ -93,10 +95,21 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     if not any(training.get(end) for end in ("max_updates", "max_epochs")):
         training["patience"] = training.get("patience") or 3
     training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
-    model["d_model"] = 2 * model.get("heads", 8)
+    model = tree["model"] = with_shapes(tree.get("model", {}), data.get("max_pieces", 256))
     if model.get("tie_embeddings", "all") == "all":
         tree.setdefault("tokenizer", {})["vocabulary"] = "joint"
     return tree
+
+
+def with_shapes(model: dict[str, Any], max_pieces: int) -> dict[str, Any]:
+    heads = model.get("heads", 8)
+    shapes = {"heads": heads, "d_model": 2 * heads, "max_positions": max_pieces + 3}
+    if model.get("kv_heads"):
+        shapes["kv_heads"] = math.gcd(model["kv_heads"], heads)
+    if model.get("d_head"):
+        shapes["d_head"] = 2 * model["d_head"]
+    shapes["relative_max_distance"] = model.get("relative_buckets", 32) // 2 + 1
+    return {**model, **shapes}
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,14 +1,18 @@
-"""The model's properties, and parity with torch's own layers."""
+"""The model's properties."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
-from mt.model.attention import Attention
-from mt.model.layers import DecoderLayer, EncoderLayer
+from mt.data.batches import collate
+from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
+from mt.training.optimizer import build_optimizer
+from mt.training.precision import choose_precision
+from mt.training.update import Learner, update
 
 CONFIG = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 SOURCE_VOCABULARY = TARGET_VOCABULARY = 40
@@ -151,71 +155,29 @@ def test_embeddings_enter_with_unit_variance_and_padding_is_zero() -> None:
     assert model.target_embedding.weight[PAD].abs().max() == 0.0
 
 
-def test_the_encoder_equals_torch_post_norm_layers() -> None:
-    model = build()
-    x, mask = torch.randn(3, 5, 32), source_ids() != PAD
-    y = x
-    for layer in model.encoder:
-        x = layer(x, mask[:, None, None, :], model.positional)
-        y = torch_encoder_layer(layer)(y, src_key_padding_mask=~mask)
-    torch.testing.assert_close(x[mask], y[mask], atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("tie_embeddings", TIES)
+def test_embeddings_are_multiplied_by_the_square_root_of_the_width(tie_embeddings: str) -> None:
+    model = build(tie_embeddings, positional="none")
+    entering: list[Tensor] = []
+    for stack in (model.encoder, model.decoder):
+        stack[0].register_forward_pre_hook(lambda _, inputs: entering.append(inputs[0]))
+    model(source_ids(), target_ids())
+    expected = [
+        model.source_embedding.weight[source_ids()] * 32**0.5,
+        model.target_embedding.weight[target_ids()] * 32**0.5,
+    ]
+    torch.testing.assert_close(entering, expected)
 
 
-def test_the_decoder_equals_torch_post_norm_layers() -> None:
-    model = build()
-    x, memory = torch.randn(3, 4, 32), torch.randn(3, 5, 32)
-    memory_mask = source_ids() != PAD
-    causal = torch.ones(4, 4, dtype=torch.bool).tril()
-    y = x
-    for layer in model.decoder:
-        x = layer(x, causal, memory, memory_mask[:, None, None, :], model.positional)
-        y = torch_decoder_layer(layer)(
-            y, memory, tgt_mask=~causal, memory_key_padding_mask=~memory_mask
-        )
-    torch.testing.assert_close(x, y, atol=1e-5, rtol=1e-5)
-
-
-def torch_encoder_layer(ours: nn.Module) -> nn.TransformerEncoderLayer:
-    assert isinstance(ours, EncoderLayer)
-    theirs = nn.TransformerEncoderLayer(32, 4, 48, dropout=0.0, batch_first=True)
-    copy_attention(ours.self_attention.attention, theirs.self_attn)
-    copy_pairs(
-        [
-            (ours.self_residual.norm, theirs.norm1),
-            (ours.feed_forward.inner, theirs.linear1),
-            (ours.feed_forward.outer, theirs.linear2),
-            (ours.feed_forward_residual.norm, theirs.norm2),
-        ]
-    )
-    # In training mode (without dropout) it computes step by step, not by its fused kernel.
-    return theirs.train()
-
-
-def torch_decoder_layer(ours: nn.Module) -> nn.TransformerDecoderLayer:
-    assert isinstance(ours, DecoderLayer)
-    theirs = nn.TransformerDecoderLayer(32, 4, 48, dropout=0.0, batch_first=True)
-    copy_attention(ours.self_attention.attention, theirs.self_attn)
-    copy_attention(ours.cross_attention, theirs.multihead_attn)
-    copy_pairs(
-        [
-            (ours.self_residual.norm, theirs.norm1),
-            (ours.cross_residual.norm, theirs.norm2),
-            (ours.feed_forward.inner, theirs.linear1),
-            (ours.feed_forward.outer, theirs.linear2),
-            (ours.feed_forward_residual.norm, theirs.norm3),
-        ]
-    )
-    return theirs.train()
-
-
-def copy_attention(ours: Attention, theirs: nn.MultiheadAttention) -> None:
-    projections = (ours.query, ours.key, ours.value)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in projections]))
-        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in projections]))
-    copy_pairs([(ours.output, theirs.out_proj)])
-
-
-def copy_pairs(pairs: list[tuple[nn.Module, nn.Module]]) -> None:
-    for ours, theirs in pairs:
-        theirs.load_state_dict(ours.state_dict())
+@pytest.mark.parametrize("tie_embeddings", TIES)
+def test_a_padding_row_stays_zero_where_it_is_nothing_else(tie_embeddings: str) -> None:
+    """As a row of the output layer it learns, as every other one, what never to say."""
+    model = build(tie_embeddings).train()
+    optimizer = build_optimizer(model, torch.device("cpu"))
+    learner = Learner(model, optimizer, choose_precision("fp32", torch.device("cpu")), 0.1, 0.0)
+    pairs = [Example(0, np.array([5, 6, EOS]), np.array([7, 8, 9, EOS]))]
+    pairs += [Example(1, np.array([5, EOS]), np.array([9, EOS]))]
+    update(learner, [collate(pairs)], 0.01)
+    for embedding in (model.source_embedding, model.target_embedding):
+        stays = embedding.weight is not model.output.weight
+        assert torch.equal(embedding.weight[PAD], torch.zeros(32)) == stays

@@ -1,0 +1,185 @@
+"""What one update computes at the default settings: a variant that is not chosen costs nothing."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from mt.config import ModelConfig
+from mt.data.batches import collate
+from mt.data.store import Example
+from mt.model.transformer import Transformer
+from mt.special_ids import EOS
+from mt.training.optimizer import build_optimizer
+from mt.training.precision import choose_precision
+from mt.training.update import Learner, update
+
+CPU = torch.device("cpu")
+SMALL = {"d_model": 16, "d_ff": 32, "heads": 4, "encoder_layers": 1, "decoder_layers": 2}
+ENCODER_LAYER = Counter(
+    {
+        "linear": 6,
+        "scaled_dot_product_attention": 1,
+        "relu": 1,
+        "dropout": 2,
+        "add": 2,
+        "layer_norm": 2,
+        # Backward: of a linear layer two products and, for the bias, a sum.
+        "mm": 12,
+        "sum": 6,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": 1,
+        "threshold_backward": 1,
+        "mul": 2,
+        "native_layer_norm_backward": 2,
+        # Where a tensor was used several times: the residuals, and queries, keys and values.
+        "add_": 4,
+    }
+)
+DECODER_LAYER = Counter(
+    {
+        "linear": 10,
+        "scaled_dot_product_attention": 2,
+        "relu": 1,
+        "dropout": 3,
+        "add": 3,
+        "layer_norm": 3,
+        "mm": 20,
+        "sum": 10,
+        "_scaled_dot_product_flash_attention_for_cpu_backward": 2,
+        "threshold_backward": 1,
+        "mul": 3,
+        "native_layer_norm_backward": 3,
+        "add_": 7,
+    }
+)
+REAL_POSITIONS = {
+    "ne": 3,
+    "all": 1,
+    "is_nonzero": 1,
+    "index": 2,
+    "new_zeros": 1,
+    "_index_put_impl_": 1,
+}
+EMBEDDINGS = {"embedding": 2, "mul": 6, "add": 4, "dropout": 2, "embedding_backward": 2}
+LOSS = {
+    "zeros": 2,
+    "linear": 1,
+    "log_softmax": 1,
+    "nll_loss_nd": 1,
+    "mean": 1,
+    "sum": 1,
+    "neg": 2,
+    "mul": 4,
+    "add": 3,
+    "div": 3,
+    "ones_like": 1,
+    "_log_softmax_backward_data": 1,
+    "nll_loss_backward": 1,
+    "mm": 2,
+}
+CLIPPING_AND_ADAM = {
+    "_foreach_norm": 1,
+    "stack": 1,
+    "linalg_vector_norm": 1,
+    "add": 1,
+    "reciprocal": 1,
+    "mul": 1,
+    "clamp": 1,
+    "_foreach_mul_": 1,
+    "item": 3,
+    "_foreach_add_": 1,
+    "_fused_adam_": 1,
+}
+LAYOUT = {
+    "t",
+    "to",
+    "view",
+    "slice",
+    "detach",
+    "expand",
+    "flatten",
+    "reshape",
+    "transpose",
+    "unsqueeze",
+}
+"""They compute nothing."""
+
+
+def operators(**changes: Any) -> Counter[str]:
+    """Return how often an update calls each operator, those that others call not counted."""
+    config = ModelConfig.model_validate({**SMALL, **changes})
+    model = Transformer(config, source_vocabulary=20, target_vocabulary=20).train()
+    learner = Learner(
+        model=model,
+        optimizer=build_optimizer(model, CPU),
+        precision=choose_precision("fp32", CPU),
+        label_smoothing=0.1,
+        gradient_clip=1.0,
+    )
+    rows = [np.array([*range(5, 5 + length), EOS]) for length in (2, 4)]
+    batch = collate([Example(number, row, row) for number, row in enumerate(rows)])
+    update(learner, [batch], 0.001)  # the first one makes the optimiser's state
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
+        update(learner, [batch], 0.001)
+    return Counter(
+        event.name.removeprefix("aten::")
+        for event in profiled.events()
+        if event.name.startswith("aten::")
+        and not inside_another(event)
+        and event.name.removeprefix("aten::") not in LAYOUT
+        # Dropout with a probability of 0 returns what it is given.
+        and (event.name != "aten::dropout" or event.cpu_children)
+    )
+
+
+def inside_another(event: Any) -> bool:
+    parent = event.cpu_parent
+    while parent is not None and not parent.name.startswith("aten::"):
+        parent = parent.cpu_parent
+    return parent is not None
+
+
+def update_of(encoder: int, decoder: int) -> Counter[str]:
+    counted = Counter(REAL_POSITIONS)
+    for part in (EMBEDDINGS, LOSS, CLIPPING_AND_ADAM):
+        counted.update(part)
+    for layer in [ENCODER_LAYER] * encoder + [DECODER_LAYER] * decoder:
+        counted.update(layer)
+    return counted
+
+
+def test_an_update_calls_the_operators_of_the_base_model_and_no_other() -> None:
+    assert operators() == update_of(1, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"attention_temperature": 2.0}, {"d_head": 6, "d_value": 6}, {"norm_epsilon": 1e-6}],
+    ids=str,
+)
+def test_numbers_and_widths_change_no_operator(changes: dict[str, Any]) -> None:
+    assert operators(**changes) == update_of(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({"positional": "none"}, {"add": -2}),
+        ({"residual": "pre"}, {"layer_norm": 2}),
+        ({"residual": "sandwich"}, {"layer_norm": 2 + 6 + 2}),
+        ({"residual": "deepnorm"}, {"mul": 2 * (2 + 6)}),
+        ({"norm": "rmsnorm"}, {"rms_norm": 2 + 6, "layer_norm": -8}),
+        ({"feed_forward": "glu"}, {"linear": 3, "sigmoid": 3, "relu": -3}),
+        ({"feed_forward_dropout": 0.1}, {"dropout": 3}),
+        ({"kv_heads": 2}, {"repeat_interleave": 2 * (1 + 4)}),
+        ({"bias": False}, {"sum": -(6 + 20)}),
+    ],
+    ids=str,
+)
+def test_the_list_shows_what_a_variant_adds(changes: dict[str, Any], more: dict[str, int]) -> None:
+    found = operators(**changes)
+    found.subtract(update_of(1, 2))
+    assert {name: found[name] for name in more} == more
