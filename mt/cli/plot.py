@@ -37,7 +37,9 @@ def positions(
         typer.Argument(metavar="CONFIG|RUN", help="A recipe, or a run folder: what it learned."),
     ],
     output: Output,
-    positions: Annotated[int, typer.Option(min=2, metavar="N", help="How many to draw.")] = 128,
+    positions: Annotated[
+        int, typer.Option(min=2, max=1024, metavar="N", help="How many to draw.")
+    ] = 128,
     overrides: Overrides = None,
 ) -> None:
     """Draw the position encoding, and what it makes of distance."""
@@ -69,7 +71,8 @@ def schedule(
     ],
     output: Output,
     updates: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How far; to the end by default.")
+        int | None,
+        typer.Option(min=1, max=10**8, metavar="N", help="How far; to the end by default."),
     ] = None,
     overrides: Overrides = None,
 ) -> None:

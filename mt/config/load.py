@@ -18,6 +18,9 @@ from mt.config.problems import config_error, problems_in
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean
 
+_PRESET = ("model", "preset")
+"""Given by an override it replaces the section: the file's own sizes would undo it unseen."""
+
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and check the whole.
@@ -97,11 +100,15 @@ def _with_override(document: Document, override: str) -> Document:
     if single := _single_value_on_the_way(document.values, keys):
         problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
         return replace(document, problems=(*document.problems, problem))
-    kept = {way: place for way, place in document.origins.items() if way[: len(keys)] != keys}
+    replaced = keys[:1] if keys == _PRESET else keys
+    kept = {
+        way: place for way, place in document.origins.items() if way[: len(replaced)] != replaced
+    }
     opened = {keys[:depth]: origin for depth in range(1, len(keys))}
+    values = {**document.values, "model": {}} if keys == _PRESET else document.values
     return replace(
         document,
-        values=_with_value(document.values, keys, value),
+        values=_with_value(values, keys, value),
         origins={**opened, **kept, keys: origin},
     )
 

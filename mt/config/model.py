@@ -16,7 +16,10 @@ class ModelConfig(Section):
     """A Transformer encoder-decoder; the defaults are the paper's base model."""
 
     preset: Preset | None = None
-    """A named shape to begin with; keys that stand beside it win. It is resolved on reading."""
+    """A named shape to begin with; keys beside it win, but by `--set` it replaces the section.
+
+    It is resolved on reading.
+    """
     d_model: Width = 512
     """Width of the states between the layers."""
     d_ff: Width = 2048
@@ -117,7 +120,8 @@ class ModelConfig(Section):
         if self.positional == "rotary" and self.key_width % 2:
             key = "`model.d_head`" if self.d_head else "`model.d_model` / `model.heads`"
             yield f"`model.positional: rotary` needs an even {key}, not {self.key_width}"
-        if self.relative_max_distance <= self.relative_buckets // 2:
+        too_near = self.relative_max_distance <= self.relative_buckets // 2
+        if self.positional == "relative_bias" and too_near:
             yield (
                 f"`model.relative_max_distance` {self.relative_max_distance} must be above half of "
                 f"`model.relative_buckets` {self.relative_buckets}"

@@ -158,7 +158,10 @@ def _status(parts: int) -> Status:
     return "ok" if parts else "blank"
 
 
-_CUT_NOTE = "the translation reached its length limit (`decoding.max_length_*`) and is cut there"
+_CUT_NOTE = (
+    "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
+    "positions) and is cut there"
+)
 
 
 def log_notes(translation: Translation) -> None:

@@ -106,7 +106,7 @@ def model_cost(
     if model.longest is not None and longest > model.longest:
         raise UserError(
             f"a sentence of {longest} pieces does not fit into the {model.longest} positions of "
-            f"`model.positional: {config.positional}` (`model.max_positions`)"
+            f"`model.positional: {config.positional}` (`model.max_positions`); count a shorter one"
         )
     parts = (
         *_embeddings(model),

@@ -238,9 +238,10 @@ def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:
 
     Column 2i holds its sine, column 2i + 1 its cosine.
     """
-    # In double precision: the angle of a late position has few exact digits left in single.
-    pairs = torch.arange(0, width, 2, dtype=torch.float64)
-    angles = torch.arange(positions)[:, None] * base ** (-pairs / width)
+    # In double precision, which not every device has: the angle of a late position has few exact
+    # digits left in single.
+    pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
+    angles = torch.arange(positions, device="cpu")[:, None] * base ** (-pairs / width)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 

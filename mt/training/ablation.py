@@ -18,24 +18,35 @@ from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Score
 from mt.training.ablation_results import AblationResults, RunResult, VariantResults
 from mt.training.interruption import interruptible
-from mt.training.run_folder import RunFolder
+from mt.training.run_folder import RunFolder, open_run
 from mt.training.train import train
 
 
 def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     """Train and score every variant with the first seed, then with the next, and so on.
 
-    The runs lie in `runs`/NAME-seedN; one that has ended is not trained again. A run that diverges
-    is told on stderr and the others go on. A signal ends the ablation where it would end `mt
-    train`; the results then are those of the runs before it, with the exit status for it.
+    The runs lie in `runs`/NAME-seedN; one that has come to a model is not trained again. A run
+    that diverges is told on stderr and the others go on. A signal ends the ablation where it would
+    end `mt train`; the results then are those of the runs before it, with the exit status for it.
     """
     rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
-    # `train` leaves by SystemExit when it is told to stop, unless its run is just ending.
-    with interruptible() as interruption, suppress(SystemExit):
-        for seed, (place, variant) in product(ablation.seeds, enumerate(ablation.variants)):
-            _tell(f"variant {place + 1} of {len(rows)}, seed {seed}: {variant.name}")
-            run = runs / f"{variant.name}-seed{seed}"
-            rows[place].outcomes[seed] = _outcome(variant.seeded(seed), run, ablation.split)
+    planned = [
+        (row, variant.seeded(seed), runs / f"{variant.name}-seed{seed}")
+        for seed, (row, variant) in product(
+            ablation.seeds, zip(rows, ablation.variants, strict=True)
+        )
+    ]
+    for _, config, run in planned:
+        if run.exists():
+            open_run(run, config)  # what another config has trained there is told before any work
+    with interruptible() as interruption:
+        for number, (row, config, run) in enumerate(planned, 1):
+            _tell(f"run {number} of {len(planned)}: {run.name}")
+            try:
+                row.outcomes[config.seed] = _outcome(config, run, ablation.split)
+            except SystemExit:  # of a training that was told to stop
+                if not interruption.signal:
+                    raise
             if interruption.signal:
                 break
     ended = tuple(row for row in rows if row.outcomes)

@@ -34,9 +34,11 @@ def interruptible() -> Iterator[Interruption]:
 
     Inside another such block, what the outer one notes is given to both.
     """
-    outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
-    if isinstance(outer, Interruption):
-        yield outer
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    owners = [getattr(handler, "__self__", None) for handler in handlers]
+    # Of the signal that has come the handler is the default one, that of the other is still ours.
+    if outer := [owner for owner in owners if isinstance(owner, Interruption)]:
+        yield outer[0]
         return
     interruption = Interruption()
     before = {number: signal.signal(number, interruption.note) for number in SIGNALS}

@@ -9,6 +9,7 @@ from mt.config import Config
 from mt.data.batches import collate, split_update
 from mt.decoding.engine import TorchEngine
 from mt.decoding.translator import Translator
+from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation
 from mt.training.corpus import Corpus
@@ -85,7 +86,12 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
             sums = batch_loss(learner.model, batch, 0.0)
         nll += float(sums.nll)
         tokens += sums.tokens
-    return nll / max(tokens, 1)
+    if not tokens:
+        raise UserError(
+            f"no pair of `data.valid` has at most {longest} pieces a side, which is all that the "
+            "model or `training.max_tokens_per_batch` allows: there is nothing to validate on"
+        )
+    return nll / tokens
 
 
 def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:

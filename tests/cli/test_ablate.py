@@ -89,7 +89,7 @@ def test_a_real_ablation_gives_a_table_and_the_same_as_json(file: Path, program:
     assert notes[-1] == (
         "- one seed alone has no spread, a difference may be chance: `base`, `untied`"
     )
-    assert "variant 2 of 2, seed 7: untied\n" in err
+    assert "run 2 of 2: untied-seed7\n" in err
     assert Path("runs/ablation-small/untied-seed7/model.json").exists()
     status, out, _ = program("ablate", file, "--json")
     assert status == 0

@@ -63,12 +63,11 @@ def test_set_split_and_changes_may_be_left_out() -> None:
     assert ablation.split is None
 
 
-def test_a_preset_among_the_changes_stands_behind_what_the_recipe_sets() -> None:
-    """It is resolved with the keys of the recipe alone, not with the defaults of the base too."""
+def test_a_preset_among_the_changes_replaces_the_sizes_of_the_recipe() -> None:
     ablation = load(HEAD + "changes: {tiny: [model.preset=transformer-tiny]}\n")
     base, tiny = (variant.config.model for variant in ablation.variants)
     assert tiny.d_model < base.d_model
-    assert tiny.dropout == base.dropout == 0.2
+    assert (tiny.dropout, base.dropout) == (0.3, 0.2)
 
 
 @pytest.mark.parametrize(

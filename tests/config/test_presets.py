@@ -145,7 +145,7 @@ def test_a_value_that_is_the_usual_one_wins_as_any_other(load: Callable[..., Con
 
 def test_a_preset_from_the_command_line(load: Callable[..., Config]) -> None:
     model = load("model: {dropout: 0.2}\n", "model.preset=modern", "model.heads=4").model
-    assert (model.norm, model.dropout, model.heads) == ("rmsnorm", 0.2, 4)
+    assert (model.norm, model.dropout, model.heads) == ("rmsnorm", 0.1, 4)
     assert load("", "model.preset=modern").model == ModelConfig(preset="modern")
     changed = load("model: {preset: modern}\n", "model.preset=transformer-tiny").model
     assert changed == ModelConfig(preset="transformer-tiny")
@@ -154,12 +154,17 @@ def test_a_preset_from_the_command_line(load: Callable[..., Config]) -> None:
 
 def test_the_program_takes_a_preset(tiny_recipe: Path, tmp_path: Path, program: Program) -> None:
     run = tmp_path / "run"
-    settings = ("model.preset=modern", "training.max_updates=1")
+    sizes = {"d_model": 32, "d_ff": 24, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    settings = (
+        "model.preset=modern",
+        *(f"model.{key}={size}" for key, size in sizes.items()),
+        "training.max_updates=1",
+    )
     options = [part for setting in settings for part in ("--set", setting)]
     status, _, err = program("train", tiny_recipe, "--run", run, *options)
     assert status == 0, err
     trained = load_config(run / "config.yaml").model
-    # What the recipe says wins; the rest is the preset's.
+    # What is set beside it wins; the rest is the preset's.
     assert (trained.d_model, trained.positional, trained.bias) == (32, "rotary", False)
 
 
@@ -211,3 +216,15 @@ def test_a_dump_is_equal_and_needs_no_preset(
 def test_editors_know_the_presets() -> None:
     field = json.loads(json_schema())["$defs"]["ModelConfig"]["properties"]["preset"]
     assert field["anyOf"] == [{"enum": list(NAMES), "type": "string"}, {"type": "null"}]
+
+
+def test_by_set_a_preset_replaces_the_sizes_of_the_file(tmp_path: Path) -> None:
+    """They would undo it, and nobody would see."""
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        "data: {source_language: en, target_language: de, train: {source: a, target: b}, "
+        "valid: {source: c, target: d}}\nmodel: {d_model: 64, heads: 2, norm: rmsnorm}\n"
+    )
+    config = load_config(path, overrides=["model.preset=transformer-big", "model.d_ff=100"])
+    assert (config.model.d_model, config.model.heads, config.model.d_ff) == (1024, 16, 100)
+    assert config.model.norm == "layernorm"

@@ -105,7 +105,8 @@ def test_what_was_split_or_cut_is_told() -> None:
     [translation] = build(engine).stream(["x" * 30])
     assert translation.notes == (
         "31 pieces, the model knows up to 20: translated in 2 parts",
-        "the translation reached its length limit (`decoding.max_length_*`) and is cut there",
+        "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
+        "positions) and is cut there",
     )
     assert translation.text == "X" * 19 + " " + "X" * 11
 

@@ -102,12 +102,12 @@ def test_one_seed_of_every_variant_comes_before_the_next(
         (2, "all", "base-seed2"),
         (2, "none", "untied-seed2"),
     ]
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("variant")]
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
     assert told == [
-        "variant 1 of 2, seed 1: base",
-        "variant 2 of 2, seed 1: untied",
-        "variant 1 of 2, seed 2: base",
-        "variant 2 of 2, seed 2: untied",
+        "run 1 of 4: base-seed1",
+        "run 2 of 4: untied-seed1",
+        "run 3 of 4: base-seed2",
+        "run 4 of 4: untied-seed2",
     ]
 
 

@@ -26,12 +26,17 @@ def test_what_handled_signals_before_does_so_again_after_an_error() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_inside_another_the_outer_one_is_told_too() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("before_it", [True, False])
+def test_inside_another_both_are_told(number: int, before_it: bool) -> None:
+    handler = signal.getsignal(number)
     with interruptible() as outer:
+        if before_it:
+            os.kill(os.getpid(), number)
         with interruptible() as inner:
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert inner.signal == signal.SIGTERM
-        assert outer.signal == signal.SIGTERM
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGTERM) is before
+            if not before_it:
+                os.kill(os.getpid(), number)
+            assert inner.signal == number
+        assert outer.signal == number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is handler
