@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from mt.errors import DivergedError, RunError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Score
 from mt.training.ablation_results import AblationResults, RunResult, VariantResults
-from mt.training.interruption import interruptible
+from mt.training.interruption import Interruption, interruptible
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.train import train
 
@@ -42,11 +42,8 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     with interruptible() as interruption:
         for number, (row, config, run) in enumerate(planned, 1):
             _tell(f"run {number} of {len(planned)}: {run.name}")
-            try:
+            with _leaving_after(interruption):
                 row.outcomes[config.seed] = _outcome(config, run, ablation.split)
-            except SystemExit:  # of a training that was told to stop
-                if not interruption.signal:
-                    raise
             if interruption.signal:
                 break
     ended = tuple(row for row in rows if row.outcomes)
@@ -73,6 +70,16 @@ def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
     if not rates:
         raise DivergedError("no update had a loss and gradient that are finite")
     return median(rates)
+
+
+@contextmanager
+def _leaving_after(interruption: Interruption) -> Iterator[None]:
+    """Let a training that leaves since it was told to stop end here, and no other exit."""
+    try:
+        yield
+    except SystemExit:
+        if not interruption.signal:
+            raise
 
 
 def _outcome(config: Config, run: Path, split: str | None) -> RunResult | None:
