@@ -147,7 +147,7 @@ def only_training(folder: RunFolder) -> Iterator[None]:
     except ImportError:  # not on Windows
         yield
         return
-    with (folder.path / ".lock").open("w") as file:
+    with (folder.path / ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
