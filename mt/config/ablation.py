@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mt.config.base import LocalPath, Section
 from mt.config.document import Document, Keys, Problem, read_document
-from mt.config.load import load_config
-from mt.config.problems import config_error, problems_in
+from mt.config.load import checked, load_config
+from mt.config.problems import config_error
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean, listed
 
@@ -91,7 +91,7 @@ def load_ablation(path: Path) -> Ablation:
     for every change that does not make a config, or makes that of the base again.
     """
     document = read_document(path)
-    file = _checked(document, file=str(path))
+    file = checked(AblationFile, document, file=str(path))
     try:
         base = _load(file, ())
     except ConfigError as error:
@@ -105,17 +105,6 @@ def load_ablation(path: Path) -> Ablation:
     if problems:
         raise config_error(problems, file=str(path))
     return Ablation(tuple(variants), file.seeds, file.split)
-
-
-def _checked(document: Document, *, file: str) -> AblationFile:
-    problems = list(document.problems)
-    try:
-        checked = AblationFile.model_validate(document.values, by_alias=True, by_name=False)
-    except ValidationError as error:
-        problems += problems_in(error, AblationFile, document)
-    if problems:
-        raise config_error(problems, file=file)
-    return checked
 
 
 def _load(file: AblationFile, changes: Sequence[str]) -> Config:

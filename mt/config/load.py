@@ -5,19 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
+from mt.config.base import Section
 from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.config.keys import fields, kinds_below
 from mt.config.problems import config_error, problems_in
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean
 
+S = TypeVar("S", bound=Section)
 _PRESET = ("model", "preset")
 """Given by an override it replaces the section: the file's own sizes would undo it unseen."""
 
@@ -28,12 +30,12 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError with every problem at once, each with its line, its dotted key and the
     nearest right one. Rules across fields are looked at when the fields themselves are right.
     """
-    return _checked(_overridden(read_document(path), overrides), file=str(path))
+    return checked(Config, _overridden(read_document(path), overrides), file=str(path))
 
 
 def override_config(config: Config, overrides: Sequence[str]) -> Config:
     """Return a configuration with `KEY=VALUE` overrides applied and the whole checked again."""
-    return _checked(_overridden(Document(_plain(config)), overrides), file="")
+    return checked(Config, _overridden(Document(_plain(config)), overrides), file="")
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:
@@ -74,15 +76,16 @@ def _plain(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True)
 
 
-def _checked(document: Document, *, file: str) -> Config:
+def checked(section: type[S], document: Document, *, file: str) -> S:
+    """Return a document as a section; ConfigError tells all that is wrong with it."""
     problems = list(document.problems)
     try:
-        config = Config.model_validate(document.values, by_alias=True, by_name=False)
+        values = section.model_validate(document.values, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems += problems_in(error, Config, document)
+        problems += problems_in(error, section, document)
     if problems:
         raise config_error(problems, file=file)
-    return config
+    return values
 
 
 def _overridden(document: Document, overrides: Sequence[str]) -> Document:
