@@ -9,9 +9,9 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,16 @@ import pyarrow
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from mt.data.pairs import PairSource, SentencePair
+from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.rows import Rows
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
-from mt.files import replacing
+from mt.files import naming, replacing
 
 _FORMAT = 1
 """Part of a store's name; raised whenever the same corpus would be stored otherwise."""
 _CHUNK_PAIRS = 8192
+"""Part of the format: what is drawn of a pair when sampling depends on the others of its chunk."""
 _SCHEMA = pyarrow.schema([(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")])
 _LEFT_OUT = b"left_out"
 
@@ -63,13 +65,13 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Views of one record batch in the file; row r is values[offsets[r]:offsets[r + 1]]."""
+class Chunk:
+    """Consecutive pairs of a store: one record batch of its file."""
 
-    source_offsets: NDArray[np.int32]
-    source: NDArray[np.int32]
-    target_offsets: NDArray[np.int32]
-    target: NDArray[np.int32]
+    source: Rows
+    target: Rows
+    left_out: LeftOut
+    """What is not in it of the part of the corpus that it holds; once written, it is not known."""
 
 
 class PairStore:
@@ -78,21 +80,25 @@ class PairStore:
     lengths: NDArray[np.int32]
     """[N 2]: pieces of source and target of each pair, end marks included."""
     left_out: LeftOut
+    chunks: list[Chunk]
+    """All pairs in their order, as read-only views of the file."""
 
     def __init__(self, path: Path) -> None:
-        reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
+        """Open a file; raise what `open_store` knows where it is not what was written."""
+        self.path = path
+        with naming(path):
+            reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
         *full, last = (
             reader.get_batch_with_custom_metadata(number)
             for number in range(reader.num_record_batches)
         )
         self.left_out = LeftOut(**json.loads(last.custom_metadata[_LEFT_OUT]))
-        self._chunks = [_chunk(found.batch) for found in full]
-        rows = [len(chunk.source_offsets) - 1 for chunk in self._chunks]
-        self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+        self.chunks = [_chunk(found.batch) for found in full]
+        self._starts = np.cumsum([0, *(len(chunk.source) for chunk in self.chunks)], dtype=np.int64)
         self.lengths = np.concatenate(
             [
-                np.stack([np.diff(chunk.source_offsets), np.diff(chunk.target_offsets)], axis=1)
-                for chunk in self._chunks
+                np.stack([chunk.source.lengths, chunk.target.lengths], axis=1)
+                for chunk in self.chunks
             ]
         )
         self.lengths.flags.writeable = False
@@ -115,120 +121,130 @@ class PairStore:
         for index, number, row in zip(
             places.tolist(), numbers.tolist(), rows.tolist(), strict=True
         ):
-            chunk = self._chunks[number]
-            source, target = chunk.source_offsets, chunk.target_offsets
-            examples.append(
-                Example(
-                    index,
-                    chunk.source[source[row] : source[row + 1]],
-                    chunk.target[target[row] : target[row + 1]],
-                )
-            )
+            chunk = self.chunks[number]
+            examples.append(Example(index, chunk.source[row], chunk.target[row]))
         return examples
 
 
-def _chunk(batch: Any) -> _Chunk:
+def _chunk(batch: Any) -> Chunk:
     """View a record batch; raise `pyarrow.ArrowInvalid` where its offsets make no sense."""
     batch.validate(full=True)
-    source, target = batch.column("source"), batch.column("target")
-    return _Chunk(
-        source.offsets.to_numpy(zero_copy_only=True),
-        source.values.to_numpy(zero_copy_only=True),
-        target.offsets.to_numpy(zero_copy_only=True),
-        target.values.to_numpy(zero_copy_only=True),
-    )
+    source, target = (_rows(batch.column(side)) for side in _SCHEMA.names)
+    return Chunk(source, target, LeftOut(too_long=0, empty=0, total=len(source)))
+
+
+def _rows(lists: Any) -> Rows:
+    return Rows(_view(lists.values), _view(lists.offsets))
+
+
+def _view(numbers: Any) -> NDArray[np.int32]:
+    """View int32 of Arrow; its own `to_numpy` imports pandas, a third of a second at each start."""
+    buffer = numbers.buffers()[1]
+    return np.frombuffer(buffer, np.int32, count=len(numbers), offset=4 * numbers.offset)
 
 
 def prepare_store(
-    pairs: PairSource, tokenizer: Tokenizer, *, max_pieces: int, cache: Path
+    pairs: PairSource,
+    tokenizer: Tokenizer,
+    *,
+    max_pieces: int,
+    cache: Path,
+    sums: Checksums | None = None,
 ) -> PairStore:
     """Open the encoded pairs of a corpus, encoding them first unless `cache` has them.
 
     The file's name is a fingerprint of the text itself, the tokenizer and `max_pieces`, so a
-    changed corpus is never mistaken for its former self. Memory does not grow with the corpus but
-    for its lengths, 8 bytes a pair. Raises `DataError` where the corpus is unreadable, or no pair
-    of it is left. Several processes may prepare the same store at once.
+    changed corpus is never mistaken for its former self. `sums` are the checksums of the corpus
+    where they have just been taken; it is else read for them. Memory does not grow with the corpus
+    but for its lengths, 8 bytes a pair. Raises `DataError` where the corpus is unreadable, or no
+    pair of it is left. Several processes may prepare the same store at once.
     """
-    sums = pairs.checksums()
+    sums = sums or pairs.checksums()
     key = [_FORMAT, sums.source, sums.target, max_pieces, tokenizer.fingerprint]
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     path = cache / "pairs" / f"{name}.arrow"
-    if path.exists():
-        try:
-            return PairStore(path)
-        except (ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-            _logger.warning("%s: damaged (%s); encoding the corpus anew", path, error)
+    if store := open_store(path):
+        return store
+    write_store(path, _encoded(pairs, tokenizer, max_pieces), doing="encoding")
+    return PairStore(path)
+
+
+def open_store(path: Path) -> PairStore | None:
+    """Open a store that has been written; None where it has not, or is damaged, which is logged."""
+    try:
+        return PairStore(path)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
+        _logger.warning("%s: damaged (%s); it is made anew", path, error)
+        return None
+
+
+def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str) -> None:
+    """Write a store, chunk by chunk; `doing` names that to the user.
+
+    The file appears when it is complete.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with replacing(path) as temporary:
-            _write(temporary, pairs, tokenizer=tokenizer, max_pieces=max_pieces)
+            _write(temporary, chunks, doing)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             error.filename = str(path.parent)  # so that the user learns which disk is full
         raise
-    return PairStore(path)
 
 
-def _write(path: Path, pairs: PairSource, *, tokenizer: Tokenizer, max_pieces: int) -> None:
-    """Encode a corpus into an Arrow file, chunk by chunk."""
+def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
     left_out = LeftOut(too_long=0, empty=0, total=0)
     started_at = time.perf_counter()
     with (
         path.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
-        tqdm(desc="encoding", unit=" pairs", unit_scale=True, disable=None) as bar,
+        tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=None) as bar,
     ):
-        remaining = iter(pairs.pairs())
-        while chunk := list(islice(remaining, _CHUNK_PAIRS)):
-            encoded = _encode(chunk, tokenizer, max_pieces=max_pieces)
-            writer.write_batch(encoded.batch)
-            left_out = left_out.plus(encoded.left_out)
-            bar.update(len(chunk))
-        if left_out.too_long + left_out.empty == left_out.total:
-            raise DataError(
-                f"{pairs.description}: no pair is left to train on: of {left_out.total:,}, "
-                f"{left_out.empty:,} have an empty side and {left_out.too_long:,} have more than "
-                f"`data.max_pieces` {max_pieces} pieces on a side"
-            )
+        for chunk in chunks:
+            writer.write_batch(_batch(chunk.source, chunk.target))
+            left_out = left_out.plus(chunk.left_out)
+            bar.update(chunk.left_out.total)
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
-        writer.write_batch(_batch([], []), custom_metadata=metadata)
+        writer.write_batch(_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
     seconds = time.perf_counter() - started_at
     _logger.info(
-        "encoded %s pairs in %.1f s, %s pairs/s",
-        f"{left_out.total:,}",
-        seconds,
-        f"{left_out.total / seconds:,.0f}",
+        "%s: %s pairs in %.1f s, %s pairs/s",
+        *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """A record batch, and what is not in it."""
-
-    batch: Any
-    left_out: LeftOut
-
-
-def _encode(chunk: list[SentencePair], tokenizer: Tokenizer, *, max_pieces: int) -> _Encoded:
-    filled = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
-    sources = tokenizer.encode_source([pair.source for pair in filled])
-    targets = tokenizer.encode_target([pair.target for pair in filled])
-    fits = [
-        len(source) <= max_pieces and len(target) <= max_pieces
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    batch = _batch(list(compress(sources, fits)), list(compress(targets, fits)))
-    empty = len(chunk) - len(filled)
-    return _Encoded(batch, LeftOut(fits.count(False), empty, len(chunk)))
+def _encoded(pairs: PairSource, tokenizer: Tokenizer, max_pieces: int) -> Iterator[Chunk]:
+    """Encode a corpus chunk by chunk; raise `DataError` at its end where no pair is left."""
+    left_out = LeftOut(too_long=0, empty=0, total=0)
+    remaining = iter(pairs.pairs())
+    while read := list(islice(remaining, _CHUNK_PAIRS)):
+        chunk = _encode(read, tokenizer, max_pieces=max_pieces)
+        left_out = left_out.plus(chunk.left_out)
+        yield chunk
+    if left_out.too_long + left_out.empty == left_out.total:
+        raise DataError(
+            f"{pairs.description}: no pair is left to train on: of {left_out.total:,}, "
+            f"{left_out.empty:,} have an empty side and {left_out.too_long:,} have more than "
+            f"`data.max_pieces` {max_pieces} pieces on a side"
+        )
 
 
-def _batch(sources: list[list[int]], targets: list[list[int]]) -> Any:
-    return pyarrow.record_batch([_lists(sources), _lists(targets)], schema=_SCHEMA)
+def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_pieces: int) -> Chunk:
+    filled = [pair for pair in read if pair.source.strip() and pair.target.strip()]
+    source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
+    target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
+    fits = (source.lengths <= max_pieces) & (target.lengths <= max_pieces)
+    (fitting,) = np.nonzero(fits)
+    left_out = LeftOut(len(filled) - len(fitting), len(read) - len(filled), len(read))
+    return Chunk(source.take(fitting), target.take(fitting), left_out)
 
 
-def _lists(rows: list[list[int]]) -> Any:
-    """Return rows of ids as an Arrow array; NumPy in between is several times faster."""
-    offsets = np.zeros(len(rows) + 1, dtype=np.int32)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    values = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
-    return pyarrow.ListArray.from_arrays(offsets, values)
+def _batch(source: Rows, target: Rows) -> Any:
+    return pyarrow.record_batch([_lists(source), _lists(target)], schema=_SCHEMA)
+
+
+def _lists(rows: Rows) -> Any:
+    return pyarrow.ListArray.from_arrays(rows.offsets.astype(np.int32), rows.values)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
+from mt.data.tokenizer_extension import extend_model
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
 from mt.errors import RunError
@@ -17,6 +18,12 @@ _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 _JOINT, _SOURCE, _TARGET = "joint.model", "source.model", "target.model"
 _LAYOUTS = ([_JOINT], [_SOURCE, _TARGET])
+_LINES: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
+    _JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
+    _SOURCE: lambda pairs: (pair.source for pair in pairs),
+    _TARGET: lambda pairs: (pair.target for pair in pairs),
+}
+"""What the vocabulary of each model file is learnt from."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +83,10 @@ def train_tokenizer(
     The same pairs, config and seed give the same files. Raises `DataError` where there is no
     text to learn from, `ConfigError` where the vocabulary cannot hold the characters.
     """
-    sides: dict[str, Callable[[], Iterator[str]]] = {
-        _JOINT: lambda: (line for pair in pairs() for line in (pair.source, pair.target)),
-        _SOURCE: lambda: (pair.source for pair in pairs()),
-        _TARGET: lambda: (pair.target for pair in pairs()),
-    }
     names = _LAYOUTS[0] if config.vocabulary == "joint" else _LAYOUTS[1]
     return _write(
-        folder, {name: train_model(sides[name](), config=config, seed=seed) for name in names}
+        folder,
+        {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names},
     )
 
 
@@ -92,11 +95,38 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
 
     Raises `RunError` naming what is missing or damaged in `source`.
     """
+    return _write(folder, _read_models(source))
+
+
+def extend_tokenizer(
+    source: Path,
+    folder: Path,
+    *,
+    pairs: Callable[[], Iterator[SentencePair]],
+    config: TokenizerConfig,
+    seed: int,
+) -> Tokenizer:
+    """Copy a tokenizer as `copy_tokenizer` does, with up to `added_pieces` learnt from a corpus.
+
+    The same source, pairs, config and seed give the same files. Raises `RunError` as
+    `copy_tokenizer` does, `DataError` where there is no text to learn from.
+    """
+    return _write(
+        folder,
+        {
+            name: extend_model(model, _LINES[name](pairs()), config=config, seed=seed)
+            for name, model in _read_models(source).items()
+        },
+    )
+
+
+def _read_models(source: Path) -> dict[str, bytes]:
+    """Return the model files of a run folder or tokenizer folder, once they are known to load."""
     inside = source / "tokenizer"
     original = inside if inside.is_dir() else source
     sums = _read_manifest(original)
     Tokenizer.load(original)
-    return _write(folder, {name: (original / name).read_bytes() for name in sums})
+    return {name: (original / name).read_bytes() for name in sums}
 
 
 def _write(folder: Path, models: dict[str, bytes]) -> Tokenizer:

@@ -37,11 +37,8 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
     is too small for the characters.
     """
     began = time.monotonic()
-    kept = sample_lines(lines, config.sample_lines, seed=seed)
-    sample = [escape(line).replace(_RESERVED, " ") for line in kept]
-    if not any(line.strip() for line in sample):
-        raise DataError("the training corpus has no text to learn a tokenizer from")
-    model = _train(sample, config)
+    sample = text_sample(lines, config.sample_lines, seed=seed)
+    model = learn(sample, config)
     pieces = len(Vocabulary.from_model(model))
     _logger.info(
         "tokenizer: %s pieces learnt from %s lines in %.1f s",
@@ -54,6 +51,18 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
             *(f"{pieces:,}", f"{config.vocabulary_size:,}", f"{pieces:,}"),
         )
     return model
+
+
+def text_sample(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
+    """Return at most `count` of `lines`, as SentencePiece is to see them.
+
+    Raises `DataError` where none holds anything.
+    """
+    kept = sample_lines(lines, count, seed=seed)
+    sample = [escape(line).replace(_RESERVED, " ") for line in kept]
+    if not any(line.strip() for line in sample):
+        raise DataError("the training corpus has no text to learn a tokenizer from")
+    return sample
 
 
 def sample_lines(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
@@ -73,7 +82,11 @@ def sample_lines(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
     return kept
 
 
-def _train(sample: list[str], config: TokenizerConfig) -> bytes:
+def learn(sample: list[str], config: TokenizerConfig) -> bytes:
+    """Return a serialised SentencePiece model of a `text_sample`.
+
+    Raises `ConfigError` where the vocabulary is too small for the characters.
+    """
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

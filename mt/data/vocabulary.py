@@ -14,7 +14,7 @@ import sentencepiece
 
 from mt.special_ids import BOS, EOS, PAD, UNK
 
-_SPACE_MARK = "\u2581"
+SPACE_MARK = "\u2581"
 _ESCAPE = "\U000f2581"
 """A private-use character: no text means anything by it, and where it occurs it is escaped too."""
 _ESCAPED_MARK = _ESCAPE + "_"
@@ -27,16 +27,16 @@ _LINES_WORTH_THREADS = 64
 
 def escape(text: str) -> str:
     """Return `text` without U+2581; `unescape` is the inverse."""
-    if _SPACE_MARK not in text and _ESCAPE not in text:
+    if SPACE_MARK not in text and _ESCAPE not in text:
         return text
-    return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_SPACE_MARK, _ESCAPED_MARK)
+    return text.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(SPACE_MARK, _ESCAPED_MARK)
 
 
 def unescape(text: str) -> str:
     """Undo `escape`; an escape character that introduces nothing is left as it is."""
     if _ESCAPE not in text:
         return text
-    return _ESCAPED.sub(lambda found: _SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text)
+    return _ESCAPED.sub(lambda found: SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text)
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,25 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.piece_bytes)
 
+    @property
+    def algorithm(self) -> str:
+        """`bpe` or `unigram`; the scores tell, since BPE's are ranks: 0, -1, -2 and so on."""
+        scores = [self.processor.get_score(number) for number in self.texts()]
+        return "bpe" if scores == [-rank for rank in range(len(scores))] else "unigram"
+
+    def texts(self) -> dict[int, str]:
+        """Return the pieces that are text, as SentencePiece writes them, by their ids."""
+        processor = self.processor
+        return {
+            number: processor.id_to_piece(number)
+            for number in range(len(self))
+            if not (
+                processor.is_control(number)
+                or processor.is_unknown(number)
+                or processor.is_byte(number)
+            )
+        }
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, each list ending with EOS."""
         threads = -1 if len(lines) >= _LINES_WORTH_THREADS else 1  # -1: as many as there are cores
@@ -102,4 +121,4 @@ def _bytes_of(processor: Any, number: int) -> bytes:
     if processor.is_unknown(number):
         return UNREADABLE.encode()
     piece: str = processor.id_to_piece(number)
-    return piece.replace(_SPACE_MARK, " ").encode()
+    return piece.replace(SPACE_MARK, " ").encode()

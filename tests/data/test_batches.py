@@ -194,6 +194,22 @@ def test_collate_sources_pads() -> None:
     assert collate_sources([[5, 3], [6, 7, 3]]).source.tolist() == [[5, 3, 0], [6, 7, 3]]
 
 
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=9))
+def test_the_halves_of_a_batch_are_the_batches_of_its_halves(
+    lengths: list[tuple[int, int]],
+) -> None:
+    examples = [
+        Example(10 + index, *(np.arange(4, 4 + length, dtype=np.int32) for length in both))
+        for index, both in enumerate(lengths)
+    ]
+    middle = (len(examples) + 1) // 2
+    expected = [collate(examples[:middle]), collate(examples[middle:])]
+    for half, whole in zip(collate(examples).halves(), expected, strict=True):
+        for name in Batch.__dataclass_fields__:
+            one, other = getattr(half, name), getattr(whole, name)
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
 def test_a_batch_moves_to_a_device_as_a_whole() -> None:
     batch = collate([example(0, [5, 3], [8, 3])]).to("meta")
     assert isinstance(batch, Batch)

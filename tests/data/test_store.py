@@ -2,6 +2,7 @@ import errno
 import logging
 import re
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -134,6 +135,20 @@ def test_a_store_is_prepared_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert np.array_equal(first.lengths, second.lengths)
 
 
+def test_checksums_that_are_known_are_not_taken_again(
+    tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = corpus(PAIRS)
+    sums = source.checksums()
+    first = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path)
+    monkeypatch.setattr(ListedPairs, "checksums", None)
+    second = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path, sums=sums)
+    assert first.path == second.path
+    other = Checksums(sums.target, sums.source)
+    third = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path, sums=other)
+    assert third.path != first.path
+
+
 def test_whatever_changes_the_ids_gives_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=300)
     other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config, seed=1)
@@ -156,7 +171,7 @@ def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
     caplog.set_level("INFO", logger="mt")
     prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "log")
     assert capsys.readouterr() == ("", "")
-    assert re.search(r"encoded 100 pairs in \d+\.\d s, [\d,]+ pairs/s", caplog.text)
+    assert re.search(r"encoding: 100 pairs in \d+\.\d s, [\d,]+ pairs/s", caplog.text)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "terminal")
     out, err = capsys.readouterr()
@@ -233,3 +248,16 @@ def test_a_full_disk_is_named(
     with pytest.raises(OSError) as caught:
         prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
     assert caught.value.filename == str(tmp_path / "pairs")
+
+
+def test_opening_a_store_imports_nothing_slow(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    store = prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+    code = f"""
+import sys
+from pathlib import Path
+from mt.data.store import PairStore
+print(len(PairStore(Path({str(store.path)!r}))))
+print({{"pandas", "datasets", "torch"}} & {{*sys.modules}})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == "100\nset()\n"

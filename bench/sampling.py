@@ -1,0 +1,112 @@
+"""How fast subword sampling draws an epoch, and how much longer the text becomes.
+
+    python bench/sampling.py --config configs/multi30k-en-de.yaml
+
+One thread, in seconds of its processor time, so that other programs matter little. Beside it
+SentencePiece encoding the same text the usual way, one thread too. Tables go to stdout.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from mt.config.load import load_config
+from mt.data.rows import Rows
+from mt.data.sampling import SAMPLERS, Sampler
+from mt.data.sources import open_source
+from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.vocabulary import Vocabulary, escape
+
+STRENGTHS = (0.1, 0.2, 0.5)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long the two sides of some pairs took, and how many pieces they came to."""
+
+    name: str
+    seconds: float
+    pieces: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train both kinds of tokenizer, encode and draw, print the tables."""
+    options = _parser().parse_args(arguments)
+    config = load_config(options.config)
+    source = open_source(config.data.train, config.data)
+    pairs = list(islice(source.pairs(), options.pairs))
+    sides = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+    for algorithm in SAMPLERS:
+        settings = config.tokenizer.model_copy(update={"algorithm": algorithm})
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer = train_tokenizer(
+                lambda: iter(pairs), Path(folder), config=settings, seed=config.seed
+            )
+        speeds = measure(tokenizer, sides)
+        print(f"{algorithm}, {len(pairs):,} pairs, {tokenizer.source_size:,} pieces\n")
+        print(as_markdown(speeds, len(pairs)))
+    return 0
+
+
+def measure(tokenizer: Tokenizer, sides: list[list[str]]) -> list[Speed]:
+    """Encode the usual way, then draw with each strength."""
+    vocabularies = (tokenizer.source, tokenizer.target)
+    plain: list[Rows] = []
+
+    def encode(vocabulary: Vocabulary, lines: list[str]) -> list[list[int]]:
+        escaped = [escape(line) for line in lines]
+        ids: list[list[int]] = vocabulary.processor.encode(escaped, add_eos=True, num_threads=1)
+        return ids
+
+    def encoded() -> int:
+        plain[:] = map(Rows.of, map(encode, vocabularies, sides))
+        return sum(len(rows.values) for rows in plain)
+
+    speeds = [_speed("SentencePiece, nothing drawn", encoded)]
+    for strength in STRENGTHS:
+        samplers = [Sampler(vocabulary, strength) for vocabulary in vocabularies]
+        speeds.append(_speed(f"sampling {strength}", partial(_draw, samplers, plain)))
+    return speeds
+
+
+def _draw(samplers: list[Sampler], plain: list[Rows]) -> int:
+    """Return how many pieces are drawn for both sides."""
+    random = np.random.default_rng(1)
+    return sum(
+        len(sampler.sample(rows, random, max_pieces=sys.maxsize).values)
+        for sampler, rows in zip(samplers, plain, strict=True)
+    )
+
+
+def as_markdown(speeds: Sequence[Speed], pairs: int) -> str:
+    """Return a row for each way, with the pieces as a multiple of the first."""
+    lines = ["| | pairs a second | pieces |", "| --- | ---: | ---: |"]
+    for speed in speeds:
+        growth = speed.pieces / speeds[0].pieces
+        lines.append(f"| {speed.name} | {pairs / speed.seconds:,.0f} | {growth:.2f} x |")
+    return "\n".join(lines) + "\n"
+
+
+def _speed(name: str, work: Callable[[], int]) -> Speed:
+    began = time.process_time()
+    pieces = work()
+    return Speed(name, time.process_time() - began, pieces)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, metavar="CONFIG")
+    parser.add_argument("--pairs", type=int, default=29_000, help="the first of the corpus")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

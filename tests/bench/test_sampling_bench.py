@@ -1,0 +1,29 @@
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def test_both_algorithms_are_measured_with_every_strength(
+    tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("bench_sampling", BENCH / "sampling.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    spec.loader.exec_module(module)
+    assert module.main(["--config", str(tiny_recipe), "--pairs", "40"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith("pieces")] == [
+        "bpe, 40 pairs, 300 pieces",
+        "unigram, 40 pairs, 286 pieces",
+    ]
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+    growth = {name: float(value.removesuffix(" x")) for name, _, value in rows[2:6]}
+    assert growth.pop("SentencePiece, nothing drawn") == 1.0
+    assert list(growth) == ["sampling 0.1", "sampling 0.2", "sampling 0.5"]
+    assert 1.0 < growth["sampling 0.1"] < growth["sampling 0.2"] < growth["sampling 0.5"]

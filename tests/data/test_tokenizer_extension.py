@@ -1,0 +1,263 @@
+import importlib
+import logging
+import random
+from itertools import pairwise
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt.config import TokenizerConfig
+from mt.data.tokenizer_extension import extend_model, former_rows
+from mt.data.tokenizer_training import train_model
+from mt.data.vocabulary import Vocabulary
+from mt.errors import DataError
+from mt.special_ids import UNK
+
+Algorithm = Literal["bpe", "unigram"]
+ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram")
+MARK = "\u2581"
+
+
+def sentences(syllables: str, seed: int) -> list[str]:
+    """Return text of sixty words, some of them frequent and some rare."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices(syllables.split(), k=draw.randint(1, 3))) for _ in range(60)]
+    weights = [1 / rank for rank in range(1, 61)]
+    return [" ".join(draw.choices(words, weights, k=8)) for _ in range(300)]
+
+
+OLD_TEXT = sentences("the a old li ne num ber was were se en saw he re is 1 2 12 ,", 1)
+NEW_TEXT = sentences("anti bio tic pa tient the li ne fe ver 12 抗 生 素 体 病 ， 。", 2)
+COUNT = 40
+
+
+def settings(algorithm: Algorithm = "bpe", **keys: Any) -> TokenizerConfig:
+    return TokenizerConfig(algorithm=algorithm, vocabulary_size=340, **keys)
+
+
+def extended(old: bytes, lines: list[str], count: int, **keys: Any) -> Vocabulary:
+    config = settings(added_pieces=count, **keys)
+    return Vocabulary.from_model(extend_model(old, lines, config=config, seed=1))
+
+
+def pieces_of(vocabulary: Vocabulary) -> list[str]:
+    return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
+
+
+OLD = {name: train_model(OLD_TEXT, config=settings(name), seed=1) for name in ALGORITHMS}
+OLDER = {name: Vocabulary.from_model(model) for name, model in OLD.items()}
+NEWER = {name: extended(model, NEW_TEXT, COUNT) for name, model in OLD.items()}
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+@each_algorithm
+def test_old_pieces_keep_their_ids_and_scores(algorithm: Algorithm) -> None:
+    old, new = OLDER[algorithm], NEWER[algorithm]
+    assert len(new) == len(old) + COUNT
+    assert pieces_of(new)[: len(old)] == pieces_of(old)
+    assert new.piece_bytes[: len(old)] == old.piece_bytes
+    for number in range(len(old)):
+        assert new.processor.get_score(number) == old.processor.get_score(number)
+    assert new.algorithm == old.algorithm == algorithm
+
+
+@each_algorithm
+def test_new_pieces_are_used_and_shorten_the_new_text(algorithm: Algorithm) -> None:
+    old, new = OLDER[algorithm], NEWER[algorithm]
+    before, after = old.encode(NEW_TEXT), new.encode(NEW_TEXT)
+    assert sum(map(len, after)) < 0.4 * sum(map(len, before))
+    used = {number for ids in after for number in ids if number >= len(old)}
+    assert len(used) > 0.6 * COUNT
+    assert [new.decode(ids) for ids in after] == NEW_TEXT
+
+
+@each_algorithm
+def test_text_without_a_new_piece_is_cut_as_before(algorithm: Algorithm) -> None:
+    old, new = OLDER[algorithm], NEWER[algorithm]
+    added = pieces_of(new)[len(old) :]
+    draw = random.Random(1)
+    words = sorted({word for line in OLD_TEXT + NEW_TEXT for word in line.split()})
+    same = others = 0
+    for _ in range(3000):
+        text = " ".join(draw.choices(words, k=draw.randint(1, 4)))
+        first = draw.randrange(len(text))
+        text = text[first : first + draw.randint(1, 15)]
+        before, after = old.encode([text]), new.encode([text])
+        if any(piece in MARK + text.replace(" ", MARK) for piece in added):
+            others += before != after
+        else:
+            same += 1
+            assert before == after
+    assert same > 500
+    assert others > 500
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@given(
+    text=st.text(st.sampled_from("antibiotics 抗生素\u2581\U000f2581\u2585é\n，  🙂"), max_size=30)
+)
+def test_nothing_is_lost(algorithm: Algorithm, text: str) -> None:
+    new = NEWER[algorithm]
+    assert new.decode(new.encode([text])[0]) == text
+
+
+def joined_by_rank(text: str, ranks: dict[str, int]) -> list[str]:
+    """BPE as its paper has it: always join the pair that was learnt first, the leftmost of it."""
+    parts = list(text)
+    while ranked := [
+        (ranks[one + two], place)
+        for place, (one, two) in enumerate(pairwise(parts))
+        if one + two in ranks
+    ]:
+        _, place = min(ranked)
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    return parts
+
+
+def test_new_pieces_of_bpe_are_joined_after_the_old_ones() -> None:
+    new = NEWER["bpe"]
+    ranks = {piece: number for number, piece in enumerate(pieces_of(new))}
+    for line in OLD_TEXT[:20] + NEW_TEXT[:20]:
+        text = MARK + line.replace(" ", MARK)
+        ours = [new.processor.id_to_piece(number) for number in new.encode([line])[0][:-1]]
+        assert ours == [part for part in joined_by_rank(text, ranks) if part in ranks]
+
+
+def test_the_score_of_a_new_piece_of_a_unigram_model_is_what_its_own_text_gives_it() -> None:
+    old, new = OLDER["unigram"], NEWER["unigram"]
+    scores = [new.processor.get_score(number) for number in range(len(old), len(new))]
+    lowest = min(old.processor.get_score(number) for number in old.texts())
+    assert all(lowest <= score < 0 for score in scores)
+    assert len(set(scores)) > 0.6 * COUNT
+
+
+@each_algorithm
+def test_characters_come_first_and_the_frequent_ones_of_them(algorithm: Algorithm) -> None:
+    lines = ["狗狗狗狗猫猫猫鸟 the old line was seen here"] * 50
+    old = OLDER[algorithm]
+    assert pieces_of(extended(OLD[algorithm], lines, 2))[len(old) :] == ["狗", "猫"]
+    more = pieces_of(extended(OLD[algorithm], lines, 8))[len(old) :]
+    assert set(more[:3]) == {"狗", "猫", "鸟"}
+    assert all(len(piece) > 1 for piece in more[3:])
+
+
+def test_pieces_that_bpe_would_never_make_are_left_out() -> None:
+    draw = random.Random(3)
+    texts = [["".join(draw.choices("abcd", k=7)) for _ in range(90)] for _ in range(2)]
+    old = train_model(texts[0], config=settings(), seed=1)
+    known = pieces_of(Vocabulary.from_model(old))
+    size = TokenizerConfig(vocabulary_size=len(known) + 600 + len("abcd"))
+    learnt = pieces_of(Vocabulary.from_model(train_model(texts[1], config=size, seed=1)))
+    lacking = [piece for piece in learnt if piece not in known]
+    added = pieces_of(extended(old, texts[1], 600))[len(known) :]
+    ranks = {piece: rank for rank, piece in enumerate([*known, *lacking])}
+    made = [piece for piece in lacking if joined_by_rank(piece, ranks) == [piece]]
+    assert added == made
+    assert 50 < len(made) < len(lacking) - 10
+
+
+def test_the_algorithm_is_that_of_the_old_tokenizer() -> None:
+    for own, other in (("bpe", "unigram"), ("unigram", "bpe")):
+        new = extended(OLD[own], NEW_TEXT, COUNT, algorithm=other)  # type: ignore[index]
+        assert pieces_of(new) == pieces_of(NEWER[own])  # type: ignore[index]
+
+
+@each_algorithm
+def test_what_was_extended_can_be_extended_again(algorithm: Algorithm) -> None:
+    once = NEWER[algorithm]
+    model = once.processor.serialized_model_proto()
+    again = extended(model, ["Лекарство помогает пациенту"] * 50, 12)
+    assert pieces_of(again)[: len(once)] == pieces_of(once)
+    assert (len(again), again.algorithm) == (len(once) + 12, algorithm)
+    assert len(again.encode(["пациенту"])[0]) < len(once.encode(["пациенту"])[0])
+
+
+def test_the_same_lines_give_the_same_bytes() -> None:
+    config = settings(added_pieces=50, sample_lines=20)
+    one, same, other = (
+        extend_model(OLD["bpe"], NEW_TEXT, config=config, seed=seed) for seed in (1, 1, 2)
+    )
+    assert one == same
+    assert one != other  # another sample
+
+
+def test_fewer_pieces_than_were_asked_for_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mt")
+    new = extended(OLD["bpe"], ["狗"] * 5, 1000)
+    count = len(new) - len(OLDER["bpe"])
+    assert 0 < count < 5
+    told = [message for message in caplog.messages if "new pieces" in message]
+    assert told[0].startswith(f"tokenizer: {count} new pieces after the 340 old ones, such as `狗`")
+    assert caplog.messages[-1] == (
+        f"tokenizer: the text has only {count} pieces to add to the old tokenizer, "
+        "`tokenizer.added_pieces` allows 1,000"
+    )
+
+
+def test_a_text_with_nothing_new_adds_nothing() -> None:
+    old = train_model(["ab"] * 5, config=settings(), seed=1)
+    new = extended(old, ["ab"] * 5, 10)
+    assert pieces_of(new) == pieces_of(Vocabulary.from_model(old))
+
+
+def test_more_characters_than_pieces_are_no_error() -> None:
+    lines = ["".join(chr(0x4E00 + number) for number in range(500))] * 3
+    new = extended(OLD["bpe"], lines, 10, character_coverage=1.0)
+    assert len(new) == len(OLDER["bpe"]) + 10
+
+
+def test_a_corpus_without_text_is_an_error() -> None:
+    with pytest.raises(DataError, match="no text to learn a tokenizer from"):
+        extended(OLD["bpe"], ["", " "], 10)
+
+
+@each_algorithm
+def test_the_file_is_what_protobuf_reads_and_writes(algorithm: Algorithm) -> None:
+    try:
+        protobuf: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
+    except Exception as error:  # not there, or of a version that SentencePiece's classes refuse
+        pytest.skip(f"protobuf: {error}")
+    read = protobuf.ModelProto.FromString
+    old = read(OLD[algorithm])
+    written = NEWER[algorithm].processor.serialized_model_proto()
+    new = read(written)
+    assert new.SerializeToString() == written
+    assert list(new.pieces[: len(old.pieces)]) == list(old.pieces)
+    normal = protobuf.ModelProto.SentencePiece.NORMAL
+    assert {piece.type for piece in new.pieces[len(old.pieces) :]} == {normal}
+    assert new.trainer_spec.vocab_size == len(new.pieces) == len(old.pieces) + COUNT
+    for message in (old, new):
+        del message.pieces[:]
+        message.trainer_spec.vocab_size = 0
+    assert new == old
+
+
+@each_algorithm
+def test_the_former_row_of_an_old_piece_is_its_own(algorithm: Algorithm) -> None:
+    old, new = OLDER[algorithm], NEWER[algorithm]
+    rows = former_rows(new, old)
+    assert [row.ids for row in rows[: len(old)]] == [(number,) for number in range(len(old))]
+    assert [row.is_new for row in rows] == [False] * len(old) + [True] * COUNT
+    assert [row.piece for row in rows] == pieces_of(new)
+
+
+@each_algorithm
+def test_the_former_rows_of_a_new_piece_spell_it(algorithm: Algorithm) -> None:
+    old, new = OLDER[algorithm], NEWER[algorithm]
+    for number, row in enumerate(former_rows(new, old)[len(old) :], start=len(old)):
+        assert b"".join(old.piece_bytes[part] for part in row.ids) == new.piece_bytes[number]
+        if row.piece.startswith(MARK):
+            assert list(row.ids) == old.encode([row.piece[1:].replace(MARK, " ")])[0][:-1]
+    (dog,) = (row for row in former_rows(new, old) if row.piece == "抗")
+    assert [old.piece_bytes[part] for part in dog.ids] == [b"\xe6", b"\x8a", b"\x97"]
+
+
+def test_what_the_old_vocabulary_cannot_spell_is_unknown() -> None:
+    old = Vocabulary.from_model(
+        train_model(["ab"] * 5, config=settings(byte_fallback="off"), seed=1)
+    )
+    rows = {row.piece: row for row in former_rows(OLDER["bpe"], old)}
+    assert rows["<0x41>"].ids == rows["h"].ids == rows["<unk>"].ids == (UNK,)
+    assert [rows[piece].is_new for piece in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]
