@@ -1,5 +1,6 @@
 """Files that are either whole or not there."""
 
+import errno
 import hashlib
 import json
 import os
@@ -7,14 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# What a file system answers that cannot sync a folder, or a system that may not open one.
+_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
+
 
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
-    """Give what goes wrong inside the name of `path`: a write to a full disk names no file."""
+    """Give what goes wrong inside the name of `path`: a write to a full disk names no file.
+
+    `instead_of`, and what lies in it, is a temporary name that would tell a user nothing.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename is None or error.filename == str(instead_of):
+        if error.filename is None or _lies_in(str(error.filename), instead_of):
             error.filename = str(path)
         raise
 
@@ -28,6 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             sync(temporary)
             temporary.replace(path)
+            sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -54,7 +62,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_folder(path: Path) -> None:
+    """Wait until a folder's entries lie on the disk, if its file system can be asked so."""
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _lies_in(name: str, folder: Path | None) -> bool:
+    return folder is not None and Path(name).is_relative_to(folder)
