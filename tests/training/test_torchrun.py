@@ -1,0 +1,326 @@
+"""`torchrun ... -m mt train`: the same run by several processes, on one host and on two."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mt.config.load import load_config
+from mt.training.checkpoint import MODEL
+from mt.training.run_folder import RunFolder
+from mt.training.train import train
+
+EXACT = ("model.dropout=0.0", "training.max_updates=20")
+ENDLESS = (
+    "training.max_updates=1000000",
+    "training.validate_every=1000000",
+    "training.checkpoint_every=10",
+    "training.log_every=10",
+)
+ONE_HOST = ("--standalone",)
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+    pytest.mark.timeout(300),
+]
+
+
+def command(
+    recipe: Path, run: Path, settings: Sequence[str], *, processes: int, how: Sequence[str]
+) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", *how]
+    launcher += ["--nproc-per-node", str(processes), "-m", "--", "mt", "train", str(recipe)]
+    return [*launcher, "--run", str(run), *(f"--set={setting}" for setting in settings)]
+
+
+def environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[2])
+    # The store of torchrun looks up names; a name server that is busy is not waited for.
+    quick = {"RES_OPTIONS": "timeout:1 attempts:1"}
+    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **quick}
+
+
+def train_by(processes: int, recipe: Path, run: Path, *settings: str) -> tuple[str, str]:
+    """Train to the end; return what was said on stdout and stderr."""
+    with training(command(recipe, run, settings, processes=processes, how=ONE_HOST)) as launcher:
+        out, err = launcher.communicate()
+    assert launcher.returncode == 0, err
+    return out, err
+
+
+@contextmanager
+def training(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start a training, with the means to end all that it started."""
+    launcher = subprocess.Popen(
+        arguments,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield launcher
+    finally:
+        for process in [*children(launcher.pid), launcher.pid]:
+            try_to_kill(process)
+        launcher.communicate()
+
+
+def try_to_kill(process: int) -> None:
+    if Path(f"/proc/{process}").exists():
+        os.kill(process, signal.SIGKILL)
+
+
+def children(process: int) -> list[int]:
+    found = []
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = each.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process:
+            found.append(int(each.parent.name))
+    return found
+
+
+def rank_process(launcher: int, rank: int) -> int:
+    """Return the process of a rank, as torchrun has told it."""
+    for process in children(launcher):
+        if f"RANK={rank}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
+            return process
+    raise AssertionError(f"rank {rank} is not there")
+
+
+def await_true(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def events(run: Path, name: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
+    return [line for line in lines if line["event"] == name]
+
+
+def weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights without the biases of keys.
+
+    Softmax does not see them, so their gradients are rounding errors, which Adam makes as large
+    as any other.
+    """
+    loaded: dict[str, Tensor] = load_file(path)
+    return {name: each for name, each in loaded.items() if not name.endswith("key.bias")}
+
+
+def farthest(one: Path, other: Path) -> float:
+    """Return the largest difference between the weights of two files."""
+    left, right = weights(one), weights(other)
+    return max(float((left[name] - right[name]).abs().max()) for name in left | right)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of twenty updates without dropout, by one process."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        train(load_config(tiny_recipe, overrides=EXACT), run)
+    return run
+
+
+def test_two_processes_train_as_one_and_one_goes_on_where_they_stopped(
+    whole: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    out, err = train_by(2, tiny_recipe, run, *EXACT, "training.max_updates=10")
+    # Everything is said once, though there are two.
+    assert re.fullmatch(rf"{run}: loss [^\n]*\n", out)
+    assert err.count("60 pairs to train on") == err.count("update 10 of 10") == 1
+    assert [(event["ranks"], event["update"]) for event in events(run, "start")] == [(2, 0)]
+    assert len(events(run, "train")) == len(events(run, "final")) == 1
+    first, other = RunFolder(whole).checkpoints.path(10), RunFolder(run).checkpoints.path(10)
+    assert farthest(first / MODEL, other / MODEL) < 1e-5
+    (loss,), (alone,) = (
+        [event["loss"] for event in events(each, "validation")][:1] for each in (run, whole)
+    )
+    assert loss == pytest.approx(alone, abs=1e-5)
+    train(load_config(tiny_recipe, overrides=EXACT), run)
+    assert [event["update"] for event in events(run, "resume")] == [10]
+    assert farthest(whole / MODEL, run / MODEL) < 1e-5
+    sums = [[event["target_tokens"] for event in events(each, "train")] for each in (run, whole)]
+    assert sum(sums[0]) == sum(sums[1])
+
+
+@pytest.mark.slow
+def test_four_processes_train_as_one(whole: Path, tiny_recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train_by(4, tiny_recipe, run, *EXACT)
+    assert farthest(whole / MODEL, run / MODEL) < 1e-5
+    train_losses = [events(each, "train")[-1]["loss"] for each in (run, whole)]
+    assert train_losses[0] == pytest.approx(train_losses[1], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_run_by_four_processes_is_the_same_bit_for_bit_when_resumed(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    """With dropout, and with more ranks than two: then the order of a sum matters."""
+    straight, resumed = tmp_path / "straight", tmp_path / "resumed"
+    train_by(4, tiny_recipe, straight, "training.max_updates=20")
+    train_by(4, tiny_recipe, resumed, "training.max_updates=10")
+    train_by(4, tiny_recipe, resumed, "training.max_updates=20")
+    last = [RunFolder(run).checkpoints.path(20) / MODEL for run in (straight, resumed)]
+    assert last[0].read_bytes() == last[1].read_bytes()
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job_by_name(tiny_recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with training(command(tiny_recipe, run, ENDLESS, processes=3, how=ONE_HOST)) as launcher:
+        await_true(lambda: bool(RunFolder(run).checkpoints.updates()))
+        killed = rank_process(launcher.pid, 1)
+        os.kill(killed, signal.SIGKILL)
+        killed_at = time.monotonic()
+        _, err = launcher.communicate(timeout=90)
+    assert time.monotonic() - killed_at < 60
+    assert launcher.returncode != 0
+    named = re.findall(
+        rf"^error: rank 1 \(host \S+, process {killed}\): died, or ", err, re.MULTILINE
+    )
+    assert len(named) == 2
+    # And its last checkpoint is one to go on from, with as many processes as there are.
+    done = RunFolder(run).checkpoints.updates()[-1]
+    settings = [*ENDLESS, f"training.max_updates={done + 2}"]
+    out, _ = train_by(2, tiny_recipe, run, *settings)
+    assert out.startswith(f"{run}: loss ")
+    assert [event["update"] for event in events(run, "resume")] == [done]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["torchrun", "rank 1"])
+def test_a_signal_to_one_stops_all_after_the_same_update(
+    whom: str, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with training(command(tiny_recipe, run, ENDLESS, processes=2, how=ONE_HOST)) as launcher:
+        await_true(lambda: bool(RunFolder(run).checkpoints.updates()))
+        told = launcher.pid if whom == "torchrun" else rank_process(launcher.pid, 1)
+        os.kill(told, signal.SIGTERM)
+        _, err = launcher.communicate(timeout=60)
+    stopped = re.findall(
+        r"^stopped after update ([\d,]+); the same command goes on", err, re.MULTILINE
+    )
+    assert len(stopped) == 1
+    assert "error:" not in err
+    assert RunFolder(run).checkpoints.updates()[-1] == int(stopped[0].replace(",", ""))
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[list[str]]:
+    """Return the names of two network namespaces with a wire between them."""
+    names = [f"mt{os.getpid()}{letter}" for letter in "ab"]
+    wire = [f"{name[-9:]}w" for name in names]
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("needs `ip` and the right to make network namespaces")
+    try:
+        for name in names:
+            ip("netns", "add", name)
+    except subprocess.CalledProcessError:
+        pytest.skip("this system makes no network namespaces")
+    try:
+        ends = [("netns", name, "name", end) for name, end in zip(names, wire, strict=True)]
+        ip(
+            "link",
+            "add",
+            *ends[0][2:],
+            *ends[0][:2],
+            "type",
+            "veth",
+            "peer",
+            *ends[1][2:],
+            *ends[1][:2],
+        )
+        for number, (name, end) in enumerate(zip(names, wire, strict=True), start=1):
+            ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", end)
+            ip("-n", name, "link", "set", end, "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+def on_host(
+    names: list[str], number: int, recipe: Path, run: Path, settings: Sequence[str]
+) -> list[str]:
+    """The command on a host of its own, which has all its ports to itself."""
+    how = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "10.77.0.1:29400"]
+    # Here both hosts have the same name, by which torchrun would take itself for the other.
+    how += ["--local-addr", f"10.77.0.{number + 1}", "--rdzv-conf", f"is_host={1 - number}"]
+    arguments = command(recipe, run, settings, processes=1, how=how)
+    # Nor do they share a cache: the second one encodes the corpus for itself.
+    cache = run.with_name(f"cache-{number}")
+    return ["ip", "netns", "exec", names[number], "env", f"MT_CACHE={cache}", *arguments]
+
+
+@pytest.mark.slow
+def test_two_hosts_train_together(
+    two_hosts: list[str], whole: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    first, second = (on_host(two_hosts, number, tiny_recipe, run, EXACT) for number in (0, 1))
+    with training(first) as here, training(second) as there:
+        (out, err), (_, far_err) = here.communicate(timeout=100), there.communicate(timeout=100)
+    assert (here.returncode, there.returncode) == (0, 0), err + far_err
+    stores = [[each.name for each in tmp_path.glob(f"cache-{n}/pairs/*.arrow")] for n in (0, 1)]
+    assert stores[0] == stores[1] != []
+    assert out.startswith(f"{run}: loss ")
+    assert farthest(whole / MODEL, run / MODEL) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_cut_wire_ends_the_ranks_on_both_hosts(
+    two_hosts: list[str], tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    first, second = (on_host(two_hosts, number, tiny_recipe, run, ENDLESS) for number in (0, 1))
+    with training(first) as here, training(second) as there:
+        await_true(lambda: bool(RunFolder(run).checkpoints.updates()), seconds=100)
+        ranks = [*children(here.pid), *children(there.pid)]
+        ip("-n", two_hosts[0], "link", "set", f"{two_hosts[0][-9:]}w", "down")
+        cut_at = time.monotonic()
+        await_true(lambda: not any(map(is_alive, ranks)))
+        assert time.monotonic() - cut_at < 60
+        # The torchrun beside the store ends by itself; the other one may wait for the store.
+        _, err = here.communicate(timeout=60)
+        there.kill()
+        _, far_err = there.communicate()
+    assert re.search(
+        r"^error: rank 1 \(host \S+, process \d+\): died, or cannot be", err, re.MULTILINE
+    )
+    assert re.search(
+        r"^error: host \S+, that of rank 0 and of torchrun's store: died", far_err, re.MULTILINE
+    )
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
