@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -14,16 +15,25 @@ from typing import Any
 import pytest
 
 from mt.config.load import load_config
-from mt.data.batches import Indices
 from mt.errors import RunError
 from mt.training import train as spine
-from mt.training.checkpoint import MODEL, OPTIMIZER, STATE
+from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints
+from mt.training.feed import PlannedUpdate
+from mt.training.killing import Hit
 from mt.training.run_folder import RunFolder
+from mt.training.selftest import plan_kills, train_killed, train_whole
 from mt.training.session import Session
+from mt.training.state import TrainState
 from mt.training.train import train
 
 Program = Callable[..., tuple[int, str, str]]
-TIMES = {"elapsed_seconds", "peak_memory_mib"}
+TIMES = {
+    "elapsed_seconds",
+    "peak_memory_mib",
+    "target_tokens_per_second",
+    "source_tokens_per_second",
+    "data_wait_share",
+}
 
 
 class Death(BaseException):
@@ -36,16 +46,16 @@ def train_with(recipe: Path, run: Path, *settings: str) -> str:
 
 def stop_after(patch: pytest.MonkeyPatch, update: int, how: str) -> None:
     """Have the run hit by a real SIGTERM, or die, after an update."""
-    one_update = spine.one_update
+    take_update = spine.take_update
 
-    def hit(session: Session, indices: Indices, rate: float) -> None:
-        one_update(session, indices, rate)
+    def hit(session: Session, planned: PlannedUpdate) -> None:
+        take_update(session, planned)
         if session.state.update == update:
             if how == "dies":
                 raise Death
             os.kill(os.getpid(), signal.SIGTERM)
 
-    patch.setattr(spine, "one_update", hit)
+    patch.setattr(spine, "take_update", hit)
 
 
 def train_until(recipe: Path, run: Path, update: int, how: str, *settings: str) -> None:
@@ -65,6 +75,13 @@ def events(run: Path, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
+def seen_at_each_update(run: Path, event: str) -> dict[int, dict[str, Any]]:
+    seen: dict[int, dict[str, Any]] = {}
+    for each in map(without_times, events(run, event)):
+        assert seen.setdefault(each["update"], each) == each
+    return seen
+
+
 def without_times(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key not in TIMES}
 
@@ -77,11 +94,14 @@ def outcome(run: Path) -> dict[str, Any]:
     return {
         "weights": folder.weights.read_bytes(),
         "model": json.loads(folder.model.read_text()),
-        "checkpoints": [(p.name, sorted(f.name for f in p.iterdir())) for p in checkpoints],
+        # Between its last byte and its name, a checkpoint counts as well.
+        "checkpoints": [
+            (p.name.removeprefix("."), sorted(f.name for f in p.iterdir())) for p in checkpoints
+        ],
         "checkpoint weights": [(path / MODEL).read_bytes() for path in checkpoints],
         "states": [without_times(state["state"]) for state in states],
         # A run that dies comes by the same update twice, and must see the same there.
-        "validations": {e["update"]: without_times(e) for e in events(run, "validation")},
+        "validations": seen_at_each_update(run, "validation"),
         "final": [without_times(event) for event in events(run, "final")],
     }
 
@@ -153,6 +173,59 @@ def test_a_stop_does_not_change_which_checkpoints_are_the_last(
     assert outcome(whole)["states"][-1]["last"] == [10, 20, 30]
 
 
+def test_a_run_that_dies_before_it_has_deleted_older_checkpoints_deletes_them(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    prune = Checkpoints.prune
+
+    def die_at_the_end(checkpoints: Checkpoints, state: TrainState) -> None:
+        if state.update == 40:
+            raise Death
+        prune(checkpoints, state)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoints, "prune", die_at_the_end)
+        with pytest.raises(Death):
+            train_with(tiny_recipe, tmp_path / "run")
+    checkpoints = RunFolder(tmp_path / "run").checkpoints
+    assert len(checkpoints.updates()) > len(RunFolder(finished_run).checkpoints.updates())
+    train_with(tiny_recipe, tmp_path / "run")
+    assert outcome(tmp_path / "run") == outcome(finished_run)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(["best_metric=bleu", "patience=2"], id="patience"),
+        pytest.param(["max_epochs=9", "ema_decay=0.9", "average=last"], id="moving average"),
+    ],
+)
+def test_a_run_that_is_killed_at_any_moment_comes_to_the_same(
+    settings: list[str], kills: int, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    """Real processes and kill -9, at moments that are others each time, some of them in saving."""
+    seed = random.SystemRandom().randrange(2**31)
+    sys.stdout.write(f"seed of the kills: {seed}\n")  # pytest shows it where the test fails
+    settings = [*settings, "max_updates=60", "max_tokens_per_batch=60", "gradient_clip=0.5"]
+    settings += ["validate_every=6", "checkpoint_every=4", "log_every=1", "keep_last=1"]
+    model = ["model.attention_dropout=0.1", "model.feed_forward_dropout=0.1"]
+    overrides = [*model, *(f"training.{setting}" for setting in settings)]
+    config = load_config(tiny_recipe, overrides=overrides)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    updates = train_whole(config, whole)
+    hits: list[Hit] = []
+    train_killed(config, killed, plan=plan_kills(kills, updates, seed=seed), hits=hits)
+    assert len(hits) > kills / 2  # the last ones may come too late
+    found, expected = outcome(killed), outcome(whole)
+    # Killed after the journal's last line, a run writes that line again.
+    assert found.pop("final")[-1:] == expected.pop("final")
+    assert found == expected
+    assert seen_at_each_update(killed, "train") == seen_at_each_update(whole, "train")
+    assert [*seen_at_each_update(whole, "train")] == [*range(1, updates + 1)]
+
+
 def test_sigterm_from_outside(tiny_recipe: Path, tmp_path: Path) -> None:
     """The real program, stopped in the midst of its updates, and taken up by another process."""
     run, journal = tmp_path / "run", tmp_path / "run" / "metrics.jsonl"
@@ -218,7 +291,8 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken_up(
     flip_a_byte(checkpoints.path(20) / file)
     train_with(tiny_recipe, stopped)
     assert (
-        f"{checkpoints.path(20)}: the checkpoint is damaged; going on from {checkpoints.path(10)}"
+        f"{checkpoints.path(20)}: the checkpoint is damaged ({file}: not what was written); going "
+        f"on from {checkpoints.path(10)}"
     ) in caplog.messages
     assert [event["update"] for event in events(stopped, "resume")] == [10]
     assert outcome(stopped) == outcome(finished_run)
@@ -231,7 +305,7 @@ def test_with_no_whole_checkpoint_left_nothing_is_begun_anew(
     for update in checkpoints.updates():
         flip_a_byte(checkpoints.path(update) / MODEL)
     before = contents(stopped)
-    with pytest.raises(RunError, match=r"update-000000020: the checkpoint is damaged, and there "):
+    with pytest.raises(RunError, match=r"update-000000020: the checkpoint is damaged \(.*\), and "):
         train_with(tiny_recipe, stopped)
     assert contents(stopped).keys() == before.keys()
     for name, (data, _) in contents(checkpoints.folder).items():

@@ -1,0 +1,36 @@
+"""`mt selftest`, a sub-command for each promise that can be proved on the spot."""
+
+import os
+from typing import Annotated
+
+import typer
+
+selftest = typer.Typer(name="selftest", rich_markup_mode=None)
+
+
+@selftest.callback(invoke_without_command=True)
+def _selftest(context: typer.Context) -> None:
+    """Prove on this machine what mt promises."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@selftest.command()
+def resume(
+    kills: Annotated[
+        int, typer.Option(min=2, max=1000, metavar="N", help="How often to kill the training.")
+    ] = 12,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Draws the moments; another one each time if unset."),
+    ] = None,
+) -> None:
+    """Kill a small training over and over: is it still the same training?"""
+    # Before libraries are loaded that start threads by it: trainings are forks of this process.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    from mt.training.selftest import selftest_resume
+
+    proof = selftest_resume(kills, seed)
+    typer.echo(proof.text)
+    if not proof.passed:
+        raise typer.Exit(1)
