@@ -4,7 +4,7 @@ RECIPE ?= quickstart
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce ablation test test-slow check format clean
+.PHONY: help setup reproduce ablation bench test test-slow check format clean
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -16,6 +16,9 @@ reproduce: setup ## train a recipe, score it and judge the score (RECIPE=quickst
 
 ablation: setup ## train a small model with one change at a time, and compare: some hours
 	$(BIN)/mt ablate configs/ablation/multi30k.yaml
+
+bench: setup ## compare the speed of training with that of a plain PyTorch loop, on this machine
+	$(BIN)/python bench/training.py
 
 test: setup ## run the tests: no network, no GPU, minutes
 	$(BIN)/pytest

@@ -38,7 +38,7 @@ from mt.evaluation.scores import Score
 from mt.model.positional import POSITIONAL
 from mt.plotting.figures import check_picture, line_look, write_picture
 from mt.training.train import train
-from mt.training.update import batch_loss
+from mt.training.update import TrainingPass
 
 RECIPE = Path(__file__).parent.parent / "configs" / "multi30k-en-de.yaml"
 OVERRIDES = (
@@ -276,10 +276,11 @@ def _loss(translator: Translator, bucket: Bucket, config: Config) -> float:
         max_tokens_per_batch=config.training.max_tokens_per_batch,
         ranks=1,
     )[0]
+    plain_loss = TrainingPass(engine.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
     for indices in batches:
         batch = collate([examples[index] for index in indices]).to(engine.device)
-        sums = batch_loss(engine.model, batch, 0.0)
+        sums = plain_loss(batch)
         nll, tokens = nll + float(sums.nll), tokens + sums.tokens
     return nll / tokens
 

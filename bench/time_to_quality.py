@@ -1,0 +1,85 @@
+"""How good a finished run was when: BLEU on a test split against minutes, for each checkpoint.
+
+    mt train configs/multi30k-en-de.yaml --run runs/curve --set training.keep_last=100
+    python bench/time_to_quality.py runs/curve --split test_2016_flickr
+
+Each checkpoint that the run has kept is decoded as the run's config says. Minutes are those of the
+run's journal, validations included. On a machine that was not the run's alone they tell of the
+neighbours too: `--rate`, the target tokens/s that `mt bench train` finds when nobody else computes,
+gives the minutes of the updates at that rate instead.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt.config.load import load_config
+from mt.data.sources import open_source
+from mt.decoding.engine import TorchEngine
+from mt.decoding.run import load_translator
+from mt.errors import UserError, run_reporting_errors
+from mt.evaluation.evaluate import choose_split, score_pairs
+from mt.model.parameters import load_parameters
+from mt.training.checkpoint import STATE
+from mt.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Point:
+    """One checkpoint."""
+
+    update: int
+    target_tokens: int
+    seconds: float
+    bleu: float
+    signature: str
+
+
+def curve(run: Path, split: str | None) -> Iterator[Point]:
+    """Yield the points of a run's checkpoints, oldest first."""
+    folder = RunFolder(run)
+    config, translator = load_config(folder.config), load_translator(run)
+    assert isinstance(translator.engine, TorchEngine)
+    source = config.data.split(choose_split(config.data, split))
+    assert source is not None
+    pairs = tuple(open_source(source, config.data).pairs())
+    checkpoints = folder.checkpoints
+    for update in checkpoints.updates():
+        path = checkpoints.path(update)
+        load_parameters(translator.engine.model, checkpoints.weights(update), str(path))
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))["state"]
+        scores = score_pairs(
+            translator,
+            pairs,
+            target_language=config.data.target_language,
+            tokenizer=config.evaluation.bleu_tokenizer,
+        )
+        bleu = scores.evaluation.bleu
+        seconds = state["elapsed_seconds"]
+        yield Point(update, state["target_tokens"], seconds, bleu.value, bleu.signature)
+
+
+def main() -> int:
+    """Print the curve as a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--split", help="default: `test`, or the only test split")
+    parser.add_argument("--rate", type=float, help="target tokens/s of the undisturbed machine")
+    options = parser.parse_args()
+    if options.rate is not None and options.rate <= 0:
+        raise UserError(f"--rate {options.rate}: must be above 0")
+    print("| update | target tokens | minutes | BLEU |\n| ---: | ---: | ---: | ---: |")
+    signature = ""
+    for point in curve(options.run, options.split):
+        seconds = point.target_tokens / options.rate if options.rate else point.seconds
+        cells = f"{point.update:,} | {point.target_tokens:,} | {seconds / 60:.1f}"
+        print(f"| {cells} | {point.bleu:.2f} |", flush=True)
+        signature = point.signature
+    print(f"\nBLEU signature: {signature}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_reporting_errors(main))

@@ -1,0 +1,263 @@
+"""The training speed of `mt` beside that of the plain loop in plain.py, on this machine's CPU.
+
+    python bench/training.py --pairs 5 --updates 20
+
+Both train the same config on the same sentences, each run in a process of its own, in the order
+plain mt mt plain plain mt ... The rate of this machine's fp32 matrix products is measured around
+every run: machines that others share change their speed by themselves, and a pair of runs between
+which it moved by more than a tenth is marked. Compared are real target pieces a second, padding
+left out. Where the corpus of the default config is not at hand, its model is trained on the
+embedded one. The table goes to stdout, progress to stderr.
+"""
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from mt.config import Config
+from mt.config.load import dump_config, load_config
+from mt.data.corpora import supplied_files
+from mt.data.sources import open_source
+from mt.data.tokenizer import copy_tokenizer, train_tokenizer
+from mt.errors import UserError, run_reporting_errors
+from mt.evaluation.columns import aligned
+from mt.model.matmul_rate import Product, matmul_rate, model_products
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "configs" / "bench" / "reference.yaml"
+EMBEDDED = ROOT / "configs" / "quickstart.yaml"
+PLAIN = Path(__file__).parent / "plain.py"
+STEADY = 1.1
+"""Matrix-product rates of a pair whose largest is more than so many times the smallest mark it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process's measurement; rates per second."""
+
+    target_tokens: int
+    target_rate: float
+    """Target pieces."""
+    cpu_seconds: float
+    """Of all threads, for the measured updates."""
+    matmul_rates: tuple[float, float]
+    """FLOPs of fp32 matrix products, before and after."""
+    loss: float
+    """Label-smoothed, nats per target piece, the mean over the measured updates."""
+    peak_rss_mib: float
+    flops_per_target_token: float | None
+    """Of the model in training; only mt's own benchmark counts them."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A run of each program, one right after the other."""
+
+    plain: Run
+    mt: Run
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast mt is."""
+        return self.mt.target_rate / self.plain.target_rate
+
+    @property
+    def cpu_ratio(self) -> float:
+        """The same by the CPU time of all threads, which other work disturbs less."""
+        return self.plain.cpu_seconds / self.mt.cpu_seconds
+
+    @property
+    def steady(self) -> bool:
+        """Tell whether the machine kept its speed."""
+        rates = self.plain.matmul_rates + self.mt.matmul_rates
+        return max(rates) <= STEADY * min(rates)
+
+    def share(self, run: Run) -> float:
+        """Return the model FLOPs of a run as a share of the matrix-product rate around it."""
+        assert self.mt.flops_per_target_token is not None
+        flops = run.target_rate * self.mt.flops_per_target_token
+        return flops / statistics.mean(run.matmul_rates)
+
+
+def main() -> int:
+    """Alternate the two programs and print the table."""
+    options = _parser().parse_args()
+    config = choose_config(options.config)
+    torch.set_num_threads(options.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        recipe, vocabulary = prepare(config, Path(folder))
+        products = model_products(
+            config.model,
+            positions=config.training.target_tokens_per_update,
+            vocabulary=vocabulary,
+        )
+        programs = commands(recipe, options.updates, options.threads)
+        pairs = []
+        for number in range(options.pairs):
+            names = ("plain", "mt") if number % 2 == 0 else ("mt", "plain")
+            runs = {name: measure(name, programs[name], products) for name in names}
+            pairs.append(Pair(runs["plain"], runs["mt"]))
+            _check_same_updates(pairs[-1])
+    print(table(pairs))
+    print(f"\n{summary(pairs, options.threads, options.updates)}")
+    return 0
+
+
+def choose_config(path: Path | None) -> Config:
+    """Load a config, by default the reference; on the embedded corpus where its own is far."""
+    if path is not None:
+        return load_config(path)
+    config = load_config(REFERENCE)
+    if supplied_files(config.data.train, config.data):
+        return config
+    _say(
+        f"{config.data.train.corpus} is not at hand ($MT_CORPORA): training on the embedded "
+        "corpus instead; its figures are no reference"
+    )
+    return config.model_copy(update={"data": load_config(EMBEDDED).data})
+
+
+def prepare(config: Config, folder: Path) -> tuple[Path, int]:
+    """Give both programs the same tokenizer: return a config that names it, and its size."""
+    pairs, place = open_source(config.data.train, config.data), folder / "tokenizer"
+    if config.tokenizer.from_ is not None:
+        tokenizer = copy_tokenizer(config.tokenizer.from_, place)
+    else:
+        tokenizer = train_tokenizer(pairs.pairs, place, config=config.tokenizer, seed=config.seed)
+    shared = config.tokenizer.model_copy(update={"from_": place})
+    training = config.training.model_copy(update={"device": "cpu", "precision": "fp32"})
+    recipe = folder / "config.yaml"
+    recipe.write_text(
+        dump_config(config.model_copy(update={"tokenizer": shared, "training": training})),
+        encoding="utf-8",
+    )
+    return recipe, tokenizer.target_size
+
+
+def commands(recipe: Path, updates: int, threads: int) -> dict[str, Callable[[], str]]:
+    """Return what runs each program and gives what it prints."""
+    arguments = {
+        "plain": [str(PLAIN), str(recipe), "--updates", str(updates)],
+        "mt": ["-m", "mt", "bench", "train", str(recipe), "--updates", str(updates), "--json"],
+    }
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, **counts, "PYTHONPATH": path}
+
+    return {
+        name: partial(_output, [sys.executable, *command], environment)
+        for name, command in arguments.items()
+    }
+
+
+def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def measure(name: str, program: Callable[[], str], products: set[Product]) -> Run:
+    """Run a program between two measurements of the matrix-product rate."""
+    cpu = torch.device("cpu")
+    before = matmul_rate(products, cpu, torch.float32)
+    try:
+        found = json.loads(program())
+    except subprocess.CalledProcessError as error:
+        raise UserError(f"the run of {name} failed with status {error.returncode}") from None
+    run = Run(
+        target_tokens=found["target_tokens"],
+        target_rate=found["target_tokens_per_second"],
+        cpu_seconds=found["cpu_seconds"],
+        matmul_rates=(before, matmul_rate(products, cpu, torch.float32)),
+        loss=found["loss"],
+        peak_rss_mib=found["peak_rss_mib"],
+        flops_per_target_token=found.get("flops_per_target_token"),
+    )
+    _say(f"{name}: {run.target_rate:,.0f} target tokens/s, loss {run.loss:.3f}")
+    return run
+
+
+def _check_same_updates(pair: Pair) -> None:
+    plain, mt = pair.plain.target_tokens, pair.mt.target_tokens
+    if plain != mt:
+        raise UserError(f"not the same updates: {plain:,} target pieces in plain.py, {mt:,} in mt")
+
+
+def table(pairs: Sequence[Pair]) -> str:
+    """Return a line for each pair."""
+    head = ("pair", "plain tok/s", "mt tok/s", "mt/plain", "by CPU time", "GEMM GFLOP/s")
+    rows = [(*head, "plain share", "mt share")]
+    for number, pair in enumerate(pairs, start=1):
+        rates = pair.plain.matmul_rates + pair.mt.matmul_rates
+        rows.append(
+            (
+                f"{number}{'' if pair.steady else ' *'}",
+                f"{pair.plain.target_rate:,.0f}",
+                f"{pair.mt.target_rate:,.0f}",
+                f"{pair.ratio:.2f}",
+                f"{pair.cpu_ratio:.2f}",
+                f"{min(rates) / 1e9:,.0f}-{max(rates) / 1e9:,.0f}",
+                f"{pair.share(pair.plain):.1%}",
+                f"{pair.share(pair.mt):.1%}",
+            )
+        )
+    return aligned(rows, right=range(1, len(rows[0])))
+
+
+def summary(pairs: Sequence[Pair], threads: int, updates: int) -> str:
+    """Return the median ratio with its spread, and the share of the matrix-product rate."""
+    lines = [f"{_median(pairs)} ({updates} updates a run, {threads} threads)", _beside(pairs[-1])]
+    steady = [pair for pair in pairs if pair.steady]
+    if len(steady) < len(pairs):
+        lines.append(f"* the matrix-product rate moved by more than {STEADY - 1:.0%} in the pair")
+        if steady:
+            lines.append(f"without these: {_median(steady)}")
+    return "\n".join(lines)
+
+
+def _median(pairs: Sequence[Pair]) -> str:
+    ratios = [pair.ratio for pair in pairs]
+    share = statistics.median(pair.share(pair.mt) for pair in pairs)
+    return (
+        f"mt/plain: median {statistics.median(ratios):.2f} of {len(ratios)}, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}; mt at {share:.1%} of the matrix-product rate"
+    )
+
+
+def _beside(pair: Pair) -> str:
+    plain, mt = pair.plain, pair.mt
+    return (
+        f"of the last pair: loss {plain.loss:.3f} plain, {mt.loss:.3f} mt; "
+        f"peak memory {plain.peak_rss_mib:,.0f} MiB plain, {mt.peak_rss_mib:,.0f} MiB mt"
+    )
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("config", nargs="?", type=Path, help=f"by default {REFERENCE.name}")
+    parser.add_argument("--pairs", type=int, default=4, help="runs of each program")
+    parser.add_argument("--updates", type=int, default=20, help="updates measured in each run")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    return parser
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    sys.exit(run_reporting_errors(main))

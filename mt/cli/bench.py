@@ -1,0 +1,180 @@
+"""`mt bench`, a sub-command for each of training and decoding."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mt.cli.options import DecodingOverrides, Device, Overrides
+from mt.cli.train import ConfigFile
+from mt.config.load import load_config, require_section
+from mt.evaluation.columns import aligned
+
+if TYPE_CHECKING:
+    from mt.decoding.benchmark import DecodingBenchmark
+    from mt.training.benchmark import TrainingBenchmark
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BATCH_SIZES = (16, 64, 256)
+
+bench = typer.Typer(name="bench", rich_markup_mode=None)
+
+
+@bench.callback(invoke_without_command=True)
+def _bench(context: typer.Context) -> None:
+    """Measure how fast this machine trains or translates."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@bench.command()
+def train(
+    config: ConfigFile,
+    updates: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Updates to measure, after a few to warm up.")
+    ] = 20,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a config for some updates and throw the result away: how fast, and on what."""
+    recipe = load_config(config, overrides=overrides or ())
+    from mt.training.benchmark import benchmark_training
+
+    measured = benchmark_training(recipe, updates)
+    typer.echo(_training_json(measured) if as_json else _training_text(measured, config))
+
+
+@bench.command()
+def decode(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="Sentences at once; repeat it for further sizes."),
+    ] = None,
+    overrides: DecodingOverrides = None,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Translate the first test split of a run with each search: how fast, by batch size."""
+    require_section(overrides or (), "decoding")
+    from mt.decoding.benchmark import benchmark_decoding
+
+    measured = benchmark_decoding(
+        run, batch_sizes=batch_size or BATCH_SIZES, overrides=overrides or (), device=device
+    )
+    typer.echo(_decoding_json(measured) if as_json else _decoding_text(measured, run))
+
+
+def _training_json(measured: "TrainingBenchmark") -> str:
+    work, timing = measured.work, measured.timing
+    record: dict[str, Any] = {
+        "device": measured.device,
+        "precision": measured.precision,
+        "threads": measured.threads,
+        "updates": measured.updates,
+        "source_tokens": work.source.tokens,
+        "target_tokens": work.target.tokens,
+        "source_tokens_per_second": measured.source_tokens_per_second,
+        "target_tokens_per_second": measured.target_tokens_per_second,
+        "flops_per_target_token": measured.flops_per_target_token,
+        "matmul_flops_per_second": {
+            "before": measured.matmul_rates.before,
+            "after": measured.matmul_rates.after,
+        },
+        "matmul_share": measured.matmul_share,
+        "source_padding_share": work.source.padding,
+        "target_padding_share": work.target.padding,
+        "data_wait_share": timing.waited_seconds / timing.seconds,
+        "seconds": timing.seconds,
+        "cpu_seconds": timing.cpu_seconds,
+        "phase_seconds": asdict(measured.phases),
+        "loss": timing.loss / work.target.tokens,
+        "peak_rss_mib": measured.peak_rss_mib,
+        "peak_device_mib": timing.peak_device_mib,
+    }
+    return json.dumps(record, indent=2)
+
+
+def _training_text(measured: "TrainingBenchmark", config: Path) -> str:
+    threads = f", {measured.threads} threads" if measured.device == "cpu" else ""
+    head = f"{config}: {measured.updates} updates, {measured.precision} on {measured.device}"
+    phases = asdict(measured.phases)
+    whole = sum(phases.values())
+    rows = [("phase", "ms an update", "share")]
+    rows += [
+        (name, f"{1000 * seconds:,.1f}", f"{seconds / whole:.1%}")
+        for name, seconds in phases.items()
+    ]
+    facts = aligned(_training_facts(measured))
+    return f"{head}{threads}\n\n{facts}\n\n{aligned(rows, right=(1, 2))}"
+
+
+def _training_facts(measured: "TrainingBenchmark") -> list[tuple[str, str]]:
+    work, timing, rates = measured.work, measured.timing, measured.matmul_rates
+    flops = measured.flops_per_target_token
+    memory = [
+        f"{mib:,.0f} MiB {where}"
+        for mib, where in (
+            (measured.peak_rss_mib, "of the process"),
+            (timing.peak_device_mib, "of tensors on the device"),
+        )
+        if mib is not None
+    ]
+    return [
+        ("target tokens/s", f"{measured.target_tokens_per_second:,.0f}"),
+        ("source tokens/s", f"{measured.source_tokens_per_second:,.0f}"),
+        ("model FLOPs", f"{flops / 1e6:,.1f} million a target token"),
+        ("in a second", _giga(flops * measured.target_tokens_per_second)),
+        ("matrix products", f"{_giga(rates.before)} before, {_giga(rates.after)} after"),
+        ("share of these", f"{measured.matmul_share:.1%}"),
+        ("padding", f"{work.source.padding:.1%} source, {work.target.padding:.1%} target"),
+        ("waiting for data", f"{timing.waited_seconds / timing.seconds:.2%}"),
+        ("peak memory", ", ".join(memory) or "not known"),
+        ("loss", f"{timing.loss / work.target.tokens:.3f}"),
+    ]
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / 1e9:,.0f} GFLOP/s"
+
+
+def _decoding_json(measured: "DecodingBenchmark") -> str:
+    record: dict[str, Any] = {
+        "split": measured.split,
+        "device": measured.device,
+        "threads": measured.threads,
+        "speeds": [
+            {
+                "search": speed.search,
+                "beam": speed.beam,
+                "batch_size": speed.batch_size,
+                "sentences": speed.sentences,
+                "target_tokens": speed.target_tokens,
+                "seconds": speed.seconds,
+                "sentences_per_second": speed.sentences_per_second,
+                "target_tokens_per_second": speed.target_tokens_per_second,
+            }
+            for speed in measured.speeds
+        ],
+    }
+    return json.dumps(record, indent=2)
+
+
+def _decoding_text(measured: "DecodingBenchmark", run: Path) -> str:
+    threads = f", {measured.threads} threads" if measured.device == "cpu" else ""
+    sentences = measured.speeds[0].sentences
+    rows = [("search", "beam", "batch size", "sentences/s", "target tokens/s")]
+    rows += [
+        (
+            speed.search,
+            f"{speed.beam}",
+            f"{speed.batch_size}",
+            f"{speed.sentences_per_second:,.1f}",
+            f"{speed.target_tokens_per_second:,.0f}",
+        )
+        for speed in measured.speeds
+    ]
+    head = f"{run}: {sentences:,} sentences of {measured.split}, {measured.device}{threads}"
+    return f"{head}\n\n{aligned(rows, right=range(1, 5))}"

@@ -1,0 +1,39 @@
+"""The curve of a run: its checkpoints, and the scores that the run itself found."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench" / "time_to_quality.py"
+
+
+def test_each_checkpoint_has_the_score_that_validation_found(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mt.config.load import load_config
+    from mt.training.train import train
+
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
+    spec = importlib.util.spec_from_file_location("bench_time_to_quality", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    spec.loader.exec_module(module)
+    settings = ["training.keep_last=9", "training.best_metric=bleu"]
+    alike = ["training.validation_search=beam"]  # as the curve decodes
+    run = tmp_path / "run"
+    train(load_config(tiny_recipe, overrides=[*settings, *alike]), run)
+    points = list(module.curve(run, "valid"))
+    journal = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    validations = [event for event in journal if event["event"] == "validation"]
+    assert [point.update for point in points] == [10, 20, 30, 40]
+    for point, event in zip(points, validations, strict=True):
+        assert point.target_tokens == event["target_tokens"]
+        assert point.seconds == event["elapsed_seconds"]
+        assert point.bleu == event["bleu"]
+        assert point.signature == event["bleu_signature"]
+    assert len({point.bleu for point in points}) > 1
