@@ -10,6 +10,7 @@ from mt.config.presets import PRESETS, Preset
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Width = Annotated[int, Field(ge=1)]
+Rates = Annotated[tuple[Probability, ...], Field(strict=False)]
 
 
 class ModelConfig(Section):
@@ -64,6 +65,10 @@ class ModelConfig(Section):
     """The feed-forward layer; those in `glu` have a gate, and half as many matrices again."""
     dropout: Probability = 0.1
     """Dropout of each sublayer's output and of the embeddings."""
+    encoder_dropout: Rates | None = None
+    """Dropout of the sublayers in each encoder layer, first layer first; null: `dropout` in all."""
+    decoder_dropout: Rates | None = None
+    """Dropout of the sublayers in each decoder layer, first layer first; null: `dropout` in all."""
     attention_dropout: Probability = 0.0
     """Dropout of the attention weights."""
     feed_forward_dropout: Probability = 0.0
@@ -85,6 +90,12 @@ class ModelConfig(Section):
     def value_width(self) -> int:
         """Width of a head's values."""
         return self.d_value or self.d_model // self.heads
+
+    @property
+    def has_dropout(self) -> bool:
+        """Tell whether any kind of dropout is on."""
+        rates = [self.dropout, self.attention_dropout, self.feed_forward_dropout]
+        return any([*rates, *(self.encoder_dropout or ()), *(self.decoder_dropout or ())])
 
     @model_validator(mode="before")
     @classmethod
@@ -108,6 +119,15 @@ class ModelConfig(Section):
                 f"`model.d_model` {self.d_model} is no multiple of `model.heads` {self.heads}; "
                 "change one, or set both `model.d_head` and `model.d_value`"
             )
+        for side, layers, rates in (
+            ("encoder", self.encoder_layers, self.encoder_dropout),
+            ("decoder", self.decoder_layers, self.decoder_dropout),
+        ):
+            if rates is not None and len(rates) != layers:
+                yield (
+                    f"`model.{side}_dropout` has {len(rates)} rates, "
+                    f"`model.{side}_layers` is {layers}: one rate for each layer"
+                )
         if self.heads % self.key_heads:
             yield (
                 f"`model.kv_heads` {self.kv_heads} does not divide `model.heads` {self.heads}: "

@@ -1,6 +1,7 @@
 """The whole configuration, and the rules across its sections."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -11,8 +12,15 @@ from mt.config.decoding import DecodingConfig
 from mt.config.evaluation import EvaluationConfig
 from mt.config.model import ModelConfig
 from mt.config.tokenizer import TokenizerConfig
-from mt.config.training import TrainingConfig
-from mt.errors import did_you_mean
+from mt.config.training import Part, TrainingConfig
+from mt.errors import did_you_mean, listed
+
+_SHARED: dict[str, tuple[Part, ...]] = {
+    "all": ("source_embedding", "target_embedding", "output"),
+    "decoder": ("target_embedding", "output"),
+    "none": (),
+}
+"""The parts that are one matrix, by `model.tie_embeddings`."""
 
 
 class Config(Section):
@@ -39,7 +47,22 @@ class Config(Section):
             raise ValueError("\n".join(broken))
         return self
 
+    @property
+    def tokenizer_origin(self) -> tuple[str, Path] | None:
+        """The key that names a folder to copy the tokenizer of, and the folder; None: train one."""
+        if self.tokenizer.from_ is not None:
+            return "tokenizer.from", self.tokenizer.from_
+        if self.training.init_from is not None:
+            return "training.init_from", self.training.init_from
+        return None
+
     def _broken_rules(self) -> Iterator[str]:
+        if self.tokenizer.added_pieces and self.tokenizer_origin is None:
+            yield (
+                "`tokenizer.added_pieces` extends a tokenizer that is copied: set "
+                "`training.init_from` or `tokenizer.from`, or for a new one "
+                "`tokenizer.vocabulary_size`"
+            )
         if self.model.tie_embeddings == "all" and self.tokenizer.vocabulary == "separate":
             yield (
                 "`model.tie_embeddings: all` needs `tokenizer.vocabulary: joint`; "
@@ -56,8 +79,25 @@ class Config(Section):
                 f"{self.data.max_pieces}: `model.positional: learned` has no row for the end of "
                 "the longest pair"
             )
+        if self.training.r_drop and not self.model.has_dropout:
+            yield (
+                "`training.r_drop` compares two passes with different dropout, and there is none: "
+                "set `model.dropout` above 0"
+            )
+        yield from self._half_frozen()
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:
                 near = did_you_mean(name, splits)
                 yield f"`evaluation.expected.{name}`: no split of `data.tests` has this name{near}"
+
+    def _half_frozen(self) -> Iterator[str]:
+        """Yield what is wrong where some, but not all, users of one matrix are to be frozen."""
+        tied = self.model.tie_embeddings
+        shared = [*_SHARED[tied]]
+        frozen = [part for part in shared if part in self.training.freeze]
+        if frozen and frozen != shared:
+            yield (
+                f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
+                f"makes one matrix of {listed(shared)}: freeze all of them, or none"
+            )

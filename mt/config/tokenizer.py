@@ -11,7 +11,9 @@ class TokenizerConfig(Section):
     """A SentencePiece tokenizer, trained by the run or taken from elsewhere."""
 
     from_: Annotated[LocalPath | None, Field(alias="from")] = None
-    """A run folder or tokenizer folder whose tokenizer is copied instead of training one."""
+    """A run or tokenizer folder to copy the tokenizer of; null: `training.init_from`, if given."""
+    added_pieces: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """So many new pieces of the corpus, at most, extend each vocabulary that is copied."""
     algorithm: Literal["bpe", "unigram"] = "bpe"
     """Byte-pair encoding, or the unigram language model."""
     vocabulary: Literal["joint", "separate"] = "joint"
@@ -24,3 +26,7 @@ class TokenizerConfig(Section):
     """Spell unseen characters in bytes (lossless), or map them to the unknown piece."""
     sample_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
     """At most so many lines, drawn by the seed, train the tokenizer."""
+    sampling: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Draws other pieces each epoch: BPE's dropout, unigram's exponent (low: varied); 0: never."""
+    sampling_target: Annotated[float | None, Field(ge=0.0, le=1.0)] = None
+    """The same for the target side alone; null: as `sampling`."""

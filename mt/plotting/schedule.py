@@ -20,7 +20,7 @@ def plot_schedules(configs: Mapping[str, Config], output: Path, *, updates: int 
     """Draw the schedule of each config, by name, over so many updates; return where it lies.
 
     Where `updates` is None, all lines go as far as the config that trains longest; one without
-    `training.max_updates` counts as five times its warm-up.
+    `training.max_updates` counts as `training.decay_updates`, else five times its warm-up.
     """
     check_picture(output)
     last = updates or max(_last_update(config) for config in configs.values())
@@ -35,15 +35,17 @@ def rates(config: Config, updates: NDArray[np.int64]) -> list[float]:
 
 
 def shown_updates(config: Config, last: int) -> NDArray[np.int64]:
-    """Return the updates to compute: evenly spread, and where the warm-up ends."""
+    """Return the updates to compute: evenly spread, and where warm-up and decay end."""
+    training = config.training
     spread = np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64)
-    peak = min(max(config.training.warmup_updates, 1), last)
-    return np.unique(np.append(spread, peak))
+    corners = np.clip([training.warmup_updates, training.decay_updates or last], 1, last)
+    return np.unique(np.append(spread, corners))
 
 
 def _last_update(config: Config) -> int:
     training = config.training
-    return training.max_updates or max(_WARMUPS_SHOWN * training.warmup_updates, 100)
+    usual = max(_WARMUPS_SHOWN * training.warmup_updates, 100)
+    return training.max_updates or training.decay_updates or usual
 
 
 def _draw(configs: Mapping[str, Config], last: int) -> Figure:

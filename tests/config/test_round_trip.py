@@ -53,6 +53,8 @@ def following(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
         return numbers(schema)
     if schema["type"] == "object":
         return objects(schema)
+    if schema["type"] == "array":
+        return st.lists(following(schema["items"]), max_size=3)
     rest = {"string": TEXTS | st.sampled_from(TRICKY_TEXTS), "boolean": st.booleans()}
     return {**rest, "null": st.none()}[schema["type"]]
 
@@ -95,19 +97,40 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     if not any(training.get(end) for end in ("max_updates", "max_epochs")):
         training["patience"] = training.get("patience") or 3
     training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
+    training.update(with_an_end(training))
+    embeddings = {"source_embedding", "target_embedding", "output"}
+    training["freeze"] = [part for part in training.get("freeze", ()) if part not in embeddings]
     model = tree["model"] = with_shapes(tree.get("model", {}), data.get("max_pieces", 256))
+    if training.get("r_drop"):
+        model["dropout"] = model.get("dropout", 0.1) or 0.2
     if model.get("tie_embeddings", "all") == "all":
         tree.setdefault("tokenizer", {})["vocabulary"] = "joint"
+    if tree.get("tokenizer", {}).get("added_pieces"):
+        training["init_from"] = training.get("init_from") or "runs/a"
     return tree
+
+
+def with_an_end(training: dict[str, Any]) -> dict[str, Any]:
+    """Return what schedules that end need; others may have it."""
+    last = training.get("warmup_updates", 4000) + 5
+    rate = training.get("learning_rate", 5e-4)
+    if not training.get("max_updates"):
+        return {"decay_updates": last, "final_learning_rate": rate}
+    return {"decay_updates": max(last, training["max_updates"]), "final_learning_rate": 0.0}
 
 
 def with_shapes(model: dict[str, Any], max_pieces: int) -> dict[str, Any]:
     heads = model.get("heads", 8)
-    shapes = {"heads": heads, "d_model": 2 * heads, "max_positions": max_pieces + 3}
+    shapes: dict[str, Any] = {"heads": heads, "d_model": 2 * heads, "max_positions": max_pieces + 3}
     if model.get("kv_heads"):
         shapes["kv_heads"] = math.gcd(model["kv_heads"], heads)
     if model.get("d_head"):
         shapes["d_head"] = 2 * model["d_head"]
+    for side in ("encoder", "decoder"):
+        if rates := model.get(f"{side}_dropout"):
+            shapes[f"{side}_layers"] = len(rates)
+        else:
+            shapes[f"{side}_dropout"] = None
     shapes["relative_max_distance"] = model.get("relative_buckets", 32) // 2 + 1
     return {**model, **shapes}
 

@@ -1,5 +1,6 @@
 """The rules across fields and sections: the message names every key in full."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +36,44 @@ def test_the_longest_pair_fits_a_batch() -> None:
     assert fitting.training.max_tokens_per_batch == 256
 
 
+@pytest.mark.parametrize(
+    "rate",
+    [
+        {"dropout": 0.1},
+        {"attention_dropout": 0.1},
+        {"feed_forward_dropout": 0.1},
+        {"encoder_layers": 2, "encoder_dropout": (0.0, 0.1)},
+        {"decoder_layers": 2, "decoder_dropout": (0.1, 0.0)},
+    ],
+)
+def test_r_drop_needs_dropout_of_some_kind(rate: dict[str, Any]) -> None:
+    training = TrainingConfig(r_drop=5.0)
+    with pytest.raises(ValidationError, match="`training.r_drop` compares .*set `model.dropout`"):
+        config(model=ModelConfig(dropout=0.0), training=training)
+    some = ModelConfig.model_validate({"dropout": 0.0, **rate})
+    assert config(model=some, training=training).training.r_drop == 5.0
+
+
 def test_a_band_belongs_to_a_split() -> None:
     with pytest.raises(
         ValidationError, match="`evaluation.expected.vaild`: .*did you mean `valid`"
     ):
         config(evaluation=EvaluationConfig(expected={"vaild": Band(low=3)}))
     assert config(evaluation=EvaluationConfig(expected={"valid": Band(low=3)}))
+
+
+def test_pieces_are_added_to_a_tokenizer_that_is_copied() -> None:
+    more = TokenizerConfig(added_pieces=5)
+    with pytest.raises(
+        ValidationError, match="`tokenizer.added_pieces` .*set `training.init_from`"
+    ):
+        config(tokenizer=more)
+    tuned = config(tokenizer=more, training=TrainingConfig(init_from=Path("runs/a")))
+    assert tuned.tokenizer_origin == ("training.init_from", Path("runs/a"))
+    other = TokenizerConfig(added_pieces=5, from_=Path("runs/b"))
+    both = config(tokenizer=other, training=TrainingConfig(init_from=Path("runs/a")))
+    assert both.tokenizer_origin == ("tokenizer.from", Path("runs/b"))
+    assert config().tokenizer_origin is None
 
 
 def test_all_broken_rules_are_told() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mt.config import Config
 from mt.config.load import load_config
-from mt.plotting.schedule import plot_schedules, rates, shown_updates
+from mt.plotting.schedule import _last_update, plot_schedules, rates, shown_updates
 
 NOAM = ["training.schedule=noam", "training.learning_rate=2.0", "model.d_model=64", "model.heads=2"]
 
@@ -29,6 +29,17 @@ def test_every_update_is_shown_where_there_are_few_and_the_peak_always(config: C
     many = shown_updates(config, 1_000_000)
     assert (many[0], many[-1], len(many)) == (1, 1_000_000, 1001)
     assert 100 in many
+
+
+def test_a_schedule_that_ends_is_shown_to_its_end(tiny_recipe: Path) -> None:
+    settings = ["schedule=cosine", "warmup_updates=100", "decay_updates=2777", "max_updates=null"]
+    settings += ["max_epochs=9", "final_learning_rate=1.0e-3"]
+    ending = load_config(tiny_recipe, overrides=[f"training.{setting}" for setting in settings])
+    assert _last_update(ending) == 2777
+    assert {100, 2777} < set(shown_updates(ending, 10_000).tolist())
+    assert shown_updates(ending, 50)[-1] == 50
+    found = rates(ending, np.array([50, 100, 2777, 9000]))
+    assert found == pytest.approx([5e-3, 1e-2, 1e-3, 1e-3])
 
 
 @pytest.mark.parametrize("updates", [None, 1, 5000])

@@ -1,0 +1,209 @@
+"""`mt average`: which checkpoints it takes, what it makes of them, and what it refuses."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mt.config.load import load_config
+from mt.training import train as spine
+from mt.training.checkpoint import MODEL
+from mt.training.run_folder import RunFolder
+from mt.training.validation import Validation, validate
+
+Program = Callable[..., tuple[int, str, str]]
+LOSSES = (3.0, 1.0, 2.0, 4.0)
+"""What the validations after 10, 20, 30 and 40 updates find."""
+
+
+@pytest.fixture(scope="module")
+def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints after 10, 20, 30 and 40 updates; from the best on: 20, 30, 10."""
+    losses = iter(LOSSES)
+
+    def found(*arguments: Any) -> Validation:
+        return replace(validate(*arguments), loss=next(losses))
+
+    path = tmp_path_factory.mktemp("runs") / "four"
+    settings = ["training.keep_last=4", "training.keep_best=3"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(spine, "validate", found)
+        torch.set_num_threads(1)
+        spine.train(load_config(tiny_recipe, overrides=settings), path)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def mean_of(run: Path, *updates: int) -> dict[str, torch.Tensor]:
+    """Return the mean by its definition, from the files alone."""
+    folders = [run / "checkpoints" / f"update-{update:09d}" for update in updates]
+    files = [load_file(folder / MODEL) for folder in folders]
+    sums = {name: sum(file[name].double() for file in files) for name in files[0]}
+    return {name: (total / len(files)).float() for name, total in sums.items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "averaged"),
+    [
+        ([], [10, 20, 30]),
+        (["--best", "2"], [20, 30]),
+        (["--best", "1"], [20]),
+        (["--last", "3"], [20, 30, 40]),
+        (["--updates", "40,10"], [10, 40]),
+        (["--updates", "30,30"], [30]),
+    ],
+)
+def test_the_mean_of_the_checkpoints_that_are_meant(
+    options: list[str],
+    averaged: list[int],
+    run: Path,
+    tmp_path: Path,
+    program: Program,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "mt")
+    output = tmp_path / "new" / "mean"
+    status, out, err = program("average", run, *options, "--output", output, "--device", "cpu")
+    assert status == 0, err
+    named = ", ".join(map(str, averaged))
+    assert f"{run}: averaging updates {named}" in caplog.messages
+    described = json.loads((output / "model.json").read_text())
+    assert (described["averaged_updates"], described["updates"]) == (averaged, averaged[-1])
+    assert out == f"{output}: {described['score']}\n"
+    made, wanted = load_file(output / "model.safetensors"), mean_of(run, *averaged)
+    assert made.keys() == wanted.keys()
+    assert all(torch.equal(made[name], wanted[name]) for name in wanted)
+    assert [path.name for path in output.parent.iterdir()] == ["mean"]
+
+
+def test_the_new_folder_is_all_that_a_model_needs(
+    run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+) -> None:
+    before = contents(run)
+    output = tmp_path / "mean"
+    _, told, _ = program("average", run, "--output", output, "--device", "cpu")
+    assert contents(run) == before
+    greedy = ["--set", "decoding.search=greedy", "--device", "cpu"]
+    status, out, _ = program("evaluate", output, "--split", "valid", *greedy, "--json")
+    assert status == 0
+    # The score that was told is that of the model that was written.
+    assert f"BLEU {json.loads(out)['bleu']['score']:.2f}" in told
+    text = (tiny_corpus / "test.en").read_bytes()
+    assert program("translate", output, stdin=text)[1].count("\n") == text.count(b"\n")
+    status, out, _ = program("train", output / "config.yaml", "--run", output)
+    assert (status, out) == (0, told.replace(f"{output}: ", f"{output}: finished already; "))
+
+
+def test_no_training_takes_its_place(run: Path, tmp_path: Path, program: Program) -> None:
+    """There is nothing to go on from: a training would begin anew, and end in its place."""
+    output = tmp_path / "mean"
+    assert program("average", run, "--output", output)[0] == 0
+    before = contents(output)
+    longer = ["--set", "training.max_updates=50"]
+    status, _, err = program("train", output / "config.yaml", "--run", output, *longer)
+    assert (status, err) == (
+        2,
+        f"error: {output}: holds a model, but no checkpoint to go on from "
+        "(training.max_updates: 40 -> 50); name another folder with --run\n",
+    )
+    assert contents(output) == before
+
+
+def test_a_run_that_has_not_ended_can_be_averaged(
+    run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
+) -> None:
+    unfinished = shutil.copytree(run, tmp_path / "unfinished")
+    for name in ("model.json", "model.safetensors"):
+        (unfinished / name).unlink()
+    output = tmp_path / "mean"
+    assert program("average", unfinished, "--last", "2", "--output", output)[0] == 0
+    assert program("translate", output, stdin=b"one two\n")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--updates", "25"], "RUN: no checkpoint after update 25; the nearest: 20, 30"),
+        (["--updates", "10,5"], "RUN: no checkpoint after update 5; the nearest: 10"),
+        (["--updates", "99"], "RUN: no checkpoint after update 99; the nearest: 40"),
+        (
+            ["--updates", "10;20"],
+            "--updates 10;20: write numbers with a comma between them, such as 1000,2000",
+        ),
+        (
+            ["--best", "4"],
+            "RUN: 4 best checkpoints were asked for, it keeps 3: those after update 10, 20, 30",
+        ),
+        (
+            ["--last", "5"],
+            "RUN: 5 checkpoints were asked for, it keeps 4: those after update 10, 20, 30, 40",
+        ),
+        (
+            ["--best", "2", "--last", "2"],
+            "--best, --last and --updates exclude each other; give one of them",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told(
+    options: list[str], told: str, run: Path, tmp_path: Path, program: Program
+) -> None:
+    output = tmp_path / "mean"
+    status, out, err = program("average", run, *options, "--output", output)
+    assert (status, out, err) == (2, "", f"error: {told}\n".replace("RUN: ", f"{run}: "))
+    assert not output.exists()
+
+
+def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path, program: Program) -> None:
+    (tmp_path / "thesis.txt").write_text("my only copy")
+    status, out, err = program("average", run, "--output", tmp_path)
+    told = f"error: {tmp_path}: exists already; name a folder that is not there yet\n"
+    assert (status, out, err) == (2, "", told)
+    assert (tmp_path / "thesis.txt").read_text() == "my only copy"
+
+
+def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program) -> None:
+    harmed = shutil.copytree(run, tmp_path / "run")
+    checkpoint = RunFolder(harmed).checkpoints.path(30)
+    (checkpoint / MODEL).write_bytes((checkpoint / MODEL).read_bytes()[:-1])
+    output = tmp_path / "mean"
+    status, _, err = program("average", harmed, "--output", output)
+    assert status == 2
+    assert err.startswith(f"error: {checkpoint}: the checkpoint is damaged (")
+    assert not output.exists()
+    assert program("average", harmed, "--updates", "10,20", "--output", output)[0] == 0
+
+
+def test_a_folder_without_checkpoints_is_told(tmp_path: Path, run: Path, program: Program) -> None:
+    output = tmp_path / "mean"
+    missing = run.with_name("fuor")
+    told = f"error: {missing}: no such run folder; did you mean `four`?\n"
+    assert program("average", missing, "--output", output) == (2, "", told)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    told = f"error: {bare}: is no run folder, it holds no config.yaml\n"
+    assert program("average", bare, "--output", output) == (2, "", told)
+    shutil.copy(run / "config.yaml", bare)
+    told = f"error: {bare}: holds no checkpoint to average\n"
+    assert program("average", bare, "--output", output) == (2, "", told)
+
+
+def test_nothing_is_left_of_a_write_that_fails(
+    run: Path, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mt.training.final_model.write_json", full)
+    output = tmp_path / "new" / "mean"
+    assert program("average", run, "--output", output)[0] == 2
+    assert list(output.parent.iterdir()) == []
