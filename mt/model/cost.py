@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from mt.config import ModelConfig
@@ -115,6 +117,33 @@ def model_cost(
         _output(model, lengths.target),
     )
     return Cost(parts, lengths, BYTES_PER_NUMBER * _cached_numbers(model))
+
+
+def training_flops(
+    config: ModelConfig, pairs: NDArray[np.integer], *, vocabularies: tuple[int, int]
+) -> NDArray[np.int64]:
+    """Return the operations [N] of training once on each pair, forward and backward.
+
+    `pairs` [N 2] are pieces of source and target, `vocabularies` the sizes of both. The operations
+    of a pair are a polynomial of its lengths S and T: a S + b T + c S^2 + d T^2 + e S T. Five
+    pairs, counted one by one, give its coefficients.
+    """
+    source_size, target_size = vocabularies
+
+    def count(source: int, target: int) -> int:
+        return model_cost(
+            config,
+            PairLengths(source, target),
+            source_vocabulary=source_size,
+            target_vocabulary=target_size,
+        ).flops
+
+    c, d = count(2, 0) // 2 - count(1, 0), count(0, 2) // 2 - count(0, 1)
+    a, b = count(1, 0) - c, count(0, 1) - d
+    e = count(1, 1) - count(1, 0) - count(0, 1)
+    s, t = pairs.T.astype(np.int64)
+    forward: NDArray[np.int64] = a * s + b * t + c * s * s + d * t * t + e * s * t
+    return TRAINING_FACTOR * forward
 
 
 @dataclass(frozen=True)
