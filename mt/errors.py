@@ -32,7 +32,7 @@ class RunError(UserError):
 
 
 class DivergedError(UserError):
-    """A training has come to numbers that are not finite; all there is to mend is its config."""
+    """A training has come to numbers that make no sense; all there is to mend is its config."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
@@ -73,6 +73,7 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
 _OS_MESSAGES = {
     errno.ENOSPC: "no space left on the disk",
     errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file would be larger than `ulimit -f` or the file system allows",
     errno.EACCES: "permission denied",
     errno.EPERM: "not permitted",
     errno.EROFS: "the file system is read-only",
@@ -83,6 +84,7 @@ _OS_MESSAGES = {
     errno.ENAMETOOLONG: "the name is too long",
     errno.EMFILE: "too many files are open; `ulimit -n` says how many may be",
     errno.EIO: "the disk or device has failed",
+    errno.ESTALE: "the network file system no longer has it",
 }
 
 

@@ -25,12 +25,14 @@ MAX_FUNCTION_LINES = 40
 MAX_DEPTH = 3
 
 TABLES = {
+    "tokenizer.algorithm": "mt.data.sampling:SAMPLERS",
     "model.positional": "mt.model.positional:POSITIONAL",
     "model.norm": "mt.model.residual:NORMS",
     "model.residual": "mt.model.residual:RESIDUALS",
     "model.feed_forward": "mt.model.feed_forward:FEED_FORWARD",
     "training.schedule": "mt.training.optimizer:SCHEDULES",
     "training.precision": "mt.training.precision:_DTYPES",
+    "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",
     "evaluation.bleu_tokenizer": "mt.evaluation.scores:TOKENIZERS",
 }
 """The choice of the config, and the table that knows what each word means."""

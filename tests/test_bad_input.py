@@ -263,7 +263,9 @@ def test_checkpoints_that_are_damaged(place: Place) -> None:
     before = {path: data for path, data in place.contents().items() if "/checkpoints/" in path}
     status, out, err = place.program(*go_on)
     assert (status, out) == (2, "")
-    assert f"error: {checkpoints.path(41)}: the checkpoint is damaged, and there is no ear" in err
+    damaged = f"{checkpoints.path(41)}: the checkpoint is damaged (model.safetensors: not"
+    assert f"error: {damaged}" in err
+    assert "), and there is no earlier one to go on from; train a new run with --run\n" in err
     assert before.items() <= place.contents().items()
 
 

@@ -40,6 +40,7 @@ def test_a_user_error_is_one_line_and_status_2(
         (errno.ENOENT, "no such file or folder"),
         (errno.EROFS, "the file system is read-only"),
         (errno.EMFILE, "too many files are open"),
+        (errno.EFBIG, "the file would be larger than `ulimit -f` or the file system allows"),
     ],
 )
 def test_what_the_system_refuses_names_the_file(

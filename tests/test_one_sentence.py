@@ -25,7 +25,7 @@ from mt.special_ids import BOS, EOS, PAD
 from mt.training.loss import label_smoothed_loss
 from mt.training.optimizer import build_optimizer, learning_rate
 from mt.training.precision import choose_precision
-from mt.training.update import Learner, update
+from mt.training.update import Learner, TrainingPass, read, update
 
 SOURCES = ["a cat sleeps", "a dog sleeps", "a dog eats", "a cat eats a fish"]
 TARGETS = ["eine Katze schläft", "ein Hund schläft", "ein Hund frisst", "eine Katze frisst Fisch"]
@@ -134,7 +134,9 @@ def test_one_sentence(tmp_path: Path) -> None:
 
     # The loss (mt/training/loss.py): 0.9 on the reference, 0.1 spread evenly.
     targets = batch.target_out[batch.target_out != PAD]
-    sums = label_smoothed_loss(logits, targets, 0.1)
+    real_states = states[batch.target_out != PAD]
+    torch.testing.assert_close(logits, real_states @ model.output.weight.T)
+    sums = label_smoothed_loss(real_states, model.output.weight, targets, 0.1)
     per_piece = F.cross_entropy(logits, targets, label_smoothing=0.1)
     assert sums.smoothed.item() / sums.tokens == pytest.approx(per_piece.item(), rel=1e-5)
     assert sums.nll.item() / sums.tokens == pytest.approx(math.log(vocabulary), rel=0.3)
@@ -142,16 +144,20 @@ def test_one_sentence(tmp_path: Path) -> None:
     # Updates (mt/training/update.py) until the four pairs are known by heart.
     cpu = torch.device("cpu")
     learner = Learner(
-        model, build_optimizer(model, cpu), choose_precision("fp32", cpu), 0.1, gradient_clip=1.0
+        model=model,
+        training_pass=TrainingPass(model, label_smoothing=0.1),
+        optimizer=build_optimizer(model, cpu),
+        precision=choose_precision("fp32", cpu),
+        gradient_clip=1.0,
     )
-    first = update(learner, [batch], learning_rate(1, config.training, 32))
+    (first,) = read([update(learner, [batch], learning_rate(1, config.training, 32))])
     assert first.smoothed == pytest.approx(sums.smoothed.item(), rel=1e-5)
     for number in range(2, 201):
-        last = update(learner, [batch], learning_rate(number, config.training, 32))
+        (last,) = read([update(learner, [batch], learning_rate(number, config.training, 32))])
     # With smoothing the best possible loss is the entropy of the smoothed target, not zero.
     low, high = 0.1 / vocabulary, 0.9 + 0.1 / vocabulary
     entropy = -high * math.log(high) - (vocabulary - 1) * low * math.log(low)
-    assert entropy < last.smoothed / last.tokens < entropy + 0.1
+    assert entropy < last.smoothed / last.pieces.target < entropy + 0.1
 
     # Search (mt/decoding): ids out, then text.
     engine = TorchEngine(model, cpu)

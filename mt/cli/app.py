@@ -6,15 +6,19 @@ import typer
 
 from mt import __version__
 from mt.cli.ablate import ablate
+from mt.cli.average import average
+from mt.cli.bench import bench
 from mt.cli.evaluate import evaluate
 from mt.cli.inspect import inspect
+from mt.cli.plan import plan
 from mt.cli.plot import plot
 from mt.cli.reproduce import reproduce
+from mt.cli.selftest import selftest
 from mt.cli.train import train
 from mt.cli.translate import translate
 from mt.errors import UserError
 
-COMMANDS = (train, translate, evaluate, reproduce, ablate, inspect)
+COMMANDS = (train, translate, evaluate, average, reproduce, ablate, inspect, plan)
 
 
 def build_app() -> typer.Typer:
@@ -25,7 +29,9 @@ def build_app() -> typer.Typer:
     app.callback(invoke_without_command=True)(_mt)
     for command in COMMANDS:
         app.command()(command)
+    app.add_typer(bench)
     app.add_typer(plot)
+    app.add_typer(selftest)
     return app
 
 

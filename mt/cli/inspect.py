@@ -123,10 +123,9 @@ def _notes(recipe: Config) -> str:
         "has the forward pass. Training is three times it: backward costs twice as much.",
         _TIED[recipe.model.tie_embeddings],
     ]
-    if recipe.tokenizer.from_:
-        notes.append(
-            "The tokenizer of `tokenizer.from` may have another size than is counted here."
-        )
+    if recipe.tokenizer_origin:
+        key, _ = recipe.tokenizer_origin
+        notes.append(f"The tokenizer of `{key}` may have another size than is counted here.")
     return "\n".join(filter(None, notes))
 
 

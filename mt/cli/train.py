@@ -1,5 +1,6 @@
 """`mt train`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,28 @@ RunOption = Annotated[
 ]
 
 
-def train(config: ConfigFile, run: RunOption = None, overrides: Overrides = None) -> None:
+def train(
+    config: ConfigFile,
+    run: RunOption = None,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Fine-tune a finished run: begin with its weights and its tokenizer.",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
     """Train a model, or go on with a run that was stopped."""
-    recipe = load_config(config, overrides=overrides or ())
+    settings = list(overrides or ())
+    if init_from is not None:
+        # Quoted as JSON, and so as YAML: a folder may be called 2024 or null.
+        settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
+    recipe = load_config(config, overrides=settings)
     from mt.training.train import train as train_model
 
-    typer.echo(train_model(recipe, run or default_run(config)))
+    if told := train_model(recipe, run or default_run(config)):
+        typer.echo(told)
 
 
 def default_run(config: Path) -> Path:

@@ -1,6 +1,6 @@
 """From the lengths of a corpus to the batches of an epoch: plan, split, collate."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -147,6 +147,8 @@ class Batch:
     """[B T] int64: BOS, then the target without its end mark: what the decoder reads."""
     target_out: Tensor
     """[B T] int64: the target, end mark included: what it is to say at each position."""
+    real: Tensor
+    """[N] int64: the places in `target_out`, read row after row, that are not PAD."""
     source_tokens: int
     """Positions of `source` that are not PAD, counted without asking a device."""
     target_tokens: int
@@ -156,11 +158,41 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
+        return self._each(lambda ids: ids.to(device, non_blocking=True))
+
+    def pinned(self) -> "Batch":
+        """Return the batch in memory from which a GPU copies while the host goes on."""
+        return self._each(Tensor.pin_memory)
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """Return the first and the second half of the rows, each as wide as it needs to be."""
+        middle = (len(self.index) + 1) // 2
+        return self._rows(slice(middle)), self._rows(slice(middle, None))
+
+    def _rows(self, rows: slice) -> "Batch":
+        source, target_out = (_narrowed(ids[rows]) for ids in (self.source, self.target_out))
+        real = torch.nonzero(target_out.flatten() != PAD).flatten()
+        return Batch(
+            source=source,
+            target_in=self.target_in[rows, : target_out.shape[1]],
+            target_out=target_out,
+            real=real,
+            source_tokens=int((source != PAD).sum()),
+            target_tokens=len(real),
+            index=self.index[rows],
+        )
+
+    def without_targets(self) -> "Batch":
+        """Return the batch with no position to learn from: loss and gradients are zeros."""
+        return replace(self, real=self.real[:0], source_tokens=0, target_tokens=0)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         return replace(
             self,
-            source=self.source.to(device, non_blocking=True),
-            target_in=self.target_in.to(device, non_blocking=True),
-            target_out=self.target_out.to(device, non_blocking=True),
+            source=change(self.source),
+            target_in=change(self.target_in),
+            target_out=change(self.target_out),
+            real=change(self.real),
         )
 
 
@@ -190,6 +222,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         source=_padded([example.source for example in examples]),
         target_in=target_in,
         target_out=target_out,
+        real=torch.nonzero(target_out.flatten() != PAD).flatten(),
         source_tokens=sum(len(example.source) for example in examples),
         target_tokens=sum(len(example.target) for example in examples),
         index=torch.tensor([example.index for example in examples], dtype=torch.int64),
@@ -199,6 +232,11 @@ def collate(examples: Sequence[Example]) -> Batch:
 def collate_sources(sources: Sequence[Sequence[int]]) -> SourceBatch:
     """Pad encoded sentences, end marks included, into a batch."""
     return SourceBatch(_padded([np.asarray(source, dtype=np.int64) for source in sources]))
+
+
+def _narrowed(ids: Tensor) -> Tensor:
+    """Return ids [B S] without the last columns, as far as they are PAD in all rows."""
+    return ids[:, : int((ids != PAD).sum(dim=1).max())]
 
 
 def _padded(rows: Sequence[NDArray[np.integer]]) -> Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
 
 from mt.config import Config
 from mt.config.load import load_config, require_section
@@ -87,18 +88,51 @@ def load_translator(
     folder, ConfigError for its config or the overrides, UserError for a device that is not there.
     """
     where = select_device(device)
-    _check_folder(run)
+    finished = read_run(run, overrides=overrides)
+    model = Transformer(
+        finished.config.model,
+        source_vocabulary=finished.tokenizer.source_size,
+        target_vocabulary=finished.tokenizer.target_size,
+    )
+    load_parameters(model, finished.weights, str(run / WEIGHTS_FILE))
+    return Translator(
+        TorchEngine(model.to(where), where),
+        finished.tokenizer,
+        finished.config.decoding,
+        longest_source=finished.longest_source,
+        target_language=finished.config.data.target_language,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What the folder of a finished run holds."""
+
+    config: Config
+    tokenizer: Tokenizer
+    weights: dict[str, Tensor]
+    """The parameters by name, on the CPU."""
+    weights_sha256: str
+    longest_source: int
+    """Pieces of the longest source side that the model was trained on, end mark included."""
+
+
+def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
+    """Read the folder of a finished run, and check that its files are those that were written.
+
+    `overrides` are `decoding.KEY=VALUE`. Raises RunError naming what is missing or damaged,
+    ConfigError for the run's config or the overrides.
+    """
+    _check_finished(run)
     require_section(overrides, "decoding")
     config = load_config(run / CONFIG_FILE, overrides=overrides)
     description = _read_description(run / MODEL_FILE)
-    tokenizer = _load_tokenizer(run, description)
-    model = _load_model(run, description, config).to(where)
-    return Translator(
-        TorchEngine(model, where),
-        tokenizer,
-        config.decoding,
+    return FinishedRun(
+        config,
+        _load_tokenizer(run, description),
+        _load_weights(run, description),
+        weights_sha256=description.weights,
         longest_source=description.longest_source,
-        target_language=config.data.target_language,
     )
 
 
@@ -106,14 +140,13 @@ def load_translator(
 class _Description:
     """What model.json says that translating needs; `tokenizer` and `weights` are SHA-256."""
 
-    source_vocabulary: int
-    target_vocabulary: int
     longest_source: int
     tokenizer: str
     weights: str
 
 
-def _check_folder(run: Path) -> None:
+def check_run_folder(run: Path) -> None:
+    """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
     if not run.is_dir():
         if run.exists():
             raise RunError(f"{run}: is a file, a run folder was expected")
@@ -122,6 +155,10 @@ def _check_folder(run: Path) -> None:
         raise RunError(f"{run}: no such run folder{near}")
     if not (run / CONFIG_FILE).is_file():
         raise RunError(f"{run}: is no run folder, it holds no {CONFIG_FILE}")
+
+
+def _check_finished(run: Path) -> None:
+    check_run_folder(run)
     if not (run / MODEL_FILE).is_file():
         raise RunError(
             f"{run}: its training has not finished, there is no {MODEL_FILE} yet; "
@@ -139,8 +176,6 @@ def _read_description(path: Path) -> _Description:
                 f"{path}: of format {content['format']}, this version of mt knows {MODEL_FORMAT}"
             )
         return _Description(
-            source_vocabulary=int(content["source_vocabulary"]),
-            target_vocabulary=int(content["target_vocabulary"]),
             longest_source=int(content["longest_source"]),
             tokenizer=str(content["tokenizer"]),
             weights=str(content["weights"]),
@@ -160,18 +195,12 @@ def _load_tokenizer(run: Path, description: _Description) -> Tokenizer:
     return tokenizer
 
 
-def _load_model(run: Path, description: _Description, config: Config) -> Transformer:
+def _load_weights(run: Path, description: _Description) -> dict[str, Tensor]:
     path = run / WEIGHTS_FILE
     if file_sha256(path) != description.weights:
         raise RunError(f"{path}: damaged (its SHA-256 is not the one in {MODEL_FILE})")
-    model = Transformer(
-        config.model,
-        source_vocabulary=description.source_vocabulary,
-        target_vocabulary=description.target_vocabulary,
-    )
     try:
-        tensors = load_file(path)
+        weights: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
         raise RunError(f"{path}: damaged ({error})") from error
-    load_parameters(model, tensors, str(path))
-    return model
+    return weights

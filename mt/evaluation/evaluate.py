@@ -1,5 +1,6 @@
 """Scoring a file of translations, or a run on one of its splits; validation scores the same way."""
 
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from mt.config.load import load_config
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.decoding.run import CONFIG_FILE, load_translator
+from mt.decoding.run import CONFIG_FILE, MODEL_FILE, load_translator
 from mt.decoding.translator import Translation, Translator, log_notes
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.notes import identical_to_source, looks_processed
@@ -76,8 +77,8 @@ def evaluate_run(
 ) -> Evaluation:
     """Translate a split of a run's config with its final model, and score the translations.
 
-    `overrides` are `decoding.KEY=VALUE`. Writes RUN/evaluations/SPLIT.json, with the decoding
-    settings, and SPLIT.hypotheses.txt. Without `split` it is `test`, or the only test split.
+    `overrides` are `decoding.KEY=VALUE`. Writes RUN/evaluations/SPLIT.json, with what decoded, and
+    SPLIT.hypotheses.txt. Without `split` it is `test`, or the only test split.
 
     Raises RunError for a folder that holds no finished run, UserError for an unknown split.
     """
@@ -103,10 +104,18 @@ def evaluate_run(
         scores.evaluation, hypotheses=str(hypotheses), references=(source.target_description,)
     )
     write_text(hypotheses, "".join(f"{each.text}\n" for each in scores.translations))
-    decoding = translator.decoding.model_dump(mode="json")
-    record = {"split": split, **evaluation.as_record(), "decoding": decoding, "seconds": seconds}
-    write_json(folder / f"{split}.json", record)
+    record = {"split": split, **evaluation.as_record(), **_made_with(translator, run)}
+    write_json(folder / f"{split}.json", {**record, "seconds": seconds})
     return evaluation
+
+
+def _made_with(translator: Translator, run: Path) -> dict[str, object]:
+    """Return what the translations depend on besides their sources."""
+    model = json.loads((run / MODEL_FILE).read_text(encoding="utf-8"))
+    return {
+        "decoding": translator.decoding.model_dump(mode="json"),
+        "weights": model["weights"],
+    }
 
 
 def score_pairs(

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.model.dropout import Dropout
 from mt.model.initialization import Gains, glorot
 
 
@@ -43,7 +44,7 @@ class AttentionWeights(nn.Module):
     def __init__(self, scale: float, dropout: float) -> None:
         super().__init__()
         self.scale = scale
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, q: Tensor, k: Tensor, mask: Mask, added: Tensor | None = None) -> Tensor:
         """Return the weights [B H T S] of keys [B H S K] for queries [B H T K].

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.model.dropout import Dropout
 from mt.model.initialization import glorot
 
 Activation = Callable[[Tensor], Tensor]
@@ -26,7 +27,7 @@ class FeedForward(nn.Module):
         self.gain = gain
         self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
-        self.dropout = nn.Dropout(config.feed_forward_dropout)
+        self.dropout = Dropout(config.feed_forward_dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,7 +50,7 @@ class GatedFeedForward(nn.Module):
         self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
-        self.dropout = nn.Dropout(config.feed_forward_dropout)
+        self.dropout = Dropout(config.feed_forward_dropout)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.model.dropout import Dropout
 from mt.model.initialization import Gains
 from mt.model.side import Side
 
@@ -43,7 +44,7 @@ class PostNorm(nn.Module):
         super().__init__()
         del side  # only DeepNorm treats the stacks differently
         self.norm = NORMS[config.norm](config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
         """Return the wrapped sublayer's output, of the shape of x [... D]."""

@@ -9,9 +9,11 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.model.attention import CAUSAL, EVERYWHERE, Mask
+from mt.model.dropout import Dropout
 from mt.model.layers import DecoderLayer, EncoderLayer, LayerCache
 from mt.model.positional import POSITIONAL, Positional
 from mt.model.residual import RESIDUALS
+from mt.model.side import Side
 from mt.special_ids import PAD
 
 
@@ -99,9 +101,9 @@ class Transformer(nn.Module):
             self.output.weight = self.target_embedding.weight
         self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
         self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
-        self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        self.dropout = Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(each) for each in _layers(config, "encoder"))
+        self.decoder = nn.ModuleList(DecoderLayer(each) for each in _layers(config, "decoder"))
         self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
         self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
 
@@ -114,10 +116,17 @@ class Transformer(nn.Module):
         """Return the logits [N V] of the N real target positions, row after row.
 
         `source` [B S] ends with EOS, `target_in` [B T] begins with BOS, both padded with PAD.
-        Padding gets no logits: at the output layer it would cost as much as real positions.
+        """
+        real = torch.nonzero(target_in.flatten() != PAD).flatten()
+        return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
+
+    def states(self, source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
+        """Return the decoder's last states [N D] at the places `real` [N] of target_in.flatten().
+
+        Padding is left out: at the output layer it would cost as much as real positions.
         """
         states = self.decode(target_in, self.encode(source))
-        return self.output(states[target_in != PAD])  # type: ignore[no-any-return]
+        return states.flatten(0, 1).index_select(0, real)
 
     def encode(self, source: Tensor) -> Memory:
         """Encode source ids [B S]."""
@@ -171,10 +180,25 @@ class Transformer(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
 
+def _layers(config: ModelConfig, side: Side) -> list[ModelConfig]:
+    """Return the config of each layer of a stack, with its own rate in the place of `dropout`."""
+    if side == "encoder":
+        layers, rates = config.encoder_layers, config.encoder_dropout
+    else:
+        layers, rates = config.decoder_layers, config.decoder_dropout
+    each = rates or [config.dropout] * layers
+    return [config.model_copy(update={"dropout": rate}) for rate in each]
+
+
 def _padding_mask(ids: Tensor) -> Tensor | None:
-    """Return where the real pieces of ids [B S] are; None where all are real."""
+    """Return where the real pieces of ids [B S] are.
+
+    None, for all, is told on a CPU alone: elsewhere the host would have to wait for the answer,
+    and a compiled graph would end here.
+    """
     real = ids != PAD
-    return None if bool(real.all()) else real
+    waits = ids.device.type != "cpu" or torch.compiler.is_compiling()
+    return None if not waits and bool(real.all()) else real
 
 
 def _memory_mask(source_mask: Tensor | None) -> Mask:

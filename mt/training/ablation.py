@@ -65,7 +65,7 @@ def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
         if event["event"] == "train" and event["target_tokens"]:
             seconds = event["target_tokens"] / event["target_tokens_per_second"]
             rates.append((event["update"] - before) / seconds)
-        if event["event"] in ("start", "resume", "train"):
+        if event["event"] in ("start", "resume", "train", "rollback"):
             before = event["update"]
     if not rates:
         raise DivergedError("no update had a loss and gradient that are finite")
@@ -111,8 +111,9 @@ def _test_bleu(config: Config, folder: RunFolder, split: str) -> Score:
     path = folder.path / "evaluations" / f"{split}.json"
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         written = json.loads(path.read_text(encoding="utf-8"))
-        after_training = path.stat().st_mtime_ns >= folder.model.stat().st_mtime_ns
-        if after_training and written["decoding"] == config.decoding.model_dump(mode="json"):
+        model = json.loads(folder.model.read_text(encoding="utf-8"))
+        scored = {"weights": model["weights"], "decoding": config.decoding.model_dump(mode="json")}
+        if all(written[name] == value for name, value in scored.items()):
             return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])
     return evaluate_run(folder.path, split=split, device=config.training.device).bleu
 

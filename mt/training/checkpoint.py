@@ -2,33 +2,45 @@
 
 A checkpoint is a folder `update-000001000` with
 
-- model.safetensors: the weights;
-- optimizer.safetensors: Adam's moments and the random generators, needed only to go on training;
-- state.json: where the run stands, the scale of fp16, and the SHA-256 of the two others.
+- model.safetensors: the weights, with `training.ema_decay` their moving average;
+- optimizer.safetensors: the learner's other tensors, needed only to go on training;
+- state.json: where the run stands, and the scale of fp16;
+- manifest.json: sizes and SHA-256 of these files, written last.
+
+It is written under the name `.update-000001000` and counts from the moment its manifest is there:
+an older checkpoint of the same update is deleted only then, and the new one takes its name.
 """
 
+import errno
 import json
 import logging
 import re
 import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.errors import RunError
-from mt.files import file_sha256, naming, sync, write_json
-from mt.model.parameters import load_parameters, parameter_tensors
+from mt.files import naming, sync, sync_folder, write_json
+from mt.model.parameters import load_parameters
+from mt.training.learner_tensors import kept_weights, other_tensors, restore_other_tensors
+from mt.training.manifest import MANIFEST, damage, leave_out, listed_files, write_manifest
 from mt.training.state import TrainState
 from mt.training.update import Learner
 
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
-_NAME = re.compile(r"update-(\d{9,})")
+_NAME = re.compile(r"\.?update-(\d{9,})")
+# Of a checkpoint besides its numbers: a tensor's entry in the header of its file, and state.json.
+_BYTES_PER_TENSOR = 256
+_OTHER_BYTES = 2**16
 
 _logger = logging.getLogger(__name__)
 
@@ -41,147 +53,199 @@ class Checkpoints:
 
     def path(self, update: int) -> Path:
         """Return the folder of the checkpoint after `update`."""
-        return self.folder / f"update-{update:09d}"
+        unnamed = self._unnamed(update)
+        return unnamed if (unnamed / MANIFEST).exists() else self._named(update)
 
     def save(self, learner: Learner, state: TrainState) -> None:
-        """Write a checkpoint under a temporary name, wait for the disk, then name it."""
-        path = self.path(state.update)
-        temporary = path.with_name(f".{path.name}")
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        try:
-            with naming(path):
-                _write(temporary, learner, state)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
-        sync(self.folder)
+        """Write a checkpoint under a temporary name, wait for the disk, then name it.
+
+        Raises RunError where the file system has too little space for it, OSError where the disk
+        refuses; in both cases what was there stays as it was.
+        """
+        files = {MODEL: kept_weights(learner), OPTIMIZER: other_tensors(learner)}
+        self._make_folder()
+        self._settle()
+        self._require_space([tensor for tensors in files.values() for tensor in tensors.values()])
+        temporary = self._unnamed(state.update)
+        with naming(self._named(state.update), instead_of=temporary):
+            try:
+                temporary.mkdir()
+                for name, tensors in files.items():
+                    save_tensors(tensors, temporary / name)
+                    sync(temporary / name)
+                scale = learner.precision.scaler.state_dict()
+                write_json(temporary / STATE, {"state": state.as_json(), "scaler": scale})
+                write_manifest(temporary, [*files, STATE])
+                sync_folder(self.folder)
+            except BaseException:
+                _discard(temporary)
+                raise
+            self._name(temporary)
 
     def updates(self) -> list[int]:
         """Return the updates that have a checkpoint, oldest first."""
-        names = [path.name for path in self.folder.glob("update-*") if path.is_dir()]
-        return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+        found = {int(match[1]) for match in map(_NAME.fullmatch, self._names()) if match}
+        return sorted(update for update in found if self.path(update).exists())
 
-    def resume(self, learner: Learner) -> TrainState | None:
+    def resume(self, learner: Learner, among: Iterable[int] | None = None) -> TrainState | None:
         """Load the newest checkpoint that is whole into `learner`; None where there is none at all.
 
-        Damaged ones are told; where no other is left to go on from, they are a RunError.
+        `among` names the updates of those that may be; otherwise it may be any.
+
+        Damaged ones are told; where no other is left to go on from, they are a RunError. So is one
+        that another version of mt has written.
         """
-        damaged, updates = [], self.updates()
-        for update in reversed(updates):
+        problems = []
+        for update in sorted(self.updates() if among is None else among, reverse=True):
             path = self.path(update)
-            if not is_whole(path):
-                damaged.append(path)
-            elif (path / OPTIMIZER).exists():
-                for each in damaged:
-                    _logger.warning("%s: the checkpoint is damaged; going on from %s", each, path)
+            _refuse_other_versions(path)
+            if harm := damage(path):
+                problems.append(f"{path}: the checkpoint is damaged ({harm})")
+            elif OPTIMIZER in listed_files(path):
+                for problem in problems:
+                    _logger.warning("%s; going on from %s", problem, path)
                 return _read(path, learner)
-        if updates:
-            what = "is damaged" if damaged else f"has no {OPTIMIZER}"
+            else:
+                problems.append(f"{path}: the checkpoint has no {OPTIMIZER}")
+        if problems:
             raise RunError(
-                f"{self.path(updates[-1])}: the checkpoint {what}, and there is no earlier one to "
-                "go on from; train a new run with --run"
+                f"{problems[0]}, and there is no earlier one to go on from; train a new run "
+                "with --run"
             )
         return None
 
     def prune(self, state: TrainState) -> None:
         """Delete what is neither among the best nor the last; of the best keep only the weights."""
         best = {ranked.update for ranked in state.best}
+        resumable = {*state.last, state.refuge}
         for update in self.updates():
-            if update not in best and update not in state.last:
-                shutil.rmtree(self.path(update))
-            elif update not in state.last:
-                (self.path(update) / OPTIMIZER).unlink(missing_ok=True)
+            if update not in best and update not in resumable:
+                _discard(self.path(update))
+            elif update not in resumable:
+                leave_out(self.path(update), OPTIMIZER)
 
     def weights(self, update: int) -> dict[str, Tensor]:
-        """Return the weights of one checkpoint; a damaged one is an error."""
-        path = self.path(update)
-        if not is_whole(path):
-            raise RunError(f"{path}: the checkpoint is damaged")
-        weights: dict[str, Tensor] = load_file(path / MODEL)
+        """Return the weights of one checkpoint; a damaged one is a RunError."""
+        weights: dict[str, Tensor] = load_file(self._whole_path(update) / MODEL)
         return weights
 
     def average(self, updates: list[int]) -> dict[str, Tensor]:
-        """Return the mean of the weights of several checkpoints (Vaswani et al. 2017, 6.1)."""
-        mean = {name: tensor.double() for name, tensor in self.weights(updates[0]).items()}
-        for update in updates[1:]:
-            for name, tensor in self.weights(update).items():
-                mean[name] += tensor
-        return {name: (tensor / len(updates)).float() for name, tensor in mean.items()}
+        """Return the mean of the weights of several checkpoints (Vaswani et al. 2017, 6.1).
+
+        Tensor by tensor, so that it takes the memory of one model. A damaged one is a RunError.
+        """
+        paths = [self._whole_path(update) for update in updates]
+        with ExitStack() as stack:
+            files = [stack.enter_context(safe_open(path / MODEL, "pt")) for path in paths]
+            names = files[0].keys()
+            return {name: _mean([file.get_tensor(name) for file in files]) for name in names}
+
+    def _whole_path(self, update: int) -> Path:
+        path = self.path(update)
+        if harm := damage(path):
+            raise RunError(f"{path}: the checkpoint is damaged ({harm})")
+        return path
+
+    def _named(self, update: int) -> Path:
+        return self.folder / f"update-{update:09d}"
+
+    def _unnamed(self, update: int) -> Path:
+        return self.folder / f".update-{update:09d}"
+
+    def _names(self) -> list[str]:
+        return [path.name for path in self.folder.glob("*")]
+
+    def _make_folder(self) -> None:
+        """Make the folder in a run that is there; one that was removed is not to come back."""
+        if not self.folder.is_dir():
+            self.folder.mkdir()
+            sync_folder(self.folder.parent)
+
+    def _settle(self) -> None:
+        """Name the checkpoint that a killed program left whole but unnamed; delete its remains."""
+        for name in self._names():
+            path = self.folder / name
+            if name.startswith(".") and _NAME.fullmatch(name):
+                if damage(path):
+                    _discard(path)
+                else:
+                    self._name(path)
+
+    def _name(self, unnamed: Path) -> None:
+        """Put a whole checkpoint in the place of what has its name."""
+        path = unnamed.with_name(unnamed.name.removeprefix("."))
+        _discard(path)
+        unnamed.rename(path)
+        sync_folder(self.folder)
+
+    def _require_space(self, tensors: list[Tensor]) -> None:
+        """Raise RunError where the file system is too full for a checkpoint of these tensors."""
+        needed = sum(tensor.nbytes + _BYTES_PER_TENSOR for tensor in tensors) + _OTHER_BYTES
+        usage = shutil.disk_usage(self.folder)
+        if usage.total and usage.free < needed:  # some file systems tell no sizes at all
+            raise RunError(
+                f"{self.folder}: too little space on the disk: a checkpoint needs "
+                f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; make room and "
+                "give the same command again"
+            )
 
 
 def is_whole(path: Path) -> bool:
     """Tell whether a checkpoint's files are those that were written."""
-    try:
-        sums = json.loads((path / STATE).read_text(encoding="utf-8"))["sha256"]
-        return all(
-            file_sha256(path / name) == sum_
-            for name, sum_ in sums.items()
-            if name == MODEL or (path / name).exists()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return damage(path) is None
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file, as readable to others as the folder that it lies in.
 
-    Its own writer tells a full disk in words alone, and makes a file that only its owner can read.
+    The library takes no memory for it, but tells what the disk refuses in words alone, and its
+    files can be read by their owner alone.
     """
-    path.write_bytes(save(tensors))
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None
+    path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-def _write(folder: Path, learner: Learner, state: TrainState) -> None:
-    save_tensors(parameter_tensors(learner.model), folder / MODEL)
-    save_tensors({**_moments(learner), **_generators()}, folder / OPTIMIZER)
-    sums = {name: file_sha256(folder / name) for name in (MODEL, OPTIMIZER)}
-    for name in sums:
-        sync(folder / name)
-    scaler = learner.precision.scaler.state_dict()
-    write_json(folder / STATE, {"state": state.as_json(), "scaler": scaler, "sha256": sums})
+def _discard(path: Path) -> None:
+    """Delete a checkpoint, beginning with what makes it one.
+
+    What cannot be deleted yet, as on a network file system a file that somebody reads, is left for
+    the next time.
+    """
+    if path.is_dir() and not path.is_symlink():
+        (path / MANIFEST).unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
-def _moments(learner: Learner) -> dict[str, Tensor]:
-    """Return Adam's tensors as `adam.<parameter>.<kind>`."""
-    return {
-        f"adam.{name}.{kind}": tensor.detach().cpu()
-        for name, parameter in learner.model.named_parameters()
-        for kind, tensor in learner.optimizer.state[parameter].items()
-    }
+def _refuse_other_versions(path: Path) -> None:
+    """Raise RunError for a checkpoint from before there were manifests."""
+    try:
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    if isinstance(state, dict) and "sha256" in state and not (path / MANIFEST).exists():
+        raise RunError(
+            f"{path}: the checkpoint was written by another version of mt; go on with that one, or "
+            "train a new run with --run"
+        )
 
 
-def _generators() -> dict[str, Tensor]:
-    """Return the states of torch's random generators, from which dropout draws."""
-    states = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states["random.cuda"] = torch.cuda.get_rng_state()
-    return states
+def _mean(tensors: list[Tensor]) -> Tensor:
+    total = torch.zeros_like(tensors[0], dtype=torch.float64)
+    for tensor in tensors:
+        total += tensor
+    return (total / len(tensors)).float()
 
 
 def _read(path: Path, learner: Learner) -> TrainState:
     written = json.loads((path / STATE).read_text(encoding="utf-8"))
-    try:
-        weights, rest = load_file(path / MODEL), load_file(path / OPTIMIZER)
-    except SafetensorError as error:
-        raise RunError(f"{path}: the checkpoint is damaged ({error})") from None
-    load_parameters(learner.model, weights, str(path))
-    for name, parameter in learner.model.named_parameters():
-        prefix = f"adam.{name}."
-        learner.optimizer.state[parameter] = {
-            key.removeprefix(prefix): _like_adam(tensor, key, parameter)
-            for key, tensor in rest.items()
-            if key.startswith(prefix) and "." not in key.removeprefix(prefix)
-        }
-    torch.set_rng_state(rest["random.cpu"])
-    if torch.cuda.is_available() and "random.cuda" in rest:
-        torch.cuda.set_rng_state(rest["random.cuda"])
+    state = TrainState.from_json(written["state"], str(path / STATE))
+    load_parameters(learner.model, load_file(path / MODEL), str(path))
+    restore_other_tensors(learner, load_file(path / OPTIMIZER))
     learner.precision.scaler.load_state_dict(written["scaler"])
-    return TrainState.from_json(written["state"], str(path / STATE))
-
-
-def _like_adam(tensor: Tensor, key: str, parameter: Tensor) -> Tensor:
-    """Put a moment where Adam keeps it: its step counter stays on the CPU unless it is fused."""
-    on_cpu = key.endswith(".step") and parameter.device.type == "mps"
-    return tensor if on_cpu else tensor.to(parameter.device)
+    return state

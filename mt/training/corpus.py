@@ -7,12 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mt.config import Config
-from mt.data.batches import Indices, Lengths, padding_efficiency, plan_updates, split_update
+from mt.data.batches import (
+    Indices,
+    Lengths,
+    PaddingEfficiency,
+    padding_efficiency,
+    plan_updates,
+    split_update,
+)
 from mt.data.cache import cache_folder
+from mt.data.draw import Drawing
+from mt.data.epochs import DrawnEpochs
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
-from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer, copy_tokenizer, extend_tokenizer, train_tokenizer
 from mt.errors import ConfigError
+from mt.training.initial_weights import check_initial_run
 from mt.training.run_folder import RunFolder
 
 
@@ -22,8 +32,20 @@ class Corpus:
 
     tokenizer: Tokenizer
     store: PairStore
+    """The training pairs, in the pieces that their text has when it is translated."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
+    drawn: DrawnEpochs | None = None
+    """Their pieces in each epoch, where `tokenizer.sampling` draws them."""
+
+    def epoch_store(self, epoch: int) -> PairStore:
+        """Return the same pairs in the pieces of an epoch; drawn now if they are not yet."""
+        return self.drawn.open(epoch) if self.drawn else self.store
+
+    def close(self) -> None:
+        """Delete what was drawn, once the run has ended for good."""
+        if self.drawn:
+            self.drawn.close()
 
     @property
     def valid_lengths(self) -> Lengths:
@@ -37,6 +59,10 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     Validation and test splits come first, so that a mistake in them is told now and not after the
     training.
     """
+    initial = config.training.init_from
+    # A run that goes on has weights of its own, and does not ask for those it began with.
+    if initial is not None and not folder.checkpoints.updates():
+        folder.record_initial_weights(check_initial_run(config, initial))
     sources = {"train": open_source(config.data.train, config.data)}
     for name in config.data.split_names():
         source = config.data.split(name)
@@ -54,48 +80,93 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     tokenizer = _tokenizer(config, folder, train.pairs)
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
-    store = prepare_store(train, tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder())
-    return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)))
+    store = prepare_store(
+        train,
+        tokenizer,
+        max_pieces=config.data.max_pieces,
+        cache=cache_folder(),
+        sums=sums["train"],
+    )
+    drawn = _drawn(config, folder, store)
+    return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)), drawn)
 
 
-def first_plan(corpus: Corpus, config: Config) -> list[Indices]:
-    """Return the updates of the first epoch; every epoch has as many."""
+def join(config: Config, folder: RunFolder) -> Corpus:
+    """Return what another rank has prepared, apart from the validation pairs.
+
+    On a host without that store, its pairs are encoded; they have to be the same text there.
+    """
+    tokenizer = Tokenizer.load(folder.tokenizer)
+    sums = folder.train_checksums()
+    train = replace(open_source(config.data.train, config.data), expected=sums)
+    limit, cache = config.data.max_pieces, cache_folder()
+    store = prepare_store(train, tokenizer, max_pieces=limit, cache=cache, sums=sums)
+    return Corpus(tokenizer, store, (), (), _drawn(config, folder, store))
+
+
+def first_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
+    """Return the updates of an epoch; the others have as many, or nearly where pieces are drawn."""
     tokens, seed = config.training.target_tokens_per_update, config.seed
-    return plan_updates(corpus.store.lengths, tokens, seed=seed, epoch=0)
+    return plan_updates(corpus.epoch_store(epoch).lengths, tokens, seed=seed, epoch=epoch)
 
 
-def describe(corpus: Corpus, config: Config, plan: list[Indices]) -> str:
+def describe(corpus: Corpus, config: Config, plan: list[Indices], *, epoch: int = 0) -> str:
     """Return what there is to train on and how much of a batch is padding, in two lines."""
-    store, training = corpus.store, config.training
-    shown = plan[:: max(1, len(plan) // 1000)]  # a sample is enough to see the padding
-    batches = [
-        batch
-        for update in shown
-        for batch in split_update(
-            update, store.lengths, max_tokens_per_batch=training.max_tokens_per_batch, ranks=1
-        )[0]
-    ]
-    efficiency = padding_efficiency(batches, store.lengths)
-    left_out = store.left_out
+    store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
+    efficiency = planned_padding(plan, store.lengths, config)
+    about = "about " if corpus.drawn else ""
     return (
         f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
         f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} pieces\n"
-        f"{len(plan):,} updates an epoch; padding efficiency {efficiency.source:.1%} source, "
-        f"{efficiency.target:.1%} target"
+        f"{about}{len(plan):,} updates an epoch; padding efficiency "
+        f"{efficiency.source:.1%} source, {efficiency.target:.1%} target"
     )
+
+
+def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
+    """Return how much of the batches of a plan is real; a sample of them is enough to see it."""
+    most = config.training.max_tokens_per_batch
+    batches = [
+        batch
+        for update in plan[:: max(1, len(plan) // 1000)]
+        for batch in split_update(update, lengths, max_tokens_per_batch=most, ranks=1)[0]
+    ]
+    return padding_efficiency(batches, lengths)
+
+
+def _drawn(config: Config, folder: RunFolder, store: PairStore) -> DrawnEpochs | None:
+    sampling = config.tokenizer
+    source = target = sampling.sampling
+    if sampling.sampling_target is not None:
+        target = sampling.sampling_target
+    if not source and not target:
+        return None
+    drawing = Drawing(
+        store=store.path,
+        tokenizer=folder.tokenizer,
+        source=source,
+        target=target,
+        max_pieces=config.data.max_pieces,
+        seed=config.seed,
+    )
+    return DrawnEpochs(drawing, epochs=config.training.max_epochs)
 
 
 def _tokenizer(
     config: Config, folder: RunFolder, pairs: Callable[[], Iterator[SentencePair]]
 ) -> Tokenizer:
-    """Return the run's own tokenizer, else copy the one of `tokenizer.from`, else train one."""
+    """Return the run's own tokenizer, else copy one and extend it if need be, else train one."""
     if any(folder.tokenizer.glob("*.json")):
         return Tokenizer.load(folder.tokenizer)
-    if config.tokenizer.from_ is not None:
-        return copy_tokenizer(config.tokenizer.from_, folder.tokenizer)
-    return train_tokenizer(pairs, folder.tokenizer, config=config.tokenizer, seed=config.seed)
+    settings, seed = config.tokenizer, config.seed
+    if config.tokenizer_origin is None:
+        return train_tokenizer(pairs, folder.tokenizer, config=settings, seed=seed)
+    _, origin = config.tokenizer_origin
+    if settings.added_pieces:
+        return extend_tokenizer(origin, folder.tokenizer, pairs=pairs, config=settings, seed=seed)
+    return copy_tokenizer(origin, folder.tokenizer)
 
 
 def _check_layout(config: Config, tokenizer: Tokenizer) -> None:
@@ -103,9 +174,10 @@ def _check_layout(config: Config, tokenizer: Tokenizer) -> None:
     layout = "joint" if tokenizer.source is tokenizer.target else "separate"
     wanted = config.tokenizer.vocabulary
     if layout != wanted:
+        assert config.tokenizer_origin is not None, "a tokenizer of our own is as the config says"
+        key, origin = config.tokenizer_origin
         raise ConfigError(
-            f"`tokenizer.from` {config.tokenizer.from_}: its vocabulary is {layout}, "
-            f"`tokenizer.vocabulary` says {wanted}"
+            f"`{key}` {origin}: its vocabulary is {layout}, `tokenizer.vocabulary` says {wanted}"
         )
 
 

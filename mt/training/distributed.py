@@ -1,7 +1,7 @@
 """Training by several processes, on one host or many: `World` is all that the rest knows of it.
 
-Started by torchrun, whose variables are read here and nowhere else. Gradients travel by
-DistributedDataParallel over NCCL on GPUs and gloo on CPUs; decisions and words by gloo, always.
+Started by torchrun, whose variables are read here and nowhere else. Gradients are added up by
+DistributedDataParallel. What is on GPUs travels by NCCL, what is not, decisions above all, by gloo.
 """
 
 import json
@@ -29,7 +29,7 @@ from mt.training.meeting import MEETING_TIME, choose_interface, open_store
 T = TypeVar("T")
 LONGEST_WAIT = timedelta(days=14)
 """For one rank that prepares or validates while the rest wait; the heartbeat tells who is dead."""
-_BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
+_BACKENDS = {"cpu": "cpu:gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class World:
     size: int = 1
     local_rank: int = 0
     """The rank among the processes of the same host."""
-    words: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
-    """The group in which ranks wait for each other as long as it takes."""
+    group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
+    """The connections between the ranks, on which they wait for each other however long."""
 
     @property
     def leads(self) -> bool:
@@ -58,7 +58,8 @@ class World:
             return device
         if device.type != "cuda":
             raise UserError(
-                f"device `{device.type}`: several processes train on `cuda` or `cpu`: set `training.device`"
+                f"device `{device.type}`: several processes train on `cuda` or `cpu`; "
+                "`training.device` names one"
             )
         count = torch.cuda.device_count()
         if self.local_rank >= count:
@@ -71,7 +72,7 @@ class World:
     def add_up(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over all ranks; the argument may be overwritten."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def largest(self, number: int) -> int:
@@ -79,7 +80,7 @@ class World:
         if self.size == 1:
             return number
         numbers = torch.tensor(number, dtype=torch.int64)
-        dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.words)
+        dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group)
         return int(numbers)
 
     def wait(self) -> None:
@@ -93,7 +94,7 @@ class World:
         data = json.dumps(value if self.leads else None).encode()
         text = torch.zeros(self.largest(len(data)), dtype=torch.uint8)
         text[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        dist.broadcast(text, src=0, group=self.words)
+        dist.broadcast(text, src=0, group=self.group)
         shared: T = json.loads(bytes(text.numpy()).rstrip(b"\0"))
         return shared
 
@@ -132,9 +133,13 @@ class World:
             # Newer releases of torch have another name for it, which older ones do not know.
             warnings.filterwarnings("ignore", "`broadcast_buffers`", FutureWarning)
             wrapped = DistributedDataParallel(
-                module, broadcast_buffers=False, init_sync=False, gradient_as_bucket_view=True
+                module,
+                process_group=self.group,
+                broadcast_buffers=False,
+                init_sync=False,
+                gradient_as_bucket_view=True,
             )
-        wrapped.register_comm_hook(None, _sum_bucket)
+        wrapped.register_comm_hook(self.group, _sum_bucket)
         return wrapped
 
 
@@ -189,26 +194,31 @@ def world(device_name: str) -> Iterator[World]:
         if device.type == "cuda":
             torch.cuda.set_device(device)
         choose_interface(members, members[rank])
-        _connect(_BACKENDS[device.type], PrefixStore("mt/group", store_of_group), rank, size)
-        yield World(rank, size, local_rank, dist.new_group(backend="gloo", timeout=LONGEST_WAIT))
+        group = _connect(
+            _BACKENDS[device.type], PrefixStore("mt/group", store_of_group), rank, size
+        )
+        yield World(rank, size, local_rank, group)
         dist.destroy_process_group()
 
 
-def _connect(backend: str, store: Store, rank: int, size: int) -> None:
+def _connect(backend: str, store: Store, rank: int, size: int) -> dist.ProcessGroup:
+    """Return a group of great patience, once one of little has shown that all can be reached."""
     try:
         dist.init_process_group(
-            backend, store=store, rank=rank, world_size=size, timeout=MEETING_TIME
+            "gloo", store=store, rank=rank, world_size=size, timeout=MEETING_TIME
         )
     except RuntimeError as error:
         raise UserError(
             f"the ranks cannot connect to each other ({str(error).partition(chr(10))[0]}); the "
             "variable GLOO_SOCKET_IFNAME names the network interface between them"
         ) from None
+    group: dist.ProcessGroup = dist.new_group(backend=backend, timeout=LONGEST_WAIT)
+    return group
 
 
 def _sum_bucket(
-    _: None,
+    group: dist.ProcessGroup,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]

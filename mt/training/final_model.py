@@ -1,6 +1,9 @@
 """The end of a run: average the checkpoints, choose the final model, write it."""
 
 import json
+from dataclasses import dataclass
+
+from torch import nn
 
 from mt.config import Config
 from mt.decoding.run import MODEL_FORMAT
@@ -8,6 +11,8 @@ from mt.errors import RunError
 from mt.files import file_sha256, replacing, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.checkpoint import is_whole, save_tensors
+from mt.training.corpus import Corpus
+from mt.training.divergence import shown_rollbacks
 from mt.training.environment import peak_memory_mib
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session
@@ -35,6 +40,41 @@ def write_final_model(session: Session) -> Validation:
         validation = _validate_mean(session, averaged)
     _write(session, averaged, validation)
     return validation
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a model folder says of where its weights come from."""
+
+    config: Config
+    corpus: Corpus
+    averaged_updates: list[int]
+    updates: int
+    """How many updates the newest of these checkpoints had."""
+    score: str
+
+
+def write_model(folder: RunFolder, model: nn.Module, origin: Origin) -> None:
+    """Write the weights, and then what translating needs to know of them."""
+    with replacing(folder.weights) as temporary:
+        save_tensors(parameter_tensors(model), temporary)
+    tokenizer = origin.corpus.tokenizer
+    # Written last: a run folder with this file is finished.
+    write_json(
+        folder.model,
+        {
+            "format": MODEL_FORMAT,
+            "source_vocabulary": tokenizer.source_size,
+            "target_vocabulary": tokenizer.target_size,
+            "longest_source": origin.corpus.store.longest_source,
+            "tokenizer": tokenizer.fingerprint,
+            "weights": file_sha256(folder.weights),
+            "averaged_updates": origin.averaged_updates,
+            "updates": origin.updates,
+            "score": origin.score,
+            "ends": _ends(origin.config),
+        },
+    )
 
 
 def final_score(folder: RunFolder, config: Config) -> str | None:
@@ -74,32 +114,18 @@ def _validate_mean(session: Session, updates: list[int]) -> Validation:
 
 
 def _write(session: Session, averaged: list[int], validation: Validation) -> None:
-    folder, corpus, state = session.folder, session.corpus, session.state
-    with replacing(folder.weights) as temporary:
-        save_tensors(parameter_tensors(session.learner.model), temporary)
+    config, corpus, state = session.config, session.corpus, session.state
     session.progress.record(
         "final",
         averaged_updates=averaged,
+        rollbacks=state.rollbacks,
         elapsed_seconds=state.elapsed_seconds,
         peak_memory_mib=peak_memory_mib(),
         **validation.as_record(),
     )
-    # Written last: a run folder with this file is finished.
-    write_json(
-        folder.model,
-        {
-            "format": MODEL_FORMAT,
-            "source_vocabulary": corpus.tokenizer.source_size,
-            "target_vocabulary": corpus.tokenizer.target_size,
-            "longest_source": corpus.store.longest_source,
-            "tokenizer": corpus.tokenizer.fingerprint,
-            "weights": file_sha256(folder.weights),
-            "averaged_updates": averaged,
-            "updates": state.update,
-            "score": validation.as_text(),
-            "ends": _ends(session.config),
-        },
-    )
+    score = validation.as_text() + shown_rollbacks(state)
+    origin = Origin(config, corpus, averaged, updates=state.update, score=score)
+    write_model(session.folder, session.learner.model, origin)
 
 
 def _ends(config: Config) -> dict[str, int | None]:

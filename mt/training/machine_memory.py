@@ -43,14 +43,19 @@ def _of_the_machine(root: Path) -> Iterator[int]:
 
 
 def _of_the_groups(root: Path) -> Iterator[int]:
-    with suppress(OSError, ValueError):
-        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _, names, group = line.split(":", 2)
-            for name in {*names.split(",")} & _HIERARCHIES.keys():
-                hierarchy = _HIERARCHIES[name]
-                path = PurePosixPath(group.lstrip("/"))
-                for each in (path, *path.parents):
-                    yield from _room(root / hierarchy.folder / each, hierarchy)
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        _, names, group = [*line.split(":", 2), "", ""][:3]
+        for name in {*names.split(",")} & _HIERARCHIES.keys():
+            yield from _rooms(root, _HIERARCHIES[name], PurePosixPath(group.lstrip("/")))
+
+
+def _rooms(root: Path, hierarchy: _Hierarchy, group: PurePosixPath) -> Iterator[int]:
+    """Yield what a group and those around it may still take."""
+    for each in (group, *group.parents):
+        yield from _room(root / hierarchy.folder / each, hierarchy)
 
 
 def _room(folder: Path, hierarchy: _Hierarchy) -> Iterator[int]:

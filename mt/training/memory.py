@@ -14,10 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mt.config import Config
-from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, split_update
+from mt.data.batches import (
+    SOURCE,
+    TARGET,
+    Batch,
+    Indices,
+    Lengths,
+    plan_updates,
+    split_update,
+)
 from mt.errors import UserError
 from mt.model.transformer import Transformer
-from mt.training.corpus import Corpus, first_plan
+from mt.training.corpus import Corpus
 from mt.training.ema import choose_average
 from mt.training.frozen import freeze
 from mt.training.machine_memory import available_bytes
@@ -69,9 +77,13 @@ def require_memory(config: Config, corpus: Corpus) -> None:
 
 
 def corpus_memory(config: Config, corpus: Corpus) -> tuple[Indices, TrainingMemory]:
-    """Return the heaviest batch of the first epoch, and what training on the corpus takes."""
-    store, budget = corpus.epoch_store(0), config.training.max_tokens_per_batch
-    plan = first_plan(corpus, config)
+    """Return the heaviest batch of an epoch, and what training on the corpus takes.
+
+    By the pieces that its text has when it is translated, also where each epoch draws its own.
+    """
+    store, budget = corpus.store, config.training.max_tokens_per_batch
+    tokens = config.training.target_tokens_per_update
+    plan = plan_updates(store.lengths, tokens, seed=config.seed, epoch=0)
     indices = heaviest(plan, store.lengths, max_tokens_per_batch=budget)
     needed = training_memory(
         config,
@@ -119,11 +131,11 @@ def training_memory(
     return TrainingMemory(tensors=counted.peak, likely=likely)
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors that are made inside and live at the same time."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live = 0
         self.peak = 0
         self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -189,7 +201,7 @@ def _most_batches(plan: Iterable[Indices], lengths: Lengths, budget: int) -> int
 
 
 def _heaviest_batch(config: Config, corpus: Corpus, indices: Indices) -> str:
-    lengths = corpus.epoch_store(0).lengths[indices]
+    lengths = corpus.store.lengths[indices]
     source, target = lengths.max(axis=0).tolist()
     longest = int(indices[int(np.argmax(lengths.max(axis=1)))])
     return (

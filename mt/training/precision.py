@@ -33,20 +33,32 @@ class Precision:
         """Add the (scaled) gradients of a scalar loss."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> float:
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
         """Unscale, clip to the norm `clip` (0: not at all), step; return the norm before clipping.
 
-        A norm that is not finite skips the step: the weights stay, and an fp16 scale falls.
+        A norm that is not finite skips the step: the weights stay, and an fp16 scale falls. The
+        host does not wait to know it.
         """
         self.scaler.unscale_(optimizer)
-        norm = float(nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")))
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
             self.scaler.update()
-        elif norm < float("inf"):
-            optimizer.step()
+        else:
+            _step_if_finite(optimizer, norm)
         optimizer.zero_grad(set_to_none=True)
         return norm
+
+
+def _step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """Step unless the norm is not finite; fused kernels look at it on the device themselves."""
+    if not optimizer.defaults["fused"]:
+        if norm.isfinite():
+            optimizer.step()
+        return
+    # The attribute by which GradScaler tells a fused optimiser to change nothing.
+    optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+    optimizer.step()
 
 
 def choose_precision(name: str, device: torch.device) -> Precision:

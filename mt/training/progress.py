@@ -5,14 +5,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tqdm import tqdm
 
 from mt.files import naming
-from mt.training.update import UpdateResult
+from mt.training.state import TrainState
+from mt.training.tensorboard import TensorBoard
+from mt.training.update import Measured
 
 
 def append(journal: Path, event: str, **values: object) -> None:
@@ -36,20 +38,20 @@ class Interval:
     source_tokens: int = 0
     updates: int = 0
     skipped: int = 0
-    gradient_norm: float = 0.0
+    gradient_norms: list[float] = field(default_factory=list)
     started_at: float = field(default_factory=time.perf_counter)
 
-    def add(self, result: UpdateResult) -> None:
+    def add(self, measured: Measured) -> None:
         """Take in one update; of a skipped one only that it was."""
         self.updates += 1
-        if result.skipped:
+        if measured.skipped:
             self.skipped += 1
             return
-        self.smoothed += result.smoothed
-        self.nll += result.nll
-        self.tokens += result.tokens
-        self.source_tokens += result.source_tokens
-        self.gradient_norm = result.gradient_norm
+        self.smoothed += measured.smoothed
+        self.nll += measured.nll
+        self.tokens += measured.pieces.target
+        self.source_tokens += measured.pieces.source
+        self.gradient_norms.append(measured.gradient_norm)
 
     def as_text(self) -> str:
         """Return the mean smoothed loss and the speed."""
@@ -65,17 +67,33 @@ class Interval:
 class Progress:
     """The progress bar on stderr and the journal `metrics.jsonl` of a run."""
 
-    def __init__(self, journal: Path, *, done_updates: int, max_updates: int | None) -> None:
+    shown: bool | None = None
+    """Whether there is a bar; None: on a terminal only, a log file gets whole lines from `log`."""
+
+    def __init__(
+        self,
+        journal: Path,
+        *,
+        done_updates: int,
+        max_updates: int | None,
+        board: TensorBoard | None = None,
+    ) -> None:
         self.journal = journal
+        self.board = board
         self.bar = tqdm(
             initial=done_updates,
             total=max_updates,
             unit="update",
             dynamic_ncols=True,
             mininterval=1.0,
-            disable=None,  # on a terminal only; a log file gets whole lines from `log`
+            disable=None if self.shown is None else not self.shown,
         )
         self.interval = Interval()
+        self.learning_rate = 0.0
+        self.waited_seconds = 0.0
+        """Time that the model has waited for data since it began."""
+        self._waited_before = 0.0
+        self._said: set[str] = set()
 
     def __enter__(self) -> "Progress":
         return self
@@ -86,11 +104,20 @@ class Progress:
 
     def say(self, message: str) -> None:
         """Print a line to stderr without tearing the bar."""
-        self.bar.write(message, file=sys.stderr)
+        with suppress(OSError):  # a terminal that is gone, or a reader, does not end a training
+            self.bar.write(message, file=sys.stderr)
+
+    def say_once(self, message: str) -> None:
+        """Print a line, unless it was printed already."""
+        if message not in self._said:
+            self._said.add(message)
+            self.say(message)
 
     def record(self, event: str, **values: object) -> None:
-        """Append one line to the journal."""
+        """Append one line to the journal, and show its numbers in TensorBoard if that is on."""
         append(self.journal, event, **values)
+        if self.board:
+            self.board.add(event, values)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -99,30 +126,46 @@ class Progress:
         yield
         self.interval.started_at += time.perf_counter() - paused_at
 
-    def updated(self, result: UpdateResult) -> None:
-        """Take in one update."""
-        interval = self.interval
-        interval.add(result)
+    def taken(self, learning_rate: float) -> None:
+        """Count one update that was taken, at this learning rate."""
+        self.learning_rate = learning_rate
         self.bar.update(1)
-        self.bar.set_postfix_str(interval.as_text(), refresh=False)
 
-    def log(self, update: int, epoch: int, learning_rate: float) -> None:
+    def go_back(self, update: int) -> None:
+        """Forget what was shown of later updates: they are taken again."""
+        self.bar.n = update
+        self.interval = Interval()
+        self.waited_seconds = self._waited_before = 0.0
+
+    def measured(self, measured: Measured) -> None:
+        """Take in what one update did."""
+        self.interval.add(measured)
+        self.bar.set_postfix_str(self.interval.as_text(), refresh=False)
+
+    def log(self, state: TrainState) -> None:
         """Write the means since the last call to the journal, and to a stderr without a bar."""
+        if not self.interval.updates:
+            return
         interval, self.interval = self.interval, Interval()
+        waited, self._waited_before = self.waited_seconds - self._waited_before, self.waited_seconds
         if self.bar.disable:
-            self.say(f"update {update:,}{self._rest(update, interval)}: {interval.as_text()}")
+            rest = self._rest(state.update, interval)
+            self.say(f"update {state.update:,}{rest}: {interval.as_text()}")
         tokens, seconds = max(interval.tokens, 1), interval.seconds
+        norms = interval.gradient_norms or [0.0]
         self.record(
             "train",
-            update=update,
-            epoch=epoch,
-            loss=interval.smoothed / tokens,
-            nll=interval.nll / tokens,
-            learning_rate=learning_rate,
-            gradient_norm=interval.gradient_norm,
+            update=state.update,
+            epoch=state.epoch_number,
+            loss=interval.smoothed / tokens if interval.tokens else None,
+            nll=interval.nll / tokens if interval.tokens else None,
+            learning_rate=self.learning_rate,
+            gradient_norm=sum(norms) / len(norms),
+            largest_gradient_norm=max(norms),
             target_tokens=interval.tokens,
             target_tokens_per_second=interval.tokens / seconds,
             source_tokens_per_second=interval.source_tokens / seconds,
+            data_wait_share=waited / seconds,
             skipped_updates=interval.skipped,
         )
 
@@ -132,3 +175,15 @@ class Progress:
             return ""
         seconds = (self.bar.total - update) * interval.seconds / interval.updates
         return f" of {self.bar.total:,}, {tqdm.format_interval(seconds)} left"
+
+
+class Unheard(Progress):
+    """The progress of a rank that leaves speaking to rank 0."""
+
+    shown = False
+
+    def say(self, message: str) -> None:
+        """Say nothing."""
+
+    def record(self, event: str, **values: object) -> None:
+        """Write nothing."""

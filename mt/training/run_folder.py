@@ -5,25 +5,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from mt.config import Config
 from mt.config.load import dump_config, load_config
+from mt.data.pairs import Checksums
 from mt.decoding.run import CONFIG_FILE, MODEL_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.training.checkpoint import Checkpoints
 
+ENDS = ("training.max_updates", "training.max_epochs", "training.patience")
 # These only say when to stop, how often to look, what to keep or what the hardware holds.
 CHANGEABLE = (
-    "training.max_updates",
-    "training.max_epochs",
-    "training.patience",
+    *ENDS,
     "training.validate_every",
     "training.checkpoint_every",
+    "training.log_every",
+    "training.tensorboard",
     "training.keep_best",
     "training.keep_last",
     "training.max_tokens_per_batch",
+    "training.on_divergence",
     "training.device",
+    "training.compile",
     "decoding",
     "evaluation.expected",
 )
@@ -61,13 +66,18 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def tensorboard(self) -> Path:
+        """What TensorBoard shows of the journal, where the config asks for it."""
+        return self.path / "tensorboard"
+
+    @property
     def environment(self) -> Path:
         """What the run ran on."""
         return self.path / "environment.json"
 
     @property
     def corpora(self) -> Path:
-        """The checksums of the corpora and of the tokenizer at first use."""
+        """The checksums of corpora, tokenizer and initial weights at first use."""
         return self.path / "corpora.json"
 
     @property
@@ -99,6 +109,14 @@ class RunFolder:
                 f"(fingerprint {fingerprint[:12]}, this run began with {before[:12]})"
             )
         write_json(self.corpora, {**known, "tokenizer": {"fingerprint": fingerprint}})
+
+    def record_initial_weights(self, checksum: str) -> None:
+        """Keep the SHA-256 of the weights that the run begins with."""
+        write_json(self.corpora, {**self._known_checksums(), "init_from": {"weights": checksum}})
+
+    def train_checksums(self) -> Checksums:
+        """Return those of the training corpus, as they have been recorded."""
+        return Checksums(**self._known_checksums()["train"])
 
     def _known_checksums(self) -> dict[str, dict[str, str]]:
         if not self.corpora.exists():
@@ -141,23 +159,37 @@ def begin(folder: RunFolder, config: Config) -> None:
 
 @contextmanager
 def only_training(folder: RunFolder) -> Iterator[None]:
-    """Keep a second training out of the folder; on systems without file locks, do nothing."""
+    """Keep a second training out of the folder, and tell where the folder is removed meanwhile.
+
+    Without file locks, as on Windows and some network file systems, nobody is kept out.
+    """
+    with (folder.path / ".lock").open("a") as file:
+        _lock(file, folder)
+        try:
+            yield
+        except FileNotFoundError:
+            if folder.path.exists():
+                raise
+            raise RunError(
+                f"{folder.path}: the run folder was removed or renamed during the training, which "
+                "ends here; if it has a new name, --run with that name goes on"
+            ) from None
+
+
+def _lock(file: IO[str], folder: RunFolder) -> None:
     try:
         import fcntl
-    except ImportError:  # not on Windows
-        yield
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunError(f"{folder.path}: another training is at work here") from None
+    except (ImportError, OSError):
         return
-    with (folder.path / ".lock").open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{folder.path}: another training is at work here") from None
-        yield
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[object, object]]:
     """Return the old and new values of all keys that differ, by dotted key."""
-    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    before, after = flat(old.model_dump(mode="json")), flat(new.model_dump(mode="json"))
     return {
         key: (before.get(key), after.get(key))
         for key in [*before, *(key for key in after if key not in before)]
@@ -172,6 +204,11 @@ def _changes(folder: RunFolder, config: Config) -> list[str]:
     if fixed:
         raise RunError(
             f"{folder.path}: holds a run of another config ({'; '.join(fixed)}); "
+            "name another folder with --run"
+        )
+    if not folder.checkpoints.updates() and (later := [told[key] for key in ENDS if key in told]):
+        raise RunError(
+            f"{folder.path}: holds a model, but no checkpoint to go on from ({'; '.join(later)}); "
             "name another folder with --run"
         )
     return list(told.values())
@@ -192,6 +229,7 @@ def _never_trained(folder: RunFolder) -> bool:
     """
     ours = {path.name for path in (folder.config, folder.tokenizer, folder.metrics)}
     ours |= {folder.corpora.name, folder.environment.name, folder.checkpoints.folder.name}
+    ours |= {folder.tensorboard.name}
     names = {path.name for path in folder.path.iterdir() if not path.name.startswith(".")}
     if not names:
         return True
@@ -209,11 +247,12 @@ def _forget_preparation(folder: RunFolder) -> None:
         file.unlink(missing_ok=True)
 
 
-def _flat(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
+def flat(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
+    """Return the leaves of nested dictionaries by dotted key."""
     leaves: dict[str, object] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
-            leaves.update(_flat(value, f"{prefix}{key}."))
+            leaves.update(flat(value, f"{prefix}{key}."))
         else:
             leaves[f"{prefix}{key}"] = value
     return leaves

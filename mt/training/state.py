@@ -3,8 +3,9 @@
 from dataclasses import asdict, dataclass, field
 
 from mt.errors import RunError
+from mt.training.health import Health
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,17 @@ class TrainState:
     update_in_epoch: int = 0
     target_tokens: int = 0
     skipped_updates: int = 0
-    skipped_in_a_row: int = 0
     validated_update: int = 0
     validations_without_gain: int = 0
     elapsed_seconds: float = 0.0
     best: list[Ranked] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
+    health: Health = field(default_factory=Health)
+    refuge: int | None = None
+    """The checkpoint to go back to, where none of the `last` is known to be from before trouble."""
+    rollbacks: int = 0
+    rate_factor: float = 1.0
+    """What the schedule's learning rate is multiplied by; a rollback lowers it."""
 
     @property
     def epoch_number(self) -> int:
@@ -48,6 +54,7 @@ class TrainState:
             raise RunError(f"{name}: was written by another version of mt")
         try:
             best = [Ranked(**entry) for entry in fields.pop("best")]  # type: ignore[attr-defined]
-            return cls(best=best, **fields)  # type: ignore[arg-type]
+            health = Health(**fields.pop("health"))  # type: ignore[arg-type]
+            return cls(best=best, health=health, **fields)  # type: ignore[arg-type]
         except (TypeError, KeyError) as error:
             raise RunError(f"{name}: is damaged ({error})") from None

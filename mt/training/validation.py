@@ -13,7 +13,7 @@ from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation
 from mt.training.corpus import Corpus
-from mt.training.update import Learner, batch_loss
+from mt.training.update import Learner, TrainingPass
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,14 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
     lengths = corpus.valid_lengths
     longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
     fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
+    plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
     for indices in split_update(
         fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
     )[0]:
         batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
         with learner.precision.autocast():
-            sums = batch_loss(learner.model, batch, 0.0)
+            sums = plain_loss(batch)
         nll += float(sums.nll)
         tokens += sums.tokens
     if not tokens:

@@ -108,7 +108,7 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
         surface[command] = arguments + re.findall(r"^  (-.*?)(?:  |$)", text, re.M)
     assert surface == {
         "": ["--version", "--help"],
-        "train": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--help"],
+        "train": ["CONFIG", "--run DIR", "--init-from RUN", "--set KEY=VALUE", "--help"],
         "translate": [
             "RUN",
             "FILE",
@@ -129,6 +129,15 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--device <auto|cuda|mps|cpu>",
             "--help",
         ],
+        "average": [
+            "RUN",
+            "--output DIR",
+            "--best K",
+            "--last K",
+            "--updates N,N",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
         "reproduce": ["CONFIG", "--run DIR", "--help"],
         "ablate": ["FILE", "--runs DIR", "--json", "--help"],
         "inspect": [
@@ -139,7 +148,10 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--json",
             "--help",
         ],
-        "plot": ["--help"],  # its sub-commands have a test of their own
+        "plan": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--json", "--help"],
+        "bench": ["--help"],  # its sub-commands have a test of their own
+        "plot": ["--help"],  # likewise
+        "selftest": ["--help"],  # likewise
     }
 
 
@@ -162,6 +174,17 @@ def test_train(mt: Program, recipe: Path, replace_function: Replace) -> None:
     assert isinstance(config, Config)
     assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
     assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))
+
+
+@pytest.mark.parametrize("folder", ["runs/a", "null", "2024", "[1]", "a: b", 'say "é"', "c\\d"])
+def test_the_run_to_begin_with_is_a_key_of_the_config(
+    folder: str, mt: Program, recipe: Path, replace_function: Replace
+) -> None:
+    calls = replace_function("mt.training.train", "train", "")
+    assert mt("train", recipe, "--init-from", folder, "--set", "seed=7").status == 0
+    ((config, run), _) = calls[0]
+    assert (config.training.init_from, config.seed) == (Path(folder), 7)
+    assert run == Path("runs/tiny")
 
 
 def test_translate(mt: Program, replace_function: Replace) -> None:

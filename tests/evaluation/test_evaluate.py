@@ -169,6 +169,7 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
+    (folder / "model.json").write_text('{"weights": "5a"}')
 
     def load(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
         assert (run, device) == (folder, "cpu")
@@ -187,7 +188,7 @@ def test_a_run_is_scored_and_keeps_scores_and_translations(run: Path) -> None:
     assert record["bleu"] == {"score": scores.bleu.value, "signature": scores.bleu.signature}
     assert (record["split"], record["sentences"]) == ("test", 3)
     assert (record["decoding"]["beam"], record["decoding"]["search"]) == (3, "beam")
-    assert record["hypotheses"] == str(hypotheses)
+    assert (record["hypotheses"], record["weights"]) == (str(hypotheses), "5a")
     assert "right.txt" in record["references"][0]
     assert sorted(path.name for path in hypotheses.parent.iterdir()) == [
         "test.hypotheses.txt",

@@ -12,7 +12,7 @@ from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
-from mt.training.update import Learner, update
+from mt.training.update import Learner, TrainingPass, update
 
 CONFIG = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 SOURCE_VOCABULARY = TARGET_VOCABULARY = 40
@@ -174,7 +174,8 @@ def test_a_padding_row_stays_zero_where_it_is_nothing_else(tie_embeddings: str) 
     """As a row of the output layer it learns, as every other one, what never to say."""
     model = build(tie_embeddings).train()
     optimizer = build_optimizer(model, torch.device("cpu"))
-    learner = Learner(model, optimizer, choose_precision("fp32", torch.device("cpu")), 0.1, 0.0)
+    precision = choose_precision("fp32", torch.device("cpu"))
+    learner = Learner(model, TrainingPass(model, 0.1), optimizer, precision, gradient_clip=0.0)
     pairs = [Example(0, np.array([5, 6, EOS]), np.array([7, 8, 9, EOS]))]
     pairs += [Example(1, np.array([5, EOS]), np.array([9, EOS]))]
     update(learner, [collate(pairs)], 0.01)

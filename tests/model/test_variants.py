@@ -21,7 +21,7 @@ from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import choose_precision
-from mt.training.update import Learner, update
+from mt.training.update import Learner, TrainingPass, read, update
 
 VOCABULARY = 24
 # Depths, widths and heads that differ, so that none can stand for another; tables that are longer
@@ -158,9 +158,9 @@ def decodes(model: Transformer) -> None:
 def trains_one_step(model: Transformer, config: ModelConfig) -> None:
     learner = Learner(
         model=model.train(),
+        training_pass=TrainingPass(model, label_smoothing=0.1),
         optimizer=build_optimizer(model, torch.device("cpu")),
         precision=choose_precision("fp32", torch.device("cpu")),
-        label_smoothing=0.1,
         gradient_clip=0.0,
     )
     gradients: dict[str, Tensor] = {}
@@ -171,9 +171,9 @@ def trains_one_step(model: Transformer, config: ModelConfig) -> None:
             gradients[name] = parameter.grad.clone()
 
     learner.optimizer.register_step_pre_hook(look)
-    result = update(learner, [collate(examples())], 0.01)
-    assert math.isfinite(result.nll)
-    assert not result.skipped
+    (measured,) = read([update(learner, [collate(examples())], 0.01)])
+    assert math.isfinite(measured.nll)
+    assert not measured.skipped
     reached = dict(rows_of_positions(model, config))
     for name, gradient in gradients.items():
         if blind(name, config):

@@ -2,11 +2,11 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 import pytest
 
-from mt.training import interruption as interruption_module
 from mt.training.interruption import SIGNALS, interruptible
 
 Told = pytest.CaptureFixture[bytes]
@@ -29,8 +29,8 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def later(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(interruption_module.os, "_exit", leave)
-    monkeypatch.setattr(interruption_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return later
 
 
@@ -107,7 +107,7 @@ def test_a_terminal_that_is_gone_does_not_make_the_handler_fail(
     def gone(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(interruption_module.os, "write", gone)
+    monkeypatch.setattr(os, "write", gone)
     with interruptible() as interruption:
         hit("SIGHUP")
     assert interruption.exit_status == 129

@@ -14,7 +14,7 @@ from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.optimizer import build_optimizer
 from mt.training.precision import Precision, choose_precision
-from mt.training.update import Learner, update
+from mt.training.update import Learner, Measured, TrainingPass, read, update
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=32, d_ff=64, heads=4, encoder_layers=2, decoder_layers=2, dropout=0.0)
@@ -27,11 +27,17 @@ def learner(precision: str = "fp32", *, clip: float = 1.0, device: torch.device 
     model.to(device)
     return Learner(
         model=model,
+        training_pass=TrainingPass(model, label_smoothing=0.1),
         optimizer=build_optimizer(model, device),
         precision=choose_precision(precision, device),
-        label_smoothing=0.1,
         gradient_clip=clip,
     )
+
+
+def taken(made: Learner, batches: Sequence[Batch], rate: float) -> Measured:
+    """Take an update and wait for it."""
+    (measured,) = read([update(made, batches, rate)])
+    return measured
 
 
 def examples(count: int = 24) -> list[Example]:
@@ -71,21 +77,21 @@ def test_the_gradient_does_not_depend_on_how_an_update_is_cut() -> None:
 
 def test_the_sums_are_those_of_all_micro_batches() -> None:
     pairs = examples()
-    result = update(learner(), [collate(pairs[:10]), collate(pairs[10:])], 0.001)
-    assert result.tokens == sum(len(pair.target) for pair in pairs)
-    assert result.source_tokens == sum(len(pair.source) for pair in pairs)
-    once = update(learner(), [collate(pairs)], 0.001)
+    result = taken(learner(), [collate(pairs[:10]), collate(pairs[10:])], 0.001)
+    assert result.pieces.target == sum(len(pair.target) for pair in pairs)
+    assert result.pieces.source == sum(len(pair.source) for pair in pairs)
+    once = taken(learner(), [collate(pairs)], 0.001)
     assert result.nll == pytest.approx(once.nll, rel=1e-5)
     assert result.smoothed == pytest.approx(once.smoothed, rel=1e-5)
     # An untrained model is about as good as chance.
-    assert result.nll / result.tokens == pytest.approx(math.log(VOCABULARY), rel=0.25)
+    assert result.nll / result.pieces.target == pytest.approx(math.log(VOCABULARY), rel=0.25)
 
 
 def loss_after(made: Learner, updates: int) -> float:
     batches = [collate(examples())]
     for _ in range(updates):
-        result = update(made, batches, 0.002)
-    return result.smoothed / result.tokens
+        result = taken(made, batches, 0.002)
+    return result.smoothed / result.pieces.target
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -105,8 +111,8 @@ def test_half_precision_learns_like_fp32_on_a_gpu(precision: str) -> None:
     for name in ("fp32", precision):
         made = learner(name, device=cuda)
         for _ in range(50):
-            result = update(made, batches, 0.002)
-        losses[name] = result.smoothed / result.tokens
+            result = taken(made, batches, 0.002)
+        losses[name] = result.smoothed / result.pieces.target
         assert_fp32(made)
     assert losses[precision] == pytest.approx(losses["fp32"], rel=0.02)
 
@@ -138,14 +144,14 @@ def test_a_gradient_that_is_not_finite_skips_the_update(precision: str) -> None:
     before = [parameter.clone() for parameter in made.model.parameters()]
     poison = made.model.encoder[0].feed_forward.inner.weight  # type: ignore[union-attr]
     handle = poison.register_hook(lambda gradient: gradient * float("inf"))  # type: ignore[operator]
-    result = update(made, batches, 0.001)
+    result = taken(made, batches, 0.001)
     assert result.skipped
     for parameter, old in zip(made.model.parameters(), before, strict=True):
         assert torch.equal(parameter, old)
     if precision == "fp16":
         assert made.precision.scaler.get_scale() == scale / 2
     handle.remove()
-    assert not update(made, batches, 0.001).skipped
+    assert not taken(made, batches, 0.001).skipped
     assert not torch.equal(next(iter(made.model.parameters())), before[0])
 
 
@@ -154,10 +160,10 @@ def test_an_overflow_of_fp16_lowers_the_scale_until_it_fits() -> None:
     batches = [collate(examples())]
     update(made, batches, 0.001)
     made.precision.scaler.update(2.0**40)
-    assert update(made, batches, 0.001).skipped
+    assert taken(made, batches, 0.001).skipped
     assert made.precision.scaler.get_scale() == 2.0**39
     for _ in range(30):
-        last = update(made, batches, 0.001)
+        last = taken(made, batches, 0.001)
     assert not last.skipped
 
 
@@ -165,7 +171,7 @@ def test_an_overflow_of_fp16_lowers_the_scale_until_it_fits() -> None:
 def test_clipping_acts_on_unscaled_gradients(precision: str) -> None:
     """The norm reported is the true one, and what the optimiser sees has the norm asked for."""
     batches = [collate(examples())]
-    true_norm = update(learner("fp32", clip=0.0), batches, 0.0).gradient_norm
+    true_norm = taken(learner("fp32", clip=0.0), batches, 0.0).gradient_norm
     made = learner(precision, clip=true_norm / 4)
     norms = []
 
@@ -174,7 +180,7 @@ def test_clipping_acts_on_unscaled_gradients(precision: str) -> None:
         norms.append(float(torch.cat(found).norm()))
 
     made.optimizer.register_step_pre_hook(look)
-    result = update(made, batches, 0.0)
+    result = taken(made, batches, 0.0)
     assert result.gradient_norm == pytest.approx(true_norm, rel=0.02)
     assert norms == [pytest.approx(true_norm / 4, rel=0.02)]
 

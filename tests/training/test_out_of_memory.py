@@ -1,0 +1,214 @@
+"""Too little memory: batches are halved, the update is the same, and what cannot fit is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from mt.config import Config
+from mt.config.load import load_config
+from mt.data.batches import Batch
+from mt.errors import UserError
+from mt.training import out_of_memory
+from mt.training.corpus import first_plan, prepare
+from mt.training.feed import planned_updates
+from mt.training.loss import LossSums
+from mt.training.out_of_memory import heaviest, in_smaller_batches, try_heaviest
+from mt.training.precision import Precision
+from mt.training.run_folder import RunFolder
+from mt.training.session import Session, start
+from mt.training.train import take_update, train
+from mt.training.update import BatchTooLarge, TrainingPass
+
+CPU = torch.device("cpu")
+
+
+def config(recipe: Path, *settings: str) -> Config:
+    overrides = [f"training.{each}" for each in ("max_updates=12", "validate_every=6", *settings)]
+    return load_config(recipe, overrides=["model.dropout=0.0", *overrides])
+
+
+@pytest.fixture
+def session(tiny_recipe: Path, tmp_path: Path) -> Session:
+    (tmp_path / "session").mkdir()
+    folder, chosen = RunFolder(tmp_path / "session"), config(tiny_recipe)
+    return start(chosen, folder, prepare(chosen, folder), CPU, [])
+
+
+def positions(batch: Batch) -> int:
+    return batch.source.numel() + batch.target_in.numel()
+
+
+def with_room_for(patch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Have a device that cannot take a batch of more positions; return the sizes that it was given.
+
+    A batch that is too large fails in its backward pass, when it has left some gradients.
+    """
+    forward, backward, sizes = TrainingPass.forward, Precision.backward, [0]
+
+    def seen(training_pass: TrainingPass, batch: Batch) -> LossSums:
+        if training_pass.training:  # not in a validation
+            sizes.append(positions(batch))
+        return forward(training_pass, batch)
+
+    def failing(precision: Precision, loss: Tensor) -> None:
+        backward(precision, loss)
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    patch.setattr(TrainingPass, "forward", seen)
+    patch.setattr(Precision, "backward", failing)
+    return sizes
+
+
+def events(run: Path, name: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
+    return [line for line in lines if line["event"] == name]
+
+
+def gradients(session: Session) -> list[Tensor]:
+    """Take the first update of a session; return the gradients with which it steps."""
+    taken: list[Tensor] = []
+
+    def look(*_: object) -> None:
+        parameters = session.learner.model.parameters()
+        taken.extend(each.grad.clone() for each in parameters if each.grad is not None)
+
+    handle = session.learner.optimizer.register_step_pre_hook(look)
+    planned = planned_updates(session.config, session.corpus, session.state, CPU)
+    take_update(session, next(planned))
+    handle.remove()
+    return taken
+
+
+@pytest.mark.parametrize("most", [150, 60, 30])
+def test_an_update_taken_in_halves_is_the_same_update(
+    most: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    whole = gradients(session)
+    session.learner.model.load_state_dict(before)
+    fresh = replace(session, state=type(session.state)(), unread=[])
+    sizes = with_room_for(monkeypatch, most)
+    halved = gradients(fresh)
+    assert max(sizes) > most, "nothing was too large"
+    torch.testing.assert_close(halved, whole, atol=1e-6, rtol=1e-5)
+    ours, theirs = fresh.unread[0], session.unread[0]
+    assert ours.pieces == theirs.pieces
+    torch.testing.assert_close((ours.nll, ours.smoothed), (theirs.nll, theirs.smoothed))
+
+
+def test_a_run_goes_on_says_it_once_and_learns_the_same(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(config(tiny_recipe), tmp_path / "whole")
+    with_room_for(monkeypatch, 150)
+    capsys.readouterr()
+    train(config(tiny_recipe), tmp_path / "halved")
+    assert (
+        capsys.readouterr().err.count(
+            "the device has too little memory for a batch: such batches are taken in halves, which "
+            "costs time, and the updates stay the same; to avoid it, lower "
+            "`training.max_tokens_per_batch`, now 200\n"
+        )
+        == 1
+    )
+    told = events(tmp_path / "halved", "out_of_memory")
+    assert all(line["source_positions"] + line["target_positions"] > 150 for line in told)
+    assert {line["update"] for line in told} == {*range(12)}
+    losses = [
+        [line["loss"] for line in events(tmp_path / run, "validation")]
+        for run in ("whole", "halved")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_pair_that_does_not_fit_by_itself_is_named(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_room_for(monkeypatch, 3)
+    with pytest.raises(UserError) as told:
+        gradients(session)
+    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+    (pair,) = session.corpus.store.examples(batch.index[:1].numpy())
+    assert str(told.value).startswith(
+        f"pair {pair.index + 1} of the corpus as encoded, of {len(pair.source)} source and "
+        f"{len(pair.target)} target pieces, does not fit the device's memory by itself; in a new "
+        "run (--run) leave such pairs out by a lower `data.max_pieces`, or make the model smaller"
+    )
+
+
+def test_several_processes_do_not_split(session: Session) -> None:
+    distributed = DistributedDataParallel.__new__(DistributedDataParallel)
+    torch.nn.Module.__init__(distributed)
+    alone = replace(session, learner=replace(session.learner, training_pass=distributed))
+    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+
+    def failing(batches: list[Batch]) -> None:
+        raise BatchTooLarge(0)
+
+    rows = len(batch.index)
+    with pytest.raises(
+        UserError, match=f"this rank's .* a batch of {rows} pairs: lower `training."
+    ):
+        in_smaller_batches(alone, [batch], failing)
+
+
+def test_memory_that_lacks_for_the_step_is_no_matter_of_batches(session: Session) -> None:
+    def failing(batches: list[Batch]) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(UserError, match="too little memory for the model and its optimiser"):
+        in_smaller_batches(session, [], failing)
+
+
+def test_the_heaviest_batch_is_the_one_with_the_most_positions() -> None:
+    lengths = np.array([[3, 3], [5, 9], [9, 5], [2, 2], [8, 8], [8, 8]], dtype=np.int32)
+    plan = [np.array([0, 3, 1]), np.array([2, 4, 5])]
+    assert sorted(heaviest(plan, lengths, max_tokens_per_batch=100)) == [2, 4, 5]
+    # 9 + 5 in one row and 16 in two: the two rows of 8 are the heaviest that fit.
+    assert sorted(heaviest(plan, lengths, max_tokens_per_batch=16)) == [4, 5]
+
+
+def test_the_heaviest_batch_is_tried_first_and_changes_nothing(
+    session: Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(out_of_memory, "_TRIED_ON", {"cpu"})
+    plan = first_plan(session.corpus, session.config)
+    lengths = session.corpus.store.lengths
+    batch = heaviest(plan, lengths, max_tokens_per_batch=200)
+    most = len(batch) * int(lengths[batch].max(axis=0).sum())
+    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    sizes = with_room_for(monkeypatch, most - 1)
+    try_heaviest(session)
+    assert sizes[1] == most
+    assert len(sizes) > 2, "the batch was not halved"
+    assert "too little memory for a batch" in capsys.readouterr().err
+    model = session.learner.model
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not session.learner.optimizer.state
+    assert session.state == type(session.state)()
+
+
+def test_trying_it_leaves_a_run_with_dropout_as_it_is(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["training.max_updates=5"]
+    train(load_config(tiny_recipe, overrides=settings), tmp_path / "run")
+    monkeypatch.setattr(out_of_memory, "_TRIED_ON", {"cpu"})
+    train(load_config(tiny_recipe, overrides=settings), tmp_path / "tried")
+    one, other = (tmp_path / run / "model.safetensors" for run in ("run", "tried"))
+    assert one.read_bytes() == other.read_bytes()
