@@ -24,7 +24,7 @@ def plan(
     overrides: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tell what a training will take: memory, disk and time, from a minute of it."""
+    """Tell what a training will take: memory, disk, time."""
     recipe = load_config(config, overrides=overrides or ())
     from mt.training.plan import plan_training
 

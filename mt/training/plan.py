@@ -223,7 +223,7 @@ def _until(updates: int, training: TrainingConfig, key: str, bound: Bound) -> Ex
         ends_by=f"training.{key}",
         bound=bound,
         updates=updates,
-        validations=validations,
+        validations=validations + 1,
         checkpoints=validations + between,
     )
 

@@ -19,7 +19,7 @@ from mt.training.out_of_memory import in_smaller_batches
 from mt.training.session import Session
 from mt.training.train import save
 from mt.training.update import update
-from mt.training.validation import validate
+from mt.training.validation import live_translator, validate
 
 PROBE_SECONDS = 15.0
 """How long the timed updates may take, as far as that can be known beforehand."""
@@ -86,6 +86,7 @@ def probe(
     taken = np.take(update_flops, np.arange(warmup, warmup + updates), mode="wrap")
     share = float(update_flops.mean() / taken.mean()) / updates
     _try(session, heaviest)
+    _translate_longest(session)
     checkpoint = _timed(session, lambda: save(session))
     # They lie in memory while the final model is validated, which may be when there is least left.
     _mean = session.folder.checkpoints.average([session.state.update] * averaged)
@@ -112,10 +113,22 @@ def _try(session: Session, heaviest: Sequence[Indices]) -> None:
     in_smaller_batches(session, batches, lambda some: update(session.learner, some, 0.0))
 
 
+def _translate_longest(session: Session) -> None:
+    """Translate the longest sentences up to the limit, for the memory of a first validation.
+
+    A model that has learnt next to nothing does not know where to end.
+    """
+    corpus, config = session.corpus, session.config
+    longest_first = np.argsort(-corpus.valid_lengths[:, SOURCE], kind="stable")
+    sources = [corpus.valid[number].source for number in longest_first[: config.decoding.batch_size]]
+    with _endless(session.learner.model.output):
+        live_translator(session.learner, corpus, config).translate(sources)
+
+
 def _time_validation(session: Session) -> Spent:
     """Validate on a sample, each translation as long as references are on the average.
 
-    A model that has learnt next to nothing would end its translations anywhere.
+    As a model that has learnt something makes them.
     """
     corpus, config = session.corpus, session.config
     lengths = corpus.valid_lengths

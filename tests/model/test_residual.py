@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.model.dropout import Dropout
 from mt.model.initialization import Gains
 from mt.model.residual import NORMS, RESIDUALS, DeepNorm, Sandwich, deepnorm_constants
 from mt.model.side import Side
@@ -80,7 +81,8 @@ def test_a_layout_is_its_formula(name: str, norm: str, side: Side, dropout: floa
         return FORMULAS[norm](y, residual.norm)
 
     def dropped(y: Tensor) -> Tensor:
-        return nn.functional.dropout(y, dropout)
+        kept: Tensor = Dropout(dropout).train()(y)
+        return kept
 
     if name == "post":
         expected = normed(x + dropped(sublayer(x)))

@@ -23,6 +23,8 @@ from mt.training.train import train
 
 Program = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
+# Tests that run under nohup hand its ignored hang-ups on to their children.
+HANGS_UP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
 MAIN = "import sys; from mt.__main__ import main; sys.exit(main())"
 SLOW_SAVING = """
 import pathlib, time
@@ -97,7 +99,7 @@ def test_a_terminal_that_closes_costs_no_update(
     tiny_recipe: Path, tmp_path: Path, children: list["subprocess.Popen[bytes]"]
 ) -> None:
     """The hang-up comes, and whatever is written to the terminal from then on fails."""
-    training = Training(tiny_recipe, tmp_path / "run", "validate_every=1000000")
+    training = Training(tiny_recipe, tmp_path / "run", "validate_every=1000000", before=HANGS_UP)
     ours, theirs = pty.openpty()
     child = training.start(theirs)
     children.append(child)
