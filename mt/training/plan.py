@@ -266,7 +266,7 @@ def _disk(training: TrainingConfig, work: Work, extent: Extent, run: Path) -> Di
     checkpoint = weights + others * BYTES_PER_NUMBER * work.learning
     whole = min(training.keep_last + 1, extent.checkpoints)
     best = min(training.keep_best, extent.checkpoints)
-    most = whole * checkpoint + (best + 1) * weights
+    most = whole * checkpoint + best * weights
     near = next(each for each in (run.absolute(), *run.absolute().parents) if each.is_dir())
     there = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
     free = shutil.disk_usage(near).free

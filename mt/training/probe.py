@@ -120,7 +120,9 @@ def _translate_longest(session: Session) -> None:
     """
     corpus, config = session.corpus, session.config
     longest_first = np.argsort(-corpus.valid_lengths[:, SOURCE], kind="stable")
-    sources = [corpus.valid[number].source for number in longest_first[: config.decoding.batch_size]]
+    sources = [
+        corpus.valid[number].source for number in longest_first[: config.decoding.batch_size]
+    ]
     with _endless(session.learner.model.output):
         live_translator(session.learner, corpus, config).translate(sources)
 
