@@ -21,7 +21,7 @@ bench: setup ## compare the speed of training with that of a plain PyTorch loop,
 	$(BIN)/python bench/training.py
 
 test: setup ## run the tests: no network, no GPU, minutes
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 test-slow: setup ## run the tests that take longer
 	$(BIN)/pytest -m slow

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import TextIO
 
 EXIT_USER_ERROR = 2
 # What a shell reports for a program that SIGINT or SIGPIPE has ended; Windows has no SIGPIPE.
@@ -66,7 +67,9 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
         if error.errno not in _OS_MESSAGES:
             raise
         status = _report(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}")
-    _settle_stdout()
+    finally:
+        _settle(sys.stdout)
+        _settle(sys.stderr)
     return status
 
 
@@ -101,12 +104,14 @@ def _flush_stdout() -> None:
         sys.stdout.flush()
 
 
-def _settle_stdout() -> None:
-    """Drop what stdout cannot take, so that the interpreter does not complain when it ends."""
+def _settle(stream: TextIO | None) -> None:
+    """Drop what a stream cannot take: the interpreter would end with a status of its own, 120."""
+    if stream is None:  # as it is after `>&-`
+        return
     try:
-        _flush_stdout()
+        stream.flush()
     except OSError:
         with suppress(io.UnsupportedOperation):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
+            os.dup2(nowhere, stream.fileno())
             os.close(nowhere)

@@ -13,8 +13,8 @@ from mt.config.load import load_config, require_section
 from mt.evaluation.columns import aligned
 
 if TYPE_CHECKING:
-    from mt.decoding.benchmark import DecodingBenchmark
-    from mt.training.benchmark import TrainingBenchmark
+    from mt.measuring.decoding_speed import DecodingBenchmark
+    from mt.measuring.training_speed import TrainingBenchmark
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BATCH_SIZES = (16, 64, 256)
@@ -40,7 +40,7 @@ def train(
 ) -> None:
     """Train a config for some updates and throw the result away: how fast, and on what."""
     recipe = load_config(config, overrides=overrides or ())
-    from mt.training.benchmark import benchmark_training
+    from mt.measuring.training_speed import benchmark_training
 
     measured = benchmark_training(recipe, updates)
     typer.echo(_training_json(measured) if as_json else _training_text(measured, config))
@@ -59,7 +59,7 @@ def decode(
 ) -> None:
     """Translate the first test split of a run with each search: how fast, by batch size."""
     require_section(overrides or (), "decoding")
-    from mt.decoding.benchmark import benchmark_decoding
+    from mt.measuring.decoding_speed import benchmark_decoding
 
     measured = benchmark_decoding(
         run, batch_sizes=batch_size or BATCH_SIZES, overrides=overrides or (), device=device

@@ -14,8 +14,8 @@ from mt.config.load import load_config
 from mt.evaluation.columns import aligned
 
 if TYPE_CHECKING:
-    from mt.training.plan import TrainingPlan
-    from mt.training.probe import Spent
+    from mt.measuring.plan import TrainingPlan
+    from mt.measuring.probe import Spent
 
 
 def plan(
@@ -26,7 +26,7 @@ def plan(
 ) -> None:
     """Tell what a training will take: memory, disk, time."""
     recipe = load_config(config, overrides=overrides or ())
-    from mt.training.plan import plan_training
+    from mt.measuring.plan import plan_training
 
     planned = plan_training(recipe, run or default_run(config))
     typer.echo(_as_json(planned) if as_json else _as_text(planned, config))

@@ -1,6 +1,8 @@
 """`mt selftest`, a sub-command for each promise that can be proved on the spot."""
 
 import os
+import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -28,8 +30,10 @@ def resume(
     """Kill a small training over and over: is it still the same training?"""
     # Before libraries are loaded that start threads by it: trainings are forks of this process.
     os.environ["OMP_NUM_THREADS"] = "1"
-    from mt.training.selftest import selftest_resume
+    from mt.selftest.resume import selftest_resume
 
+    # The system's own way to end leaves the trainings behind, and the folder that they are in.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     proof = selftest_resume(kills, seed)
     typer.echo(proof.text)
     if not proof.passed:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mt.data.batches import PaddingEfficiency
-from mt.training.benchmark import MatmulRates
-from mt.training.plan import Disk, Extent, HeaviestBatch, Memory, TrainingPlan, Work
-from mt.training.probe import Probe, Spent
+from mt.measuring.plan import Extent, TrainingPlan, Work
+from mt.measuring.probe import Probe, Spent
+from mt.measuring.room import Disk, HeaviestBatch, Memory
+from mt.measuring.training_speed import MatmulRates
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -37,6 +38,7 @@ PLAN = TrainingPlan(
         validation=Spent(30.0, 60.0),
         checkpoint=Spent(0.5, 0.25),
         matmul_rates=MatmulRates(2e11, 3e11),
+        validation_bytes=2**20,
         peak_bytes=2**31,
     ),
 )
@@ -78,7 +80,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_recipe: Path) 
 
     monkeypatch.chdir(tmp_path)
     Path("my.yaml").write_text(tiny_recipe.read_text())
-    monkeypatch.setattr("mt.training.plan.plan_training", plan_training)
+    monkeypatch.setattr("mt.measuring.plan.plan_training", plan_training)
     return runs
 
 
@@ -107,7 +109,7 @@ def test_what_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = replace(PLAN, extent=extent)
-    monkeypatch.setattr("mt.training.plan.plan_training", lambda *_: other)
+    monkeypatch.setattr("mt.measuring.plan.plan_training", lambda *_: other)
     out = program("plan", "my.yaml")[1].splitlines()
     assert out[-1] == told
     bound = "" if extent.bound == "exactly" else "at least "
@@ -184,7 +186,7 @@ def test_a_real_plan(
     program: Program, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mt.training.probe.MOST_UPDATES", 4)
+    monkeypatch.setattr("mt.measuring.probe.MOST_UPDATES", 4)
     monkeypatch.setattr("mt.model.matmul_rate.SAMPLE_SECONDS", 1e-4)
     status, out, err = program("plan", tiny_recipe, "--json", "--set", "training.max_updates=9")
     assert status == 0

@@ -2,12 +2,18 @@
 
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from mt.training import selftest
+from mt.selftest import resume as selftest
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -58,3 +64,26 @@ def test_a_number_that_cannot_be_is_refused(option: str, program: Program) -> No
     status, out, err = program("selftest", "resume", option, "-1")
     assert (status, out) == (2, "")
     assert option in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to catch")
+def test_one_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "mt", "selftest", "resume"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        while not list(tmp_path.glob("mt-selftest-*/whole")):
+            assert child.poll() is None
+            time.sleep(0.05)
+        child.terminate()
+        assert child.wait(timeout=60) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):  # nobody is left of its group either
+            os.killpg(child.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert list(tmp_path.iterdir()) == []

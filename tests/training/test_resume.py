@@ -16,12 +16,12 @@ import pytest
 
 from mt.config.load import load_config
 from mt.errors import RunError
+from mt.selftest.killing import Hit
+from mt.selftest.resume import plan_kills, train_killed, train_whole
 from mt.training import train as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints
 from mt.training.feed import PlannedUpdate
-from mt.training.killing import Hit
 from mt.training.run_folder import RunFolder
-from mt.training.selftest import plan_kills, train_killed, train_whole
 from mt.training.session import Session
 from mt.training.state import TrainState
 from mt.training.train import train

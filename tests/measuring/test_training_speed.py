@@ -15,9 +15,8 @@ from mt.data.sources import open_source
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.tokenizer import train_tokenizer
 from mt.errors import DataError
-from mt.model.cost import PairLengths, model_cost, training_flops
-from mt.training import benchmark as module
-from mt.training.benchmark import (
+from mt.measuring import training_speed as module
+from mt.measuring.training_speed import (
     WARMUP_UPDATES,
     MatmulRates,
     Side,
@@ -26,6 +25,7 @@ from mt.training.benchmark import (
     benchmark_training,
     workload,
 )
+from mt.model.cost import PairLengths, model_cost, training_flops
 from mt.training.train import train
 
 UPDATES = 4

@@ -2,29 +2,26 @@
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from mt.config import Config
 from mt.config.load import load_config
 from mt.data.batches import split_update
 from mt.data.tokenizer import train_tokenizer as tokenizer_training
 from mt.errors import RunError, UserError
+from mt.measuring import plan as module
+from mt.measuring.plan import Extent, plan_training
+from mt.measuring.probe import Probe, Spent
+from mt.measuring.room import HeaviestBatch
+from mt.measuring.training_speed import MatmulRates
 from mt.model.cost import training_flops
-from mt.training import plan as module
-from mt.training.benchmark import MatmulRates
 from mt.training.checkpoint import Checkpoints
 from mt.training.corpus import first_plan, prepare
-from mt.training.plan import (
-    Extent,
-    HeaviestBatch,
-    plan_training,
-)
-from mt.training.probe import Probe, Spent
 from mt.training.run_folder import RunFolder
 from mt.training.train import train
 
@@ -34,7 +31,8 @@ PROBE = Probe(
     validation=Spent(3.0, 6.0),
     checkpoint=Spent(0.25, 0.125),
     matmul_rates=MatmulRates(4e9, 6e9),
-    peak_bytes=2**30,
+    validation_bytes=2**20,
+    peak_bytes=2**33,
 )
 Tried = list[dict[str, Any]]
 
@@ -202,7 +200,6 @@ def test_times_add_up(config: Config, tried: Tried, tmp_path: Path) -> None:
     assert planned.extent == Extent("training.max_updates", "exactly", 40, 5, 4)
     assert planned.total == Spent(40 * 0.5 + 5 * 3.0 + 4 * 0.25, 40 * 1.0 + 5 * 6.0 + 4 * 0.125)
     assert planned.matmul_share == pytest.approx(planned.work.flops_per_update / 0.5 / 5e9)
-    assert planned.memory.most_bytes == 2**30
 
 
 def test_nothing_is_written_where_the_run_is_to_be(
@@ -292,14 +289,20 @@ def test_too_little_disk_is_told_before_anything_is_tried(
 def test_too_little_memory_is_told_before_anything_is_tried(
     config: Config, tried: Tried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.training.memory.available_bytes", lambda: 2**20)
+    monkeypatch.setattr("mt.training.memory.available_bytes", lambda: 2**10)
     monkeypatch.setattr(module, "start", None)
     with pytest.raises(UserError, match=r"training\.max_tokens_per_batch"):
         plan_training(config, tmp_path / "run")
     assert tried == []
 
 
-def test_memory_of_a_cpu_is_what_the_system_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "available_bytes", lambda: 7)
-    assert module._free_memory(torch.device("cpu")) == 7
-    assert module._free_memory(torch.device("mps")) is None
+def test_memory_is_what_was_measured_or_what_is_likely_if_that_is_more(
+    config: Config, tried: Tried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "process_bytes", lambda: 5 * 2**30)
+    monkeypatch.setattr(module, "expected_bytes", lambda *_: 3 * 2**30 - 2**21)
+    assert plan_training(config, tmp_path / "run").memory.most_bytes == 2**33
+    monkeypatch.setattr(module, "expected_bytes", lambda *_: 3 * 2**30 + 7)
+    assert plan_training(config, tmp_path / "run").memory.most_bytes == 2**33 + 7 + 2**20
+    monkeypatch.setattr(module, "probe", lambda *_, **__: replace(PROBE, peak_bytes=None))
+    assert plan_training(config, tmp_path / "run").memory.most_bytes is None

@@ -12,8 +12,8 @@ from pathlib import Path
 from mt.config import Config
 from mt.errors import RunError
 from mt.files import file_sha256
-from mt.training.killing import Hit, Kill, Moment, TrainingProcess
-from mt.training.run_differences import run_differences
+from mt.selftest.killing import Hit, Kill, Moment, TrainingProcess
+from mt.selftest.run_differences import run_differences
 from mt.training.run_folder import RunFolder
 
 SHOWN_DIFFERENCES = 5

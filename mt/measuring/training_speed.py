@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mt.config import Config
 from mt.data.batches import Batch
+from mt.measuring.phases import Begin, Phase, PhaseClock, PhaseSeconds, marked
 from mt.model.cost import training_flops
 from mt.model.device import select_device
 from mt.model.matmul_rate import matmul_rate, model_products, synchronize
@@ -25,7 +26,6 @@ from mt.training.corpus import prepare
 from mt.training.feed import planned_updates
 from mt.training.interruption import Interruption
 from mt.training.loss import LossSums
-from mt.training.phases import Begin, Phase, PhaseClock, PhaseSeconds, marked
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session, start
 from mt.training.state import TrainState

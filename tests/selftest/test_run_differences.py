@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mt.config.load import load_config
+from mt.selftest.run_differences import run_differences
 from mt.training.checkpoint import MODEL, OPTIMIZER, STATE
-from mt.training.run_differences import run_differences
 from mt.training.run_folder import RunFolder
 from mt.training.train import train
 

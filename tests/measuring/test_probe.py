@@ -13,11 +13,11 @@ from mt.config.load import load_config
 from mt.data.batches import SOURCE, TARGET, Batch
 from mt.decoding.engine import TorchEngine
 from mt.decoding.search import Hypothesis
-from mt.training import probe as module
-from mt.training.benchmark import Timing, with_end
+from mt.measuring import probe as module
+from mt.measuring.probe import Probe, Spent, probe
+from mt.measuring.training_speed import Timing, with_end
 from mt.training.checkpoint import Checkpoints
 from mt.training.corpus import prepare
-from mt.training.probe import Probe, Spent, probe
 from mt.training.run_folder import RunFolder
 from mt.training.session import Session, start
 from mt.training.update import update
@@ -130,13 +130,14 @@ def test_a_validation_decodes_as_much_as_the_references_hold(
     monkeypatch.setattr(TorchEngine, "translate_ids", remember)
     with torch.no_grad():  # a model that would end at once
         session.learner.model.output.weight[:] = 0.0
-    spent = module._time_validation(session)
+    spent, share = module._time_validation(session)
     lengths = session.corpus.valid_lengths
     assert sorted(len(source) for source, _ in found) == sorted(lengths[:, SOURCE])
     assert not any(hypothesis.finished for _, hypothesis in found)
     written = sum(len(hypothesis.ids) for _, hypothesis in found)
     assert lengths[:, TARGET].sum() <= written <= lengths[:, TARGET].sum() + 2 * len(found)
     assert spent.seconds > 0
+    assert share == 1
     assert not session.learner.model.output._forward_hooks
 
 
@@ -146,8 +147,8 @@ def test_a_sample_of_a_validation_stands_for_all_of_it(
     monkeypatch.setattr(module, "_sample", lambda *_: [1, 4])
     monkeypatch.setattr(module, "_timed", lambda *_: Spent(2.0, 1.0))
     target = session.corpus.valid_lengths[:, TARGET]
-    factor = target.sum() / (target[1] + target[4])
-    assert module._time_validation(session) == Spent(2.0 * factor, 1.0 * factor)
+    share = (target[1] + target[4]) / target.sum()
+    assert module._time_validation(session) == (Spent(2.0 / share, 1.0 / share), share)
 
 
 @pytest.mark.parametrize(
@@ -165,3 +166,13 @@ def test_a_sample_is_some_batches_spread_over_the_lengths(
 
 def test_seconds_add_up() -> None:
     assert Spent(1.0, 2.0).times(3).plus(Spent(0.5, 0.25)) == Spent(3.5, 6.25)
+
+
+def test_what_a_validation_adds_to_the_process_is_told_of_a_whole_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_affordable", lambda _: 2)
+    monkeypatch.setattr(module, "process_bytes", iter([1000, 1030, 1500]).__next__)
+    monkeypatch.setattr(module, "_time_validation", lambda _: (Spent(2.0, 1.0), 0.25))
+    found = probed(session)
+    assert (found.validation_bytes, found.peak_bytes) == (120, 1500)

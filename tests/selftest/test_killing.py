@@ -13,8 +13,8 @@ from mt.config import Config
 from mt.config.load import load_config
 from mt.errors import RunError, UserError
 from mt.files import write_json
-from mt.training import killing
-from mt.training.killing import Hit, Kill, TrainingProcess
+from mt.selftest import killing
+from mt.selftest.killing import Hit, Kill, TrainingProcess
 from mt.training.run_folder import RunFolder
 
 # Forks of this process compute in one thread; those of libraries sleep.

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mt.data.batches import SOURCE, TARGET, Indices, collate
+from mt.measuring.room import process_bytes
+from mt.measuring.training_speed import MatmulRates, session_matmul_rate, timed
 from mt.model.matmul_rate import synchronize
 from mt.special_ids import EOS
-from mt.training.benchmark import MIB, MatmulRates, session_matmul_rate, timed
-from mt.training.environment import peak_memory_mib
 from mt.training.out_of_memory import in_smaller_batches
 from mt.training.session import Session
 from mt.training.train import save
 from mt.training.update import update
-from mt.training.validation import live_translator, validate
+from mt.training.validation import validate
 
 PROBE_SECONDS = 15.0
 """How long the timed updates may take, as far as that can be known beforehand."""
@@ -61,6 +61,8 @@ class Probe:
     """One of the whole validation corpus."""
     checkpoint: Spent
     matmul_rates: MatmulRates
+    validation_bytes: int
+    """What a whole validation adds to the process."""
     peak_bytes: int | None
     """Of the process, or on a GPU of what is reserved there; None where the system does not say."""
 
@@ -78,24 +80,23 @@ def probe(
     operations of each of the first epoch; the final model will be the mean of `averaged`
     checkpoints.
     """
-    before = session_matmul_rate(session)
-    updates = _affordable(float(update_flops.mean()) / before)
-    warmup = min(MOST_WARMUP_UPDATES, updates // 2)
-    timing = timed(session, updates, warmup=warmup)
-    after = session_matmul_rate(session)
-    taken = np.take(update_flops, np.arange(warmup, warmup + updates), mode="wrap")
-    share = float(update_flops.mean() / taken.mean()) / updates
+    rate_before = session_matmul_rate(session)
+    updates = _affordable(float(update_flops.mean()) / rate_before)
+    update = _time_updates(session, updates, update_flops)
+    rates = MatmulRates(rate_before, session_matmul_rate(session))
     _try(session, heaviest)
-    _translate_longest(session)
+    bytes_before = process_bytes() or 0
+    validation, share = _time_validation(session)
+    validation_bytes = ((process_bytes() or 0) - bytes_before) / share
     checkpoint = _timed(session, lambda: save(session))
-    # They lie in memory while the final model is validated, which may be when there is least left.
-    _mean = session.folder.checkpoints.average([session.state.update] * averaged)
+    session.folder.checkpoints.average([session.state.update] * averaged)  # for its memory
     return Probe(
         updates=updates,
-        update=Spent(timing.seconds, timing.cpu_seconds).times(share),
-        validation=_time_validation(session),
+        update=update,
+        validation=validation,
         checkpoint=checkpoint,
-        matmul_rates=MatmulRates(before, after),
+        matmul_rates=rates,
+        validation_bytes=round(validation_bytes),
         peak_bytes=_peak_bytes(session.device),
     )
 
@@ -106,6 +107,14 @@ def _affordable(fewest_seconds: float) -> int:
     return int(min(max(wanted, FEWEST_UPDATES), MOST_UPDATES))
 
 
+def _time_updates(session: Session, updates: int, flops: NDArray[np.float64]) -> Spent:
+    """Return what an update of mean operations takes, from some after a warm-up."""
+    warmup = min(MOST_WARMUP_UPDATES, updates // 2)
+    timing = timed(session, updates, warmup=warmup)
+    taken = np.take(flops, np.arange(warmup, warmup + updates), mode="wrap")
+    return Spent(timing.seconds, timing.cpu_seconds).times(float(flops.mean() / taken.sum()))
+
+
 def _try(session: Session, heaviest: Sequence[Indices]) -> None:
     """Take an update for the sake of its memory."""
     store = session.corpus.epoch_store(0)
@@ -113,24 +122,11 @@ def _try(session: Session, heaviest: Sequence[Indices]) -> None:
     in_smaller_batches(session, batches, lambda some: update(session.learner, some, 0.0))
 
 
-def _translate_longest(session: Session) -> None:
-    """Translate the longest sentences up to the limit, for the memory of a first validation.
+def _time_validation(session: Session) -> tuple[Spent, float]:
+    """Return what a validation takes, and how much of one was done to know it.
 
-    A model that has learnt next to nothing does not know where to end.
-    """
-    corpus, config = session.corpus, session.config
-    longest_first = np.argsort(-corpus.valid_lengths[:, SOURCE], kind="stable")
-    sources = [
-        corpus.valid[number].source for number in longest_first[: config.decoding.batch_size]
-    ]
-    with _endless(session.learner.model.output):
-        live_translator(session.learner, corpus, config).translate(sources)
-
-
-def _time_validation(session: Session) -> Spent:
-    """Validate on a sample, each translation as long as references are on the average.
-
-    As a model that has learnt something makes them.
+    Each translation is as long as references are on the average. A model that has learnt next to
+    nothing would end its translations anywhere.
     """
     corpus, config = session.corpus, session.config
     lengths = corpus.valid_lengths
@@ -150,7 +146,8 @@ def _time_validation(session: Session) -> Spent:
                 session.learner, part, config.model_copy(update={"decoding": decoding})
             ),
         )
-    return spent.times(target / int(lengths[sample, TARGET].sum()))
+    share = int(lengths[sample, TARGET].sum()) / target
+    return spent.times(1 / share), share
 
 
 def _sample(lengths: NDArray[np.integer], batch_size: int) -> list[int]:
@@ -179,8 +176,7 @@ def _endless(output: nn.Module) -> Iterator[None]:
 def _peak_bytes(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
-    peak = peak_memory_mib()
-    return None if peak is None else int(peak * MIB)
+    return process_bytes()
 
 
 def _timed(session: Session, work: Callable[[], object]) -> Spent:

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from mt.config import Config
 from mt.errors import RunError
-from mt.training import selftest
+from mt.selftest import resume as selftest
+from mt.selftest.killing import Hit, Kill, TrainingProcess
+from mt.selftest.resume import Proof, plan_kills, prove_resume, selftest_config, train_killed
+from mt.selftest.run_differences import run_differences
 from mt.training import train as spine
 from mt.training.checkpoint import Checkpoints
 from mt.training.health import Health
-from mt.training.killing import Hit, Kill, TrainingProcess
-from mt.training.run_differences import run_differences
-from mt.training.selftest import Proof, plan_kills, prove_resume, selftest_config, train_killed
 from mt.training.state import TrainState
 from mt.training.update import Learner
 

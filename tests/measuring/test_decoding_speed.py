@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from mt.config import DecodingConfig
-from mt.decoding import benchmark as module
-from mt.decoding.benchmark import DecodingSpeed, benchmark_decoding
 from mt.decoding.run import load_translator
 from mt.errors import ConfigError, DataError, RunError
+from mt.measuring import decoding_speed as module
+from mt.measuring.decoding_speed import DecodingSpeed, benchmark_decoding
 
 
 def lines(run: Path, name: str) -> list[str]:

@@ -9,10 +9,10 @@ import torch
 from mt.config.load import load_config
 from mt.data.batches import Batch, collate
 from mt.data.store import Example
+from mt.measuring import phases as module
+from mt.measuring.phases import Phase, PhaseClock, PhaseSeconds, marked
 from mt.model.transformer import Transformer
-from mt.training import phases as module
 from mt.training.optimizer import build_optimizer
-from mt.training.phases import Phase, PhaseClock, PhaseSeconds, marked
 from mt.training.precision import choose_precision
 from mt.training.update import Learner, TrainingPass, update
 

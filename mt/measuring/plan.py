@@ -15,16 +15,22 @@ from numpy.typing import NDArray
 from mt.config import Config, TrainingConfig
 from mt.config.load import load_config
 from mt.data.batches import TARGET, Indices, PaddingEfficiency
-from mt.errors import RunError
-from mt.model.cost import BYTES_PER_NUMBER, training_flops
+from mt.measuring.probe import MOST_UPDATES, MOST_WARMUP_UPDATES, Probe, Spent, probe
+from mt.measuring.room import (
+    Disk,
+    HeaviestBatch,
+    Memory,
+    expected_bytes,
+    free_memory,
+    process_bytes,
+    require_disk,
+)
+from mt.measuring.training_speed import with_end
+from mt.model.cost import training_flops
 from mt.model.device import select_device
 from mt.training.allocator import keep_freed_memory
-from mt.training.benchmark import with_end
 from mt.training.corpus import Corpus, first_plan, planned_padding, prepare
-from mt.training.machine_memory import available_bytes
-from mt.training.memory import require_memory
 from mt.training.out_of_memory import heaviest
-from mt.training.probe import MOST_UPDATES, MOST_WARMUP_UPDATES, Probe, Spent, probe
 from mt.training.run_folder import RunFolder, differences
 from mt.training.session import Session, most_updates, start
 
@@ -76,34 +82,6 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class HeaviestBatch:
-    """The batch that takes the most memory."""
-
-    pairs: int
-    source_length: int
-    """Pieces of the longest source, end mark included."""
-    target_length: int
-
-
-@dataclass(frozen=True)
-class Disk:
-    """What the run folder will hold at most, which is while a checkpoint is written."""
-
-    checkpoint_bytes: int
-    most_bytes: int
-    free_bytes: int
-
-
-@dataclass(frozen=True)
-class Memory:
-    """That of the process on a CPU, of the device elsewhere; None where it is not known."""
-
-    heaviest: HeaviestBatch
-    most_bytes: int | None
-    free_bytes: int | None
-
-
-@dataclass(frozen=True)
 class TrainingPlan:
     """What a training takes from its beginning to its end."""
 
@@ -141,27 +119,34 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     """
     keep_freed_memory()
     device = select_device(config.training.device)
-    free = _free_memory(device)
+    free, program = free_memory(device), process_bytes() or 0
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
         _borrow_tokenizer(RunFolder(run), folder, config)
         corpus = prepare(config, folder)
         stack.callback(corpus.close)
-        if device.type == "cpu":
-            require_memory(config, corpus)
+        likely = program + expected_bytes(config, corpus) if device.type == "cpu" else 0
         short = with_end(config, MOST_WARMUP_UPDATES + MOST_UPDATES)
         session = start(short, folder, corpus, device, [])
         stack.enter_context(session.progress)
-        return _plan(config, session, run, free)
+        return _plan(config, session, run, free=free, likely=likely)
 
 
-def _plan(config: Config, session: Session, run: Path, free: int | None) -> TrainingPlan:
+def _plan(
+    config: Config, session: Session, run: Path, *, free: int | None, likely: int
+) -> TrainingPlan:
     training, corpus = config.training, session.corpus
     lengths, updates = corpus.epoch_store(0).lengths, first_plan(corpus, config)
     extent = _extent(training, len(updates))
     flops = _update_flops(config, corpus, updates)
     work = _work(session, updates, flops)
-    disk = _disk(training, work, extent, run)
+    disk = require_disk(
+        training,
+        run,
+        parameters=work.parameters,
+        learning=work.learning,
+        checkpoints=extent.checkpoints,
+    )
     batch = heaviest(updates, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
     # A batch that is not all of its update meets the gradients of the others.
     alone = any(len(update) == len(batch) and batch[0] in update for update in updates)
@@ -171,23 +156,26 @@ def _plan(config: Config, session: Session, run: Path, free: int | None) -> Trai
         update_flops=flops,
         averaged=_averaged(training, extent),
     )
-    source, target = lengths[batch].max(axis=0).tolist()
     return TrainingPlan(
         device=session.device.type,
         precision=session.learner.precision.name,
         threads=torch.get_num_threads(),
         work=work,
         extent=extent,
-        memory=Memory(HeaviestBatch(len(batch), source, target), measured.peak_bytes, free),
+        memory=Memory(HeaviestBatch.of(lengths[batch]), _most(measured, likely), free),
         disk=disk,
         measured=measured,
     )
 
 
-def _free_memory(device: torch.device) -> int | None:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return available_bytes() if device.type == "cpu" else None
+def _most(measured: Probe, likely: int) -> int | None:
+    """Return the memory of a whole training: what was measured, or what is likely if that is more.
+
+    The heap of a long training has more gaps than that of a short one.
+    """
+    if measured.peak_bytes is None:
+        return None
+    return max(measured.peak_bytes, likely + measured.validation_bytes)
 
 
 def _borrow_tokenizer(run: RunFolder, folder: RunFolder, config: Config) -> None:
@@ -256,29 +244,3 @@ def _work(session: Session, plan: list[Indices], flops: NDArray[np.float64]) -> 
         flops_per_update=float(flops.mean()),
         padding=planned_padding(plan, lengths, session.config),
     )
-
-
-def _disk(training: TrainingConfig, work: Work, extent: Extent, run: Path) -> Disk:
-    """Return what checkpoints take; raise RunError where that is more than there is room for."""
-    weights = BYTES_PER_NUMBER * work.parameters
-    # Adam keeps two numbers for each that learns; beside an average, its latest value is kept.
-    others = 2 if training.ema_decay is None else 3
-    checkpoint = weights + others * BYTES_PER_NUMBER * work.learning
-    whole = min(training.keep_last + 1, extent.checkpoints)
-    best = min(training.keep_best, extent.checkpoints)
-    most = whole * checkpoint + best * weights
-    near = next(each for each in (run.absolute(), *run.absolute().parents) if each.is_dir())
-    there = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
-    free = shutil.disk_usage(near).free
-    if most > free + there:
-        raise RunError(
-            f"{run}: the checkpoints of this training take up to {_gib(most)}, and {_gib(free)} "
-            f"are free there: lower `training.keep_last`, now {training.keep_last}, or "
-            f"`training.keep_best`, now {training.keep_best}, make room, or name a folder on "
-            "another disk with --run"
-        )
-    return Disk(checkpoint, most, free)
-
-
-def _gib(count: float) -> str:
-    return f"{count / 2**30:,.2f} GiB"

@@ -1,0 +1,1 @@
+"""How fast a training or a translation is, and what a training will take."""

@@ -1,0 +1,1 @@
+"""Proofs of what is promised, on the machine of whoever asks for them."""
