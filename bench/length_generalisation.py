@@ -29,8 +29,8 @@ from mt.data.batches import Lengths, collate, split_update
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import TorchEngine
 from mt.decoding.run import load_translator
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError, did_you_mean, listed, run_reporting_errors
 from mt.evaluation.evaluate import score_pairs

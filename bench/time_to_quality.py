@@ -17,8 +17,8 @@ from pathlib import Path
 
 from mt.config.load import load_config
 from mt.data.sources import open_source
-from mt.decoding.engine import TorchEngine
 from mt.decoding.run import load_translator
+from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError, run_reporting_errors
 from mt.evaluation.evaluate import choose_split, score_pairs
 from mt.model.parameters import load_parameters

@@ -13,7 +13,6 @@ from mt.config import Config
 from mt.config.load import load_config, require_section
 from mt.data.lines import existing_file
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import TorchEngine
 from mt.decoding.line_files import (
     check_output,
     open_output,
@@ -21,6 +20,7 @@ from mt.decoding.line_files import (
     read_lines,
     stdin_lines,
 )
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, log_notes
 from mt.errors import RunError, did_you_mean
 from mt.files import file_sha256

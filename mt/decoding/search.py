@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mt.decoding.engine import Hypothesis
 from mt.errors import DivergedError
 from mt.special_ids import BOS, EOS
 
@@ -35,20 +36,6 @@ class StepModel(Protocol):
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but those numbered in `sentences`, with all of their rows."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A translation that the search found."""
-
-    ids: tuple[int, ...]
-    """The pieces, without BOS and EOS."""
-    log_prob: float
-    """Sum of the pieces' natural log-probabilities, that of EOS included where it was reached."""
-    score: float
-    """`log_prob` divided by the length penalty: what hypotheses are ranked by."""
-    finished: bool
-    """False where the length limit cut it off before EOS."""
 
 
 def length_penalty(length: int, alpha: float) -> float:

@@ -5,12 +5,12 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.long_lines import joiner, split_line
-from mt.decoding.search import Hypothesis
 
 LOOK_AHEAD_BATCHES = 32
 
@@ -19,16 +19,6 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 Status = Literal["ok", "blank", "split"]
-
-
-class Engine(Protocol):
-    """What translates ids; each source ends with EOS, the hypotheses are in the same order."""
-
-    def translate_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
-    ) -> list[Hypothesis]:
-        """Return the best hypothesis of each source."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from tqdm import tqdm
 from mt.config import DecodingConfig
 from mt.config.load import load_config
 from mt.data.sources import open_source
+from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.run import CONFIG_FILE, load_translator
-from mt.decoding.search import Hypothesis
-from mt.decoding.translator import Engine
 from mt.model.device import select_device
 
 Search = Literal["greedy", "beam"]
@@ -92,16 +91,16 @@ def benchmark_decoding(
     return DecodingBenchmark(split, where, threads, tuple(speeds))
 
 
-class _Counting:
+class _Counting(Engine):
     """An engine that counts what another one returns."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.target_tokens = 0
 
-    def translate_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
-    ) -> list[Hypothesis]:
-        hypotheses = self.engine.translate_ids(sources, decoding)
-        self.target_tokens += sum(len(each.ids) + each.finished for each in hypotheses)
-        return hypotheses
+    def n_best_ids(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+    ) -> list[list[Hypothesis]]:
+        found = self.engine.n_best_ids(sources, decoding, count)
+        self.target_tokens += sum(len(best.ids) + best.finished for best, *_ in found)
+        return found

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from mt.config.load import load_config
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.engine import TorchEngine
 from mt.decoding.run import CONFIG_FILE, load_translator
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.plotting.figures import HIDDEN, WEIGHTS, Pieces, check_picture, label_pieces, write_picture

@@ -7,7 +7,7 @@ import torch
 
 from mt.config import Config
 from mt.data.batches import collate, split_update
-from mt.decoding.engine import TorchEngine
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mt.decoding.engine import Hypothesis
 from mt.decoding.search import (
-    Hypothesis,
     beam,
     best_continuations,
     greedy,

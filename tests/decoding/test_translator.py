@@ -6,7 +6,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.search import Hypothesis
+from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translation, Translator, log_notes
 from mt.special_ids import EOS
 
@@ -21,20 +21,20 @@ class Characters:
         return "".join(map(chr, ids))
 
 
-class UpperCase:
+class UpperCase(Engine):
     """An engine that puts letters in upper case, and remembers what it was given."""
 
     def __init__(self) -> None:
         self.calls: list[list[int]] = []
         self.finished = True
 
-    def translate_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig
-    ) -> list[Hypothesis]:
+    def n_best_ids(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+    ) -> list[list[Hypothesis]]:
         self.calls.append([len(source) for source in sources])
         assert all(source[-1] == EOS for source in sources)
         upper = [[ord(c) for i in source[:-1] for c in chr(i).upper()] for source in sources]
-        return [Hypothesis(tuple(ids), -2.0, -1.0, self.finished) for ids in upper]
+        return [[Hypothesis(tuple(ids), -2.0, -1.0, self.finished)] for ids in upper]
 
 
 def build(

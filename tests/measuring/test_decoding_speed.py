@@ -21,13 +21,13 @@ def lines(run: Path, name: str) -> list[str]:
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodingConfig]]:
     """Return a list of what the model was run on: sentences, and settings."""
     seen: list[tuple[int, DecodingConfig]] = []
-    translate = module._Counting.translate_ids
+    n_best_ids = module._Counting.n_best_ids
 
-    def noting(self: object, sources: list[object], decoding: DecodingConfig) -> object:
+    def noting(self: object, sources: list[object], decoding: DecodingConfig, n: int) -> object:
         seen.append((len(sources), decoding))
-        return translate(self, sources, decoding)  # type: ignore[arg-type]
+        return n_best_ids(self, sources, decoding, n)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module._Counting, "translate_ids", noting)
+    monkeypatch.setattr(module._Counting, "n_best_ids", noting)
     return seen
 
 

@@ -11,8 +11,8 @@ import torch
 from mt.config import Config
 from mt.config.load import load_config
 from mt.data.batches import SOURCE, TARGET, Batch
-from mt.decoding.engine import TorchEngine
-from mt.decoding.search import Hypothesis
+from mt.decoding.engine import Hypothesis
+from mt.decoding.torch_engine import TorchEngine
 from mt.measuring import probe as module
 from mt.measuring.probe import Probe, Spent, probe
 from mt.measuring.training_speed import Timing, with_end

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.engine import TorchEngine
+from mt.decoding.torch_engine import TorchEngine
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mt.config import DecodingConfig, ModelConfig
 from mt.data.batches import collate
 from mt.data.store import Example
-from mt.decoding.engine import TorchEngine
+from mt.decoding.torch_engine import TorchEngine
 from mt.model.parameters import load_parameters, parameter_tensors
 from mt.model.positional import RelativeBias
 from mt.model.transformer import Transformer

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mt.decoding.engine import TorchEngine
 from mt.decoding.run import load_translator
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.plotting.attention import attention_maps, plot_attention

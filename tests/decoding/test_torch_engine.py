@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.engine import TorchEngine, length_limit
+from mt.decoding.torch_engine import TorchEngine, length_limit
 from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS
