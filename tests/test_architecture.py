@@ -33,6 +33,8 @@ TABLES = {
     "training.schedule": "mt.training.optimizer:SCHEDULES",
     "training.precision": "mt.training.precision:_DTYPES",
     "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",
+    "decoding.length_normalization": "mt.decoding.lengths:LENGTH_NORMALIZATIONS",
+    "decoding.mbr": "mt.decoding.mbr:UTILITIES",
     "evaluation.bleu_tokenizer": "mt.evaluation.scores:TOKENIZERS",
 }
 """The choice of the config, and the table that knows what each word means."""
@@ -169,4 +171,8 @@ def _choices(dotted: str) -> tuple[str, ...]:
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
         section = annotation
-    return typing.get_args(section.model_fields[last].annotation)
+    annotation = section.model_fields[last].annotation
+    words = typing.get_args(annotation)
+    if type(None) in words:  # a Literal that may be left unset
+        words = typing.get_args(words[0])
+    return words

@@ -16,7 +16,8 @@ from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.store import prepare_store
 from mt.data.tokenizer import train_tokenizer
-from mt.decoding.torch_engine import TorchEngine, length_limit
+from mt.decoding.lengths import length_limit
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.evaluation.scores import evaluate
 from mt.model.positional import sinusoids

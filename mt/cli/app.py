@@ -9,16 +9,34 @@ from mt.cli.ablate import ablate
 from mt.cli.average import average
 from mt.cli.bench import bench
 from mt.cli.evaluate import evaluate
+from mt.cli.export import export
+from mt.cli.import_ import import_
+from mt.cli.info import info
 from mt.cli.inspect import inspect
 from mt.cli.plan import plan
 from mt.cli.plot import plot
 from mt.cli.reproduce import reproduce
+from mt.cli.score import score
 from mt.cli.selftest import selftest
+from mt.cli.serve import serve
 from mt.cli.train import train
 from mt.cli.translate import translate
 from mt.errors import UserError
 
-COMMANDS = (train, translate, evaluate, average, reproduce, ablate, inspect, plan)
+COMMANDS = (
+    train,
+    translate,
+    evaluate,
+    score,
+    info,
+    average,
+    reproduce,
+    ablate,
+    inspect,
+    plan,
+    export,
+    serve,
+)
 
 
 def build_app() -> typer.Typer:
@@ -29,6 +47,7 @@ def build_app() -> typer.Typer:
     app.callback(invoke_without_command=True)(_mt)
     for command in COMMANDS:
         app.command()(command)
+    app.command("import")(import_)  # a word that Python keeps for itself
     app.add_typer(bench)
     app.add_typer(plot)
     app.add_typer(selftest)

@@ -1,12 +1,22 @@
 """`mt translate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mt.cli.options import DecodingOverrides, Device
 from mt.config.load import require_section
+
+if TYPE_CHECKING:
+    from mt.decoding.report import Form
+
+NBest = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="Print N translations a line: number (from 0) ||| text ||| score."
+    ),
+]
 
 
 def translate(
@@ -24,11 +34,25 @@ def translate(
             help="Where to; stdout by default. A file there is replaced when all is done.",
         ),
     ] = None,
+    n_best: NBest = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object a line, with pieces and scores.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write number, status and notes of each line there."),
+    ] = None,
+    unbuffered: Annotated[
+        bool, typer.Option("--unbuffered", help="Answer each line before the next is read.")
+    ] = False,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
     """Translate a text, line by line."""
     require_section(overrides or (), "decoding")
-    from mt.decoding.run import translate_file
+    from mt.decoding.translate_file import FileJob, translate_file
 
-    translate_file(run, input=file, output=output, overrides=overrides or (), device=device)
+    form: Form = "json" if json else "text" if n_best is None else "n-best"
+    look_ahead = 1 if unbuffered else None
+    job = FileJob(file, output, form, n_best or 1, report, look_ahead)
+    translate_file(run, job, overrides=overrides or (), device=device)

@@ -8,14 +8,36 @@ from mt.config.base import Section
 
 
 class DecodingConfig(Section):
-    """Greedy or beam search; these settings stay with the model."""
+    """How the engine searches; these settings stay with the model."""
 
-    search: Literal["greedy", "beam"] = "beam"
-    """Take the best next piece, or keep the `beam` best beginnings."""
+    search: Literal["greedy", "beam", "sample"] = "beam"
+    """Take the best next piece, keep the `beam` best beginnings, or draw the next piece."""
     beam: Annotated[int, Field(ge=1, le=200)] = 5
     """Beginnings kept by beam search."""
+    length_normalization: Literal["gnmt", "average", "none"] = "gnmt"
+    """Divide log-probabilities by ((5 + length) / 6) ** alpha, by the length, or by nothing."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
-    """Exponent alpha of ((5 + length) / 6) ** alpha, which divides the log-probability."""
+    """The exponent alpha of `gnmt`."""
+    temperature: Annotated[float, Field(gt=0.0)] = 1.0
+    """What the logits are divided by before sampling draws; below 1 it keeps to likely pieces."""
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    """Sampling draws among so many most probable pieces; unset: among all."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
+    """Sampling draws among the fewest most probable pieces that have this probability together."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Together with the sentence, decides what sampling draws."""
+    mbr: Literal["chrf", "bleu"] | None = None
+    """Choose the one of several translations that all agree with best, by this; unset: the best."""
+    mbr_candidates: Annotated[int, Field(ge=2, le=1000)] = 16
+    """How many translations `mbr` chooses from: samples, or the beam's."""
+    no_repeat_ngram: Annotated[int, Field(ge=1)] | None = None
+    """No sequence of so many pieces comes twice in a translation; unset: it may."""
+    on_repetition: Literal["again", "keep"] = "again"
+    """Search again, with sequences of three blocked, where a translation is caught in a loop."""
+    repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
+    """Multiplies the log-probability of a piece that stands in the translation already."""
+    min_length_ratio: Annotated[float, Field(ge=0.0)] = 0.0
+    """Shortest translation: this times the source's pieces, end marks included."""
     max_length_ratio: Annotated[float, Field(ge=0.0)] = 1.0
     """Longest translation: this times the source's pieces ..."""
     max_length_extra: Annotated[int, Field(ge=1)] = 50

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-import mt
 from mt.data.draw import Drawing, draw
 from mt.data.store import PairStore, open_store
 
@@ -136,6 +135,6 @@ def _stop(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
 
 def _environment() -> dict[str, str]:
     """Return an environment in which this very package is found, wherever it was found first."""
-    here = str(Path(mt.__file__).parents[1])
+    here = str(Path(__file__).parents[2])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -98,6 +98,14 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
     return _write(folder, _read_models(source))
 
 
+def write_tokenizer(folder: Path, *, source: bytes, target: bytes) -> Tokenizer:
+    """Write a tokenizer of two serialised SentencePiece models, one a side, and load it.
+
+    Raises `RunError` where they are not such as `Vocabulary.from_model` takes.
+    """
+    return _write(folder, {_SOURCE: source, _TARGET: target})
+
+
 def extend_tokenizer(
     source: Path,
     folder: Path,

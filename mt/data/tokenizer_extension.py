@@ -2,8 +2,7 @@
 
 A SentencePiece model is a protobuf message, and two such messages written one after the other are
 one, with the entries of both (https://protobuf.dev/programming-guides/encoding/#last-one-wins).
-So a piece is added by appending a few bytes. The classes that protobuf would generate for it fit
-few versions of protobuf each; this fits them all.
+So a piece is added by appending a few bytes.
 """
 
 import logging
@@ -12,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.protobuf import bytes_field, number_field
 from mt.data.tokenizer_training import learn, text_sample
 from mt.data.vocabulary import Vocabulary
 from mt.special_ids import UNK
@@ -20,7 +20,7 @@ from mt.special_ids import UNK
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE_TEXT = 1
 _PIECE_SCORE = b"\x15"
-_VOCABULARY_SIZE = b"\x20"
+_VOCABULARY_SIZE = 4
 _NO_SPACE_IN_FRONT = b"\x18\x00"
 
 _EXAMPLES = 5
@@ -132,9 +132,9 @@ def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:
     added = []
     for rank, (piece, score) in enumerate(scores.items(), start=len(known)):
         kept = -rank if is_bpe else max(score, lowest)
-        text = _message(_PIECE_TEXT, piece.encode())
-        added.append(_message(_PIECES, text + _PIECE_SCORE + struct.pack("<f", kept)))
-    counted = _message(_TRAINER, _VOCABULARY_SIZE + _varint(len(old) + len(scores)))
+        text = bytes_field(_PIECE_TEXT, piece.encode())
+        added.append(bytes_field(_PIECES, text + _PIECE_SCORE + struct.pack("<f", kept)))
+    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(scores)))
     model = old.processor.serialized_model_proto() + b"".join(added) + counted
     # Written by SentencePiece, the fields are in their usual order.
     written: bytes = Vocabulary.from_model(model).processor.serialized_model_proto()
@@ -143,13 +143,4 @@ def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:
 
 def _without_space_in_front(model: bytes) -> Vocabulary:
     """Return a vocabulary that reads a piece's text as it is: encoding else adds a space."""
-    return Vocabulary.from_model(model + _message(_NORMALIZER, _NO_SPACE_IN_FRONT))
-
-
-def _message(field: int, content: bytes) -> bytes:
-    return bytes([field << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    low, rest = number & 0x7F, number >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+    return Vocabulary.from_model(model + bytes_field(_NORMALIZER, _NO_SPACE_IN_FRONT))

@@ -1,7 +1,6 @@
 """The files on both sides of a translation: lines of bytes in, a whole file out."""
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -18,11 +17,14 @@ from mt.files import replacing
 
 _CHUNK_BYTES = 1 << 16
 _BYTE_ORDER_MARK = "\ufeff"
-_logger = logging.getLogger(__name__)
 
 
 def stdin_lines() -> Iterator[str]:
-    """Yield the lines of stdin, each as soon as it is there; UserError where stdin is closed."""
+    """Yield the lines of stdin, each as soon as it is there; UserError where stdin is closed.
+
+    Bytes that are not UTF-8 come as lone surrogates, by Python's `surrogateescape`; the Translator
+    reads them as U+FFFD, and says so.
+    """
     if sys.stdin is None:  # as it is after `<&-`
         raise UserError("stdin is closed and no FILE is given: there is nothing to read")
     stdin = sys.stdin.buffer
@@ -31,7 +33,7 @@ def stdin_lines() -> Iterator[str]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a file; .gz, .xz and .zst are decompressed."""
+    """Yield the lines of a file, as `stdin_lines` does; .gz, .xz and .zst are decompressed."""
     return _decoded(_split(read_chunks(path)))
 
 
@@ -49,12 +51,9 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _decoded(lines: Iterator[bytes]) -> Iterator[str]:
-    """Read UTF-8; what is none becomes U+FFFD and is told. A byte-order mark at the start goes."""
+    """Read UTF-8; what is none is kept as `surrogateescape` does. A byte-order mark goes."""
     for number, line in enumerate(lines, start=1):
-        text = line.decode("utf-8", errors="replace")
-        # U+FFFD may stand in the line itself; only then is a second look needed.
-        if "\ufffd" in text and text.encode("utf-8") != line:
-            _logger.warning("line %d: bytes that are not UTF-8 are read as U+FFFD", number)
+        text = line.decode("utf-8", errors="surrogateescape")
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 
 

@@ -1,42 +1,25 @@
 """Lines in, translations out: one for each line, in order, whatever the line holds."""
 
 import itertools
-import logging
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.long_lines import joiner, split_line
+from mt.decoding.odd_characters import mend, named, unknown_characters
+from mt.decoding.repetition import BLOCKED_NGRAM, repeats_itself
+from mt.decoding.translation import Alternative, Part, Status, Translation
+from mt.errors import UserError
+from mt.special_ids import UNK
 
 LOOK_AHEAD_BATCHES = 32
 
-_logger = logging.getLogger(__name__)
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-
-Status = Literal["ok", "blank", "split"]
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """What became of one input line."""
-
-    line_number: int
-    """From 1."""
-    source: str
-    """The line as it was given."""
-    text: str
-    """The translation, always one line."""
-    status: Status
-    """Whether the line had nothing to translate, or was too long and translated in parts."""
-    score: float
-    """The hypothesis's score; the sum of the parts' scores where it was split, 0 where blank."""
-    notes: tuple[str, ...] = ()
-    """What a user should know of it, such as that the line was split; see `log_notes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +28,31 @@ class _Prepared:
 
     line_number: int
     line: str
+    text: str
+    """The line, mended."""
+    pieces: int
+    """Of the whole line, end mark included."""
     parts: list[list[int]]
     notes: tuple[str, ...]
+    unknown: list[str]
+    """Characters that the tokenizer does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the engine found for one part of a line."""
+
+    hypotheses: list[Hypothesis]
+    repeated: bool
+    """The first search fell into a loop; these are of a second one."""
 
 
 class Translator:
-    """Translates text with an engine and its tokenizer.
+    """Translates text with an engine and its tokenizer; several threads may use it at once.
+
+        from mt import Translator
+        translator = Translator.load("runs/my")
+        translator.translate(["Good morning."])
 
     `longest_source` is the most pieces, end mark included, of a source that the model was trained
     on: longer lines are split. `target_language` decides how the parts are joined.
@@ -72,9 +74,23 @@ class Translator:
         self.longest_source = longest_source
         self.joiner = joiner(target_language)
 
+    @classmethod
+    def load(
+        cls, path: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
+    ) -> "Translator":
+        """Return a translator with the model of a finished run, or of an exported folder.
+
+        `overrides` are settings such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
+        Raises RunError naming what is missing or damaged in the folder, ConfigError for the
+        overrides, UserError for a device that is not there.
+        """
+        from mt.decoding.run import load_translator  # it imports this module
+
+        return load_translator(Path(path), overrides=overrides, device=device)
+
     @property
     def look_ahead(self) -> int:
-        """Lines read before the first is answered.
+        """Lines read before the first is answered, unless `stream` is told otherwise.
 
         LOOK_AHEAD_BATCHES batches, so that there is something to sort by length; with a batch of
         one there is nothing to gain, and each line is answered before the next is read.
@@ -84,40 +100,44 @@ class Translator:
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Return the translation of each line; a blank line's is empty."""
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines; put a single one into a list")
         return [translation.text for translation in self.stream(lines)]
 
-    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
+    def stream(
+        self, lines: Iterable[str], *, n_best: int = 1, look_ahead: int | None = None
+    ) -> Iterator[Translation]:
         """Yield a translation for each line, in order, reading at most `look_ahead` lines ahead.
 
         A line of white space alone gives an empty line. A line too long for the model is split,
         translated in parts and joined. Lone surrogates are read as U+FFFD. A line end in the
-        output (a model can spell one in bytes) becomes a space.
+        output (a model can spell one in bytes) becomes a space. What repeats itself is decoded
+        again, unless `decoding.on_repetition` is `keep`. Each line has up to `n_best` alternatives;
+        raises UserError at once where the search cannot find so many.
         """
-        numbered = enumerate(lines, start=1)
-        while window := list(itertools.islice(numbered, self.look_ahead)):
-            yield from self._translate_window(window)
+        _check_n_best(n_best, self.decoding)
+        return self._stream(lines, n_best, look_ahead or self.look_ahead)
 
-    def _translate_window(self, window: list[tuple[int, str]]) -> Iterator[Translation]:
-        prepared = self._prepare(window)
-        sources = [part for line in prepared for part in line.parts]
-        hypotheses = iter(self.engine.translate_ids(sources, self.decoding) if sources else [])
-        for line in prepared:
-            yield self._translation(line, list(itertools.islice(hypotheses, len(line.parts))))
+    def _stream(self, lines: Iterable[str], n_best: int, look_ahead: int) -> Iterator[Translation]:
+        numbered = enumerate(lines, start=1)
+        while window := list(itertools.islice(numbered, look_ahead)):
+            prepared = self._prepare(window)
+            found = self._search([part for line in prepared for part in line.parts], n_best)
+            for line in prepared:
+                yield self._translation(
+                    line, list(itertools.islice(found, len(line.parts))), n_best
+                )
 
     def _prepare(self, window: list[tuple[int, str]]) -> list[_Prepared]:
-        texts = [_SURROGATE.sub("\ufffd", line) for _, line in window]
-        encoded = self.tokenizer.encode_source(texts)
+        mended = [mend(line) for _, line in window]
+        encoded = self.tokenizer.encode_source([text for text, _ in mended])
         prepared = []
-        for (number, line), text, ids in zip(window, texts, encoded, strict=True):
-            notes = [] if text == line else ["lone surrogates are read as U+FFFD"]
+        for (number, line), (text, notes), ids in zip(window, mended, encoded, strict=True):
             parts = [ids] if text.strip() else []
             if parts and len(ids) > self.longest_source:
                 parts = self.tokenizer.encode_source(self._split(text))
-                notes.append(
-                    f"{len(ids)} pieces, the model knows up to {self.longest_source}: "
-                    f"translated in {len(parts)} parts"
-                )
-            prepared.append(_Prepared(number, line, parts, tuple(notes)))
+            unknown = unknown_characters(text, self.tokenizer) if parts and UNK in ids else []
+            prepared.append(_Prepared(number, line, text, len(ids), parts, notes, unknown))
         return prepared
 
     def _split(self, text: str) -> list[str]:
@@ -126,35 +146,104 @@ class Translator:
 
         return split_line(text, self.longest_source, count_pieces=count_pieces)
 
-    def _translation(self, line: _Prepared, hypotheses: list[Hypothesis]) -> Translation:
-        texts = [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
-        if len(texts) > 1:
-            texts = [text.strip() for text in texts]
-        cut = sum(not hypothesis.finished for hypothesis in hypotheses)
-        notes = (_CUT_NOTE,) if cut else ()
+    def _search(self, sources: list[list[int]], n_best: int) -> Iterator[_Found]:
+        """Yield what the engine finds for each source; where that loops, what it finds blocked."""
+        if not sources:
+            return
+        found = self.engine.n_best_ids(sources, self.decoding, n_best)
+        again: dict[int, list[Hypothesis]] = {}
+        blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM
+        if self.decoding.on_repetition == "again" and not blocks_already:
+            looping = [
+                place
+                for place, (best, *_) in enumerate(found)
+                if repeats_itself(best.ids, sources[place][:-1], finished=best.finished)
+            ]
+            blocked = self.decoding.model_copy(update={"no_repeat_ngram": BLOCKED_NGRAM})
+            sources = [sources[place] for place in looping]
+            if sources:
+                new = self.engine.n_best_ids(sources, blocked, n_best)
+                again = dict(zip(looping, new, strict=True))
+        for place, hypotheses in enumerate(found):
+            yield _Found(again.get(place, hypotheses), repeated=place in again)
+
+    def _translation(self, line: _Prepared, found: list[_Found], n_best: int) -> Translation:
+        choices = _best_choices([part.hypotheses for part in found], n_best)
+        alternatives = tuple(self._alternative(line.parts, choice) for choice in choices)
+        text, score = alternatives[0].text, alternatives[0].score
+        findings = self._findings(line, found, text)
         return Translation(
             line_number=line.line_number,
             source=line.line,
-            text=_LINE_END.sub(" ", self.joiner.join(text for text in texts if text)),
-            status=_status(len(hypotheses)),
-            score=sum(hypothesis.score for hypothesis in hypotheses),
-            notes=line.notes + notes,
+            text=text,
+            status=findings[0][0] if findings else "ok",
+            score=score,
+            notes=line.notes + tuple(note for _, note in findings if note),
+            alternatives=alternatives,
         )
 
+    def _alternative(
+        self, sources: list[list[int]], hypotheses: tuple[Hypothesis, ...]
+    ) -> Alternative:
+        texts = [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
+        if len(texts) > 1:
+            texts = [text.strip() for text in texts]
+        return Alternative(
+            text=_LINE_END.sub(" ", self.joiner.join(text for text in texts if text)),
+            score=sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
+            parts=tuple(map(Part, sources, hypotheses)),
+        )
 
-def _status(parts: int) -> Status:
-    if parts > 1:
-        return "split"
-    return "ok" if parts else "blank"
+    def _findings(
+        self, line: _Prepared, found: list[_Found], text: str
+    ) -> list[tuple[Status, str]]:
+        """Return what holds of a line, in the order of `Status`, with a note on each."""
+        if not line.parts:
+            return [("empty", "")]
+        findings: list[tuple[Status, str]] = []
+        if not text.strip():
+            findings.append(("empty", "the translation is empty"))
+        if any(part.repeated for part in found):
+            findings.append(("repeated", _REPEATED_NOTE))
+        if not all(part.hypotheses[0].finished for part in found):
+            findings.append(("length-limited", _CUT_NOTE))
+        if text.strip() == line.text.strip() and any(map(str.isalpha, text)):
+            findings.append(("copied", "the translation is the line itself"))
+        if line.unknown:
+            note = f"the tokenizer does not know {named(line.unknown)}"
+            findings.append(("unknown-characters", note))
+        if len(line.parts) > 1:
+            note = f"{line.pieces} pieces, the model knows up to {self.longest_source}: "
+            findings.append(("split", f"{note}translated in {len(line.parts)} parts"))
+        return findings
 
 
 _CUT_NOTE = (
     "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
     "positions) and is cut there"
 )
+_REPEATED_NOTE = (
+    "the translation repeated itself; it was made again with "
+    f"`decoding.no_repeat_ngram` {BLOCKED_NGRAM}"
+)
 
 
-def log_notes(translation: Translation) -> None:
-    """Warn of what a user should know of a translation, with the number of its line."""
-    for note in translation.notes:
-        _logger.warning("line %d: %s", translation.line_number, note)
+def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
+    assert n_best >= 1, "a line has one translation at the least"
+    if n_best > 1 and decoding.search == "greedy":
+        raise UserError("greedy search finds one translation; more need `decoding.search` beam")
+    if n_best > decoding.beam and decoding.search == "beam":
+        raise UserError(
+            f"beam search finds as many translations as its beam: for {n_best} of them "
+            f"`decoding.beam` must be at least {n_best}, it is {decoding.beam}"
+        )
+
+
+def _best_choices(parts: list[list[Hypothesis]], count: int) -> list[tuple[Hypothesis, ...]]:
+    """Return the best ways to choose one hypothesis for each part, by the sum of their scores."""
+    choices: list[tuple[Hypothesis, ...]] = [()]
+    for hypotheses in parts:
+        longer = [(*choice, hypothesis) for choice in choices for hypothesis in hypotheses]
+        longer.sort(key=lambda choice: -sum(part.score for part in choice))
+        choices = longer[:count]
+    return choices

@@ -1,6 +1,5 @@
 """Scoring a file of translations, or a run on one of its splits; validation scores the same way."""
 
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -14,12 +13,22 @@ from mt.config.load import load_config
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.decoding.run import CONFIG_FILE, MODEL_FILE, load_translator
-from mt.decoding.translator import Translation, Translator, log_notes
+from mt.decoding.exported import is_exported, read_exported
+from mt.decoding.run import load_translator
+from mt.decoding.run_files import (
+    CONFIG_FILE,
+    EVALUATIONS_FOLDER,
+    MODEL_FILE,
+    read_description,
+)
+from mt.decoding.translation import Translation, log_notes
+from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError, did_you_mean, listed
+from mt.evaluation.model_card import refresh_card
 from mt.evaluation.notes import identical_to_source, looks_processed
 from mt.evaluation.scores import Evaluation, choose_tokenizer, evaluate
 from mt.files import write_json, write_text
+from mt.model.allocator import keep_freed_memory
 
 _logger = logging.getLogger(__name__)
 _MOST_LINES_TOLD = 5
@@ -78,25 +87,23 @@ def evaluate_run(
     """Translate a split of a run's config with its final model, and score the translations.
 
     `overrides` are `decoding.KEY=VALUE`. Writes RUN/evaluations/SPLIT.json, with what decoded, and
-    SPLIT.hypotheses.txt. Without `split` it is `test`, or the only test split.
+    SPLIT.hypotheses.txt, and the model card anew. Without `split` it is `test`, or the only test
+    split.
 
     Raises RunError for a folder that holds no finished run, UserError for an unknown split.
     """
+    keep_freed_memory()
     translator = load_translator(run, overrides=overrides, device=device)
     config = load_config(run / CONFIG_FILE)
-    split = choose_split(config.data, split)
-    choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
-    source = open_source(_source(config.data, split), config.data)
+    data, bleu = config.data, config.evaluation.bleu_tokenizer
+    split = choose_split(data, split)
+    choose_tokenizer(data.target_language, bleu)
+    source = open_source(_source(data, split), data)
     pairs = tuple(source.pairs())
-    folder = run / "evaluations"
+    folder = run / EVALUATIONS_FOLDER
     folder.mkdir(exist_ok=True)  # before the work, so that a missing permission does not cost it
     started_at = time.perf_counter()
-    scores = score_pairs(
-        translator,
-        pairs,
-        target_language=config.data.target_language,
-        tokenizer=config.evaluation.bleu_tokenizer,
-    )
+    scores = score_pairs(translator, pairs, target_language=data.target_language, tokenizer=bleu)
     seconds = time.perf_counter() - started_at
     _tell_notes(scores.translations)
     hypotheses = folder / f"{split}.hypotheses.txt"
@@ -106,16 +113,18 @@ def evaluate_run(
     write_text(hypotheses, "".join(f"{each.text}\n" for each in scores.translations))
     record = {"split": split, **evaluation.as_record(), **_made_with(translator, run)}
     write_json(folder / f"{split}.json", {**record, "seconds": seconds})
+    refresh_card(run)
     return evaluation
 
 
 def _made_with(translator: Translator, run: Path) -> dict[str, object]:
     """Return what the translations depend on besides their sources."""
-    model = json.loads((run / MODEL_FILE).read_text(encoding="utf-8"))
-    return {
-        "decoding": translator.decoding.model_dump(mode="json"),
-        "weights": model["weights"],
-    }
+    decoding = translator.decoding.model_dump(mode="json")
+    if is_exported(run):
+        exported = read_exported(run)
+        made = {"weights": exported.weights, "quantization": exported.quantization}
+        return {"decoding": decoding, **made}
+    return {"decoding": decoding, "weights": read_description(run / MODEL_FILE).weights}
 
 
 def score_pairs(

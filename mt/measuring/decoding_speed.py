@@ -14,7 +14,9 @@ from mt.config import DecodingConfig
 from mt.config.load import load_config
 from mt.data.sources import open_source
 from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.run import CONFIG_FILE, load_translator
+from mt.decoding.run import load_translator
+from mt.decoding.run_files import CONFIG_FILE
+from mt.model.allocator import keep_freed_memory
 from mt.model.device import select_device
 
 Search = Literal["greedy", "beam"]
@@ -67,6 +69,7 @@ def benchmark_decoding(
     Each search with each batch size, after a first batch that warms up. `overrides` are
     `decoding.KEY=VALUE`; search and batch size are set here. Raises what `load_translator` does.
     """
+    keep_freed_memory()
     translator = load_translator(run, overrides=overrides, device=device)
     translator.engine = counting = _Counting(translator.engine)
     data = load_config(run / CONFIG_FILE).data

@@ -26,9 +26,9 @@ from mt.measuring.room import (
     require_disk,
 )
 from mt.measuring.training_speed import with_end
+from mt.model.allocator import keep_freed_memory
 from mt.model.cost import training_flops
 from mt.model.device import select_device
-from mt.training.allocator import keep_freed_memory
 from mt.training.corpus import Corpus, first_plan, planned_padding, prepare
 from mt.training.out_of_memory import heaviest
 from mt.training.run_folder import RunFolder, differences

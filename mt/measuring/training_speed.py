@@ -17,11 +17,11 @@ from torch import Tensor
 from mt.config import Config
 from mt.data.batches import Batch
 from mt.measuring.phases import Begin, Phase, PhaseClock, PhaseSeconds, marked
+from mt.model.allocator import keep_freed_memory
 from mt.model.cost import training_flops
 from mt.model.device import select_device
 from mt.model.matmul_rate import matmul_rate, model_products, synchronize
 from mt.special_ids import PAD
-from mt.training.allocator import keep_freed_memory
 from mt.training.corpus import prepare
 from mt.training.feed import planned_updates
 from mt.training.interruption import Interruption

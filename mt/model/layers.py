@@ -1,35 +1,14 @@
 """The encoder's and the decoder's layer: sublayers in their residual wrapping."""
 
-from dataclasses import dataclass
-
-import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
 from mt.model.attention import Attention, Mask
+from mt.model.cache import LayerCache
 from mt.model.feed_forward import FEED_FORWARD
 from mt.model.initialization import Gains
 from mt.model.positional import Positional
 from mt.model.residual import RESIDUALS
-
-
-@dataclass
-class LayerCache:
-    """What one decoder layer keeps between steps, for B sentences of K rows each.
-
-    Keys and values of the pieces so far are [B*K G T K'], those of the memory [B G S K'], in G
-    heads: all rows of a sentence look at the same memory, so it is held once.
-    """
-
-    keys: Tensor
-    values: Tensor
-    memory_keys: Tensor
-    memory_values: Tensor
-
-    def append(self, keys: Tensor, values: Tensor) -> None:
-        """Put the keys and values of one more piece [B*K G 1 K'] at the end."""
-        self.keys = torch.cat((self.keys, keys), dim=2)
-        self.values = torch.cat((self.values, values), dim=2)
 
 
 class SelfAttention(nn.Module):
@@ -47,7 +26,7 @@ class SelfAttention(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
         """Let the newest piece x [R 1 D] attend to all pieces so far, itself included."""
         keys, values = self.attention.keys_values(x)
-        cache.append(positional.rotate(keys, cache.keys.shape[2]), values)
+        cache.append(positional.rotate(keys, cache.pieces), values)
         return self._attend(x, cache.keys, cache.values, mask, positional)
 
     def _attend(
@@ -102,11 +81,7 @@ class DecoderLayer(nn.Module):
     def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
         """Return the cache before the first step over a memory [B S D]."""
         keys, values = self.cross_attention.keys_values(memory)
-        rows = len(memory) * rows_per_sentence
-        empty_keys, empty_values = (
-            kept.new_empty(rows, kept.shape[1], 0, kept.shape[3]) for kept in (keys, values)
-        )
-        return LayerCache(empty_keys, empty_values, keys, values)
+        return LayerCache(keys, values, len(memory) * rows_per_sentence)
 
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional

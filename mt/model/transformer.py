@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.model.attention import CAUSAL, EVERYWHERE, Mask
+from mt.model.cache import LayerCache
 from mt.model.dropout import Dropout
-from mt.model.layers import DecoderLayer, EncoderLayer, LayerCache
+from mt.model.layers import DecoderLayer, EncoderLayer
 from mt.model.positional import POSITIONAL, Positional
 from mt.model.residual import RESIDUALS
 from mt.model.side import Side
@@ -40,22 +41,19 @@ class DecoderState:
     rows_per_sentence: int
     pieces: int = 0
 
-    def reorder(self, rows: Tensor) -> None:
-        """Let new row i continue former row rows[i] [R], a row of the same sentence."""
+    def reorder(self, rows: Tensor, places: Tensor) -> None:
+        """Let the rows `places` [M] continue the former rows `rows` [M] of the same sentences."""
         for cache in self.layers:
-            cache.keys = cache.keys.index_select(0, rows)
-            cache.values = cache.values.index_select(0, rows)
+            cache.reorder(rows, places)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but those numbered in `sentences`, with all of their rows."""
         columns = torch.arange(self.rows_per_sentence, device=sentences.device)
         rows = (sentences[:, None] * self.rows_per_sentence + columns).flatten()
-        self.reorder(rows)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, sentences)
         for cache in self.layers:
-            cache.memory_keys = cache.memory_keys.index_select(0, sentences)
-            cache.memory_values = cache.memory_values.index_select(0, sentences)
+            cache.keep(sentences, rows)
 
 
 class Embedding(nn.Embedding):

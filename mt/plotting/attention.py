@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from mt.config.load import load_config
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.run import CONFIG_FILE, load_translator
+from mt.decoding.run import load_translator
+from mt.decoding.run_files import CONFIG_FILE
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
+from mt.model.recording import record_attention
 from mt.plotting.figures import HIDDEN, WEIGHTS, Pieces, check_picture, label_pieces, write_picture
-from mt.plotting.recording import record_attention
 from mt.special_ids import BOS, EOS
 
 _CELL, _LETTER = 0.17, 0.11

@@ -14,9 +14,9 @@ from torch import Tensor
 from mt.config import ModelConfig
 from mt.data.batches import collate
 from mt.data.store import Example
+from mt.model.recording import record_attention
 from mt.model.transformer import Transformer
 from mt.plotting.figures import HIDDEN, Pieces, check_picture, label_pieces, write_picture
-from mt.plotting.recording import record_attention
 
 PAIRS = (
     ("the dog sleeps </s>", "der Hund schläft </s>"),

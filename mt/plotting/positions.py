@@ -12,7 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from mt.config import Config
 from mt.config.load import load_config
-from mt.decoding.run import CONFIG_FILE, load_translator
+from mt.decoding.run import load_translator
+from mt.decoding.run_files import CONFIG_FILE
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError
 from mt.model.positional import POSITIONAL

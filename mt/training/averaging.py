@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config.load import load_config
-from mt.decoding.run import check_run_folder
+from mt.decoding.run_files import check_run_folder
 from mt.errors import RunError
+from mt.evaluation.model_card import refresh_card
 from mt.model.device import select_device
 from mt.model.parameters import load_parameters
 from mt.training.checkpoint import STATE, Checkpoints, is_whole
@@ -125,6 +126,7 @@ def _write(output: Path, run: RunFolder, *, learner: Learner, origin: Origin) ->
         shutil.copyfile(run.config, temporary.config)
         shutil.copytree(run.tokenizer, temporary.tokenizer)
         write_model(temporary, learner.model, origin)
+        refresh_card(temporary.path)
         temporary.path.rename(output)
     finally:
         shutil.rmtree(temporary.path, ignore_errors=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from torch import nn
 
 from mt.config import Config
-from mt.decoding.run import MODEL_FORMAT
+from mt.decoding.run_files import MODEL_FORMAT
 from mt.errors import RunError
+from mt.evaluation.model_card import refresh_card
 from mt.files import file_sha256, replacing, write_json
 from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.checkpoint import is_whole, save_tensors
@@ -67,6 +68,7 @@ def write_model(folder: RunFolder, model: nn.Module, origin: Origin) -> None:
             "source_vocabulary": tokenizer.source_size,
             "target_vocabulary": tokenizer.target_size,
             "longest_source": origin.corpus.store.longest_source,
+            "pairs": _pairs(origin.corpus),
             "tokenizer": tokenizer.fingerprint,
             "weights": file_sha256(folder.weights),
             "averaged_updates": origin.averaged_updates,
@@ -75,6 +77,17 @@ def write_model(folder: RunFolder, model: nn.Module, origin: Origin) -> None:
             "ends": _ends(origin.config),
         },
     )
+
+
+def _pairs(corpus: Corpus) -> dict[str, int]:
+    """Return how many pairs the model has learnt from, and how many were left out or validated."""
+    left_out = corpus.store.left_out
+    return {
+        "train": len(corpus.store),
+        "too_long": left_out.too_long,
+        "empty": left_out.empty,
+        "valid": len(corpus.valid),
+    }
 
 
 def final_score(folder: RunFolder, config: Config) -> str | None:
@@ -126,6 +139,7 @@ def _write(session: Session, averaged: list[int], validation: Validation) -> Non
     score = validation.as_text() + shown_rollbacks(state)
     origin = Origin(config, corpus, averaged, updates=state.update, score=score)
     write_model(session.folder, session.learner.model, origin)
+    refresh_card(session.folder.path)
 
 
 def _ends(config: Config) -> dict[str, int | None]:

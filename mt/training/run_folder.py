@@ -10,7 +10,15 @@ from typing import IO
 from mt.config import Config
 from mt.config.load import dump_config, load_config
 from mt.data.pairs import Checksums
-from mt.decoding.run import CONFIG_FILE, MODEL_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
+from mt.decoding.run_files import (
+    CONFIG_FILE,
+    CORPORA_FILE,
+    ENVIRONMENT_FILE,
+    JOURNAL_FILE,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+)
 from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.training.checkpoint import Checkpoints
@@ -63,7 +71,7 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         """The journal: a JSON object per line."""
-        return self.path / "metrics.jsonl"
+        return self.path / JOURNAL_FILE
 
     @property
     def tensorboard(self) -> Path:
@@ -73,12 +81,12 @@ class RunFolder:
     @property
     def environment(self) -> Path:
         """What the run ran on."""
-        return self.path / "environment.json"
+        return self.path / ENVIRONMENT_FILE
 
     @property
     def corpora(self) -> Path:
         """The checksums of corpora, tokenizer and initial weights at first use."""
-        return self.path / "corpora.json"
+        return self.path / CORPORA_FILE
 
     @property
     def checkpoints(self) -> Checkpoints:

@@ -1,6 +1,7 @@
 """What a training run works with, built fresh or from its newest checkpoint."""
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
@@ -76,7 +77,7 @@ def start(
     state = resumed or TrainState()
     agree_on_start(world, corpus, learner, state)
     if world.leads:
-        surroundings = {**environment(device, learner.precision.name), "ranks": world.size}
+        surroundings = _surroundings(learner, world)
         write_json(folder.environment, surroundings)
         append(folder.metrics, _event(resumed), update=state.update, **surroundings)
         _journal_changes(folder, state.update, changes)
@@ -97,6 +98,15 @@ def start(
         progress.say(line)
     joined = _joined(learner, corpus, world)
     return Session(config, folder, corpus, joined, state, progress, world=world)
+
+
+def _surroundings(learner: Learner, world: World) -> dict[str, object]:
+    precision = learner.precision
+    return {
+        **environment(precision.device, precision.name),
+        "ranks": world.size,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _event(resumed: TrainState | None) -> str:

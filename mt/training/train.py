@@ -12,9 +12,9 @@ from mt.config import Config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
+from mt.model.allocator import keep_freed_memory
 from mt.model.device import select_device
 from mt.training.agreement import agree_on_config, agree_on_folder
-from mt.training.allocator import keep_freed_memory
 from mt.training.corpus import join, prepare
 from mt.training.distributed import World, world
 from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks

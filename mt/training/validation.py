@@ -96,12 +96,15 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
 
 
 def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:
-    """Return a translator over the model as it is now."""
-    search = config.training.validation_search
+    """Return a translator over the model as it is now.
+
+    A model that has learnt little repeats itself at every turn, and that is not searched again.
+    """
+    settings = {"search": config.training.validation_search, "on_repetition": "keep"}
     return Translator(
         TorchEngine(learner.model, learner.precision.device),
         corpus.tokenizer,
-        decoding=config.decoding.model_copy(update={"search": search}),
+        decoding=config.decoding.model_copy(update=settings),
         longest_source=corpus.store.longest_source,
         target_language=config.data.target_language,
     )

@@ -15,6 +15,7 @@ import pytest
 from mt import __version__
 from mt.__main__ import main
 from mt.config import Config
+from mt.decoding.translate_file import FileJob
 
 RECIPE = """\
 data:
@@ -113,6 +114,10 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "RUN",
             "FILE",
             "-o, --output FILE",
+            "--n-best N",
+            "--json",
+            "--report FILE",
+            "--unbuffered",
             "--set KEY=VALUE",
             "--device <auto|cuda|mps|cpu>",
             "--help",
@@ -129,6 +134,15 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--device <auto|cuda|mps|cpu>",
             "--help",
         ],
+        "score": [
+            "RUN",
+            "--sources FILE",
+            "--targets FILE",
+            "--json",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "info": ["RUN", "--json", "--help"],
         "average": [
             "RUN",
             "--output DIR",
@@ -149,6 +163,27 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--help",
         ],
         "plan": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--json", "--help"],
+        "export": [
+            "RUN",
+            "--to <ctranslate2|huggingface>",
+            "--quantization <none|int8|int8_float32|int8_float16|int16|float16|bfloat16>",
+            "--output DIR",
+            "--sample FILE",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "serve": [
+            "RUN",
+            "--host HOST",
+            "--port PORT",
+            "--max-sentences N",
+            "--max-characters N",
+            "--max-waiting N",
+            "--set KEY=VALUE",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "import": ["PATH", "--run DIR", "--help"],
         "bench": ["--help"],  # its sub-commands have a test of their own
         "plot": ["--help"],  # likewise
         "selftest": ["--help"],  # likewise
@@ -187,23 +222,27 @@ def test_the_run_to_begin_with_is_a_key_of_the_config(
     assert run == Path("runs/tiny")
 
 
-def test_translate(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.decoding.run", "translate_file", None)
+def test_translate(mt: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Calls = []
+    monkeypatch.setattr(
+        "mt.decoding.translate_file.translate_file",
+        lambda *arguments, **named: calls.append((arguments, named)),
+    )
     assert mt("translate", "r") == Outcome(0, "", "")
     settings = ["--set", "decoding.beam=2", "--device", "cpu"]
-    assert mt("translate", "r", "in.txt", "-o", "out.txt", *settings).status == 0
-    assert calls == [
-        ((Path("r"),), {"input": None, "output": None, "overrides": (), "device": "auto"}),
-        (
-            (Path("r"),),
-            {
-                "input": Path("in.txt"),
-                "output": Path("out.txt"),
-                "overrides": ["decoding.beam=2"],
-                "device": "cpu",
-            },
-        ),
+    assert mt("translate", "r", "in", "-o", "out", "--n-best", "2", *settings).status == 0
+    assert mt("translate", "r", "--json", "--report", "tsv", "--unbuffered").status == 0
+    assert mt("translate", "r", "--json", "--n-best", "3").status == 0
+    jobs = [
+        FileJob(),
+        FileJob(Path("in"), Path("out"), form="n-best", n_best=2),
+        FileJob(form="json", report=Path("tsv"), look_ahead=1),
+        FileJob(form="json", n_best=3),
     ]
+    assert [arguments for arguments, _ in calls] == [(Path("r"), job) for job in jobs]
+    plain = {"overrides": (), "device": "auto"}
+    changed = {"overrides": ["decoding.beam=2"], "device": "cpu"}
+    assert [named for _, named in calls] == [plain, changed, plain, plain]
 
 
 @dataclass(frozen=True)
@@ -271,6 +310,7 @@ def test_reproduce(
             "translate r --device gpu",
             "'--device': 'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'.",
         ),
+        ("translate r --n-best 0", "'--n-best': Input should be greater than or equal to 1."),
         ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         ("reproduce tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         (
@@ -348,12 +388,13 @@ def test_help_and_config_errors_are_instant_since_they_load_nothing_heavy(
 
 WRITES = """
 import os, sys, types
-module = types.ModuleType("mt.decoding.run")
+module = types.ModuleType("mt.decoding.translate_file")
 def translate_file(*_, **__):
     for _ in range(LINES):
         sys.stdout.write("a line of text\\n")
 module.translate_file = translate_file
-sys.modules["mt.decoding.run"] = module
+module.FileJob = lambda *_: None
+sys.modules["mt.decoding.translate_file"] = module
 from mt.__main__ import main
 sys.exit(main())
 """

@@ -41,9 +41,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
 
 def test_the_promises_and_options_are_frozen(program: Program) -> None:
     kinds = re.findall(r"^  (\w+)  ", program("selftest")[1].partition("Commands:")[2], re.M)
-    assert kinds == ["resume"]
+    assert kinds == ["resume", "batches"]
     text = program("selftest", "resume", "--help")[1]
     assert re.findall(r"^  (-.*?)(?:  |$)", text, re.M) == ["--kills N", "--seed S", "--help"]
+    text = program("selftest", "batches", "--help")[1]
+    options = re.findall(r"^  (-.*?)(?:  |$)", text, re.M)
+    assert options == ["--most N", "--set KEY=VALUE", "--device <auto|cuda|mps|cpu>", "--help"]
 
 
 def test_without_a_promise_the_help_is_shown(program: Program) -> None:

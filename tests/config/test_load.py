@@ -101,7 +101,7 @@ def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file: Path) -> None
         ("model: 3", "`model`: a section of keys was expected, not the number 3"),
         ("model: [1]", "`model`: a section of keys was expected, not a list"),
         ("tokenizer: {from: 3}", "`tokenizer.from`: a path was expected, not the number 3"),
-        ("decoding: {search: beem}", "none of `greedy`, `beam`; did you mean `beam`?"),
+        ("decoding: {search: beem}", "none of `greedy`, `beam`, `sample`; did you mean `beam`?"),
         ("decoding: {search: null}", "`null` is none of `greedy`, `beam`"),
         ("model: {heads: 7}", "FILE:8: `model.d_model` 512 is no multiple of `model.heads` 7"),
         ("seed: 1\nseed: 2", "FILE:9: `seed`: given twice, first on line 8"),

@@ -7,19 +7,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mt.decoding.beam import BeamSettings, no_live_row_can_win
+from mt.decoding.beam import beam as beam_search
+from mt.decoding.continuations import NO_RULES, Rules, best_continuations
 from mt.decoding.engine import Hypothesis
-from mt.decoding.search import (
-    beam,
-    best_continuations,
-    greedy,
-    length_penalty,
-    no_live_row_can_win,
-)
+from mt.decoding.greedy import greedy
+from mt.decoding.lengths import LENGTH_NORMALIZATIONS
+from mt.decoding.step_model import StepModel
 from mt.errors import UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 A, B = 4, 5
+length_penalty = LENGTH_NORMALIZATIONS["gnmt"]
 ALPHAS = (0.0, 0.6, 1.0)
+
+
+def beam(
+    model: StepModel,
+    limits: Tensor,
+    *,
+    beam: int,
+    length_penalty: float,
+    count: int = 1,
+    rules: Rules = NO_RULES,
+) -> list[list[Hypothesis]]:
+    """Search as `mt` does by default."""
+    return beam_search(model, limits, BeamSettings(beam, length_penalty, count=count), rules)
+
 
 Prefix = tuple[int, ...]
 
@@ -54,12 +68,12 @@ class PrefixModel:
             ]
         )
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, places: Tensor) -> None:
         self.reorders += 1
-        assert len(rows) == len(self.prefixes)
-        for new, former in enumerate(rows.tolist()):
-            assert new // self.beam == former // self.beam, "a row went to another sentence"
-        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+        former = list(self.prefixes)
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            assert row // self.beam == place // self.beam, "a row went to another sentence"
+            self.prefixes[place] = former[row]
 
     def keep(self, sentences: Tensor) -> None:
         kept = sentences.tolist()
@@ -98,8 +112,10 @@ class TableModel:
         even = [1.0 / width] * width
         return torch.tensor([self.table.get(prefix, even) for prefix in self.prefixes]).log()
 
-    def reorder(self, rows: Tensor) -> None:
-        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+    def reorder(self, rows: Tensor, places: Tensor) -> None:
+        former = list(self.prefixes)
+        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+            self.prefixes[place] = former[row]
 
     def keep(self, sentences: Tensor) -> None:
         raise AssertionError("one sentence has nothing to drop")

@@ -1,8 +1,12 @@
+import copy
+import math
+
 import pytest
 import torch
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.torch_engine import TorchEngine, length_limit
+from mt.decoding.lengths import length_limit
+from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS
@@ -32,7 +36,7 @@ def sources(count: int) -> list[list[int]]:
     ]
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
 def test_batched_is_one_at_a_time_in_the_order_of_the_input(
     engine: TorchEngine, search: str
 ) -> None:
@@ -98,3 +102,103 @@ def test_a_broken_model_is_a_clear_error(engine: TorchEngine, model: Transformer
 def test_length_limit_rounds_up() -> None:
     assert length_limit(7, DecodingConfig(max_length_ratio=1.5, max_length_extra=2)) == 13
     assert length_limit(7, DecodingConfig(max_length_ratio=0.0, max_length_extra=1)) == 1
+
+
+def other_model(model: Transformer) -> Transformer:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return other
+
+
+def test_models_that_decide_together_give_the_mean_of_their_probabilities(
+    model: Transformer,
+) -> None:
+    others = [other_model(model), other_model(model)]
+    engine = TorchEngine(model, torch.device("cpu"), others)
+    decoding = DecodingConfig(beam=3, max_length_extra=6, length_normalization="none")
+    alone = TorchEngine(model, torch.device("cpu")).translate_ids(sources(8), decoding)
+    found = engine.translate_ids(sources(8), decoding)
+    assert [h.ids for h in found] != [h.ids for h in alone]
+    for source, hypothesis in zip(sources(8), found, strict=True):
+        ids = [*hypothesis.ids, EOS] if hypothesis.finished else list(hypothesis.ids)
+        target_in = torch.tensor([[BOS, *ids[:-1]]])
+        probabilities = [
+            each.eval()(torch.tensor([source]), target_in).double().softmax(dim=1)
+            for each in engine.models
+        ]
+        mean = torch.stack(probabilities).mean(dim=0).detach()
+        wanted = float(mean[torch.arange(len(ids)), torch.tensor(ids)].log().sum())
+        assert hypothesis.log_prob == pytest.approx(wanted, abs=1e-4)
+
+
+def test_the_same_model_twice_is_the_model(model: Transformer, engine: TorchEngine) -> None:
+    decoding = DecodingConfig(beam=3, max_length_extra=6)
+    twice = TorchEngine(model, torch.device("cpu"), [model])
+    found, wanted = (each.translate_ids(sources(8), decoding) for each in (twice, engine))
+    assert [h.ids for h in found] == [h.ids for h in wanted]
+    assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-4)
+
+
+def test_n_best_lists_are_ranked_and_different(engine: TorchEngine) -> None:
+    decoding = DecodingConfig(beam=4, max_length_extra=8)
+    for count in (1, 3, 4, 9):
+        lists = engine.n_best_ids(sources(9), decoding, count)
+        for hypotheses in lists:
+            scores = [hypothesis.score for hypothesis in hypotheses]
+            assert scores == sorted(scores, reverse=True)
+            assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses)
+            assert len(hypotheses) <= min(count, 4)
+    assert [best for best, *_ in lists] == engine.translate_ids(sources(9), decoding)
+
+
+def test_samples_follow_from_the_seed(engine: TorchEngine) -> None:
+    decoding = DecodingConfig(search="sample", max_length_extra=8)
+    lists = engine.n_best_ids(sources(9), decoding, 3)
+    assert lists == engine.n_best_ids(sources(9), decoding, 3)
+    assert all(len({found.ids for found in some}) > 1 for some in lists)
+    other = decoding.model_copy(update={"seed": 2})
+    assert lists != engine.n_best_ids(sources(9), other, 3)
+    sure = decoding.model_copy(update={"top_k": 1})
+    greedy = decoding.model_copy(update={"search": "greedy"})
+    found = engine.translate_ids(sources(9), sure)
+    assert [h.ids for h in found] == [h.ids for h in engine.translate_ids(sources(9), greedy)]
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
+def test_the_config_sets_the_rules(engine: TorchEngine, search: str) -> None:
+    settings = {"search": search, "max_length_extra": 12}
+    free = engine.translate_ids(sources(12), DecodingConfig.model_validate(settings))
+    assert any(len(set(found.ids)) < len(found.ids) for found in free)
+    once = DecodingConfig.model_validate({**settings, "no_repeat_ngram": 1})
+    for found in engine.translate_ids(sources(12), once):
+        assert len(set(found.ids)) == len(found.ids)
+    dear = DecodingConfig.model_validate({**settings, "repetition_penalty": 50.0})
+    repeated = [
+        sum(len(found.ids) - len(set(found.ids)) for found in engine.translate_ids(sources(12), d))
+        for d in (DecodingConfig.model_validate(settings), dear)
+    ]
+    assert repeated[1] < repeated[0]
+    long = DecodingConfig.model_validate({**settings, "min_length_ratio": 1.2})
+    for source, found in zip(sources(12), engine.translate_ids(sources(12), long), strict=True):
+        assert len(found.ids) + found.finished >= math.ceil(1.2 * len(source))
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
+def test_threads_change_nothing(engine: TorchEngine, search: str) -> None:
+    decoding = DecodingConfig.model_validate(
+        {"search": search, "max_length_extra": 6, "batch_size": 4}
+    )
+    wanted = engine.n_best_ids(sources(30), decoding, 1)
+    torch.set_num_threads(3)
+    try:
+        assert engine.n_best_ids(sources(30), decoding, 1) == wanted
+        assert torch.get_num_threads() == 3
+        with torch.no_grad():
+            engine.model.target_embedding.weight.fill_(math.nan)
+        with pytest.raises(UserError, match="not finite"):
+            engine.n_best_ids(sources(30), decoding, 1)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)

@@ -10,7 +10,8 @@ import sacrebleu
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.load import dump_config
 from mt.data.pairs import SentencePair
-from mt.decoding.translator import Translation, Translator
+from mt.decoding.translation import Translation
+from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation import evaluate as evaluate_module
 from mt.evaluation.evaluate import choose_split, evaluate_files, evaluate_run, score_pairs
@@ -169,7 +170,8 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
-    (folder / "model.json").write_text('{"weights": "5a"}')
+    described = {"format": 1, "longest_source": 9, "tokenizer": "7c", "weights": "5a"}
+    (folder / "model.json").write_text(json.dumps(described))
 
     def load(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
         assert (run, device) == (folder, "cpu")

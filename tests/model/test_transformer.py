@@ -75,7 +75,7 @@ def test_the_state_follows_rows_and_sentences() -> None:
     state = model.start(model.encode(source), 2)
     model.step(torch.full((6,), BOS), state)
     model.step(beginnings.flatten(), state)
-    state.reorder(torch.tensor([1, 1, 2, 3, 5, 4]))
+    state.reorder(torch.tensor([1, 5, 4]), torch.tensor([0, 4, 5]))
     state.keep(torch.tensor([0, 2]))
     logits = model.step(torch.full((4,), 20), state)
     rows = torch.tensor([[BOS, 5, 20], [BOS, 5, 20], [BOS, 9, 20], [BOS, 8, 20]])

@@ -10,8 +10,8 @@ from mt.decoding.run import load_translator
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
+from mt.model.recording import record_attention
 from mt.plotting.attention import attention_maps, plot_attention
-from mt.plotting.recording import record_attention
 from mt.special_ids import BOS
 
 SENTENCE = "one two three"

@@ -58,6 +58,7 @@ def test_what_a_run_folder_holds(finished_run: Path) -> None:
     paths = [path for path in finished_run.rglob("*") if path.is_file() and path.name != ".lock"]
     files = [path.relative_to(finished_run) for path in paths]
     assert {str(file) for file in files if file.parts[0] != "checkpoints"} == {
+        "README.md",
         "config.yaml",
         "corpora.json",
         "environment.json",
@@ -68,7 +69,14 @@ def test_what_a_run_folder_holds(finished_run: Path) -> None:
         "tokenizer/tokenizer.json",
     }
     # Text, tensors and SentencePiece models: nothing in there is pickled.
-    assert {file.suffix for file in files} == {".json", ".jsonl", ".yaml", ".safetensors", ".model"}
+    assert {file.suffix for file in files} == {
+        ".json",
+        ".jsonl",
+        ".md",
+        ".model",
+        ".safetensors",
+        ".yaml",
+    }
 
 
 def test_the_best_and_the_last_checkpoints_are_kept(tiny_recipe: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keep the C library from giving memory back to the system between updates."""
+"""Keep the C library from giving memory back to the system while a model works."""
 
 import ctypes
 import platform
@@ -9,7 +9,7 @@ _LARGEST_INT = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory, so that each update's tensors reuse pages already mapped.
+    """Let glibc keep freed memory, so that new tensors reuse pages that are mapped already.
 
     Large tensors are otherwise mapped and unmapped at every use, and first touching a fresh page
     is several times slower than reading it again. Elsewhere than on Linux with glibc: nothing.

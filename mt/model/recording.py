@@ -32,7 +32,7 @@ def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> A
     `source` is [B S] with EOS, `target_in` [B T] with BOS. The model, on their device, should be
     in evaluation mode: else the weights are those that dropout leaves.
     """
-    with torch.inference_mode(), _recording(model) as weights:
+    with torch.inference_mode(), recording(model) as weights:
         model(source, target_in)
     encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
     decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
@@ -44,7 +44,7 @@ def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> A
 
 
 @contextmanager
-def _recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
+def recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
     """Give what each `AttentionWeights` of the model returned last, filled by hooks meanwhile."""
     weights: dict[nn.Module, Tensor] = {}
     hooks = []

@@ -1,0 +1,83 @@
+"""Minimum Bayes risk: of several translations, the one that all of them agree with best."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from mt.config import DecodingConfig
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import Engine, Hypothesis
+from mt.errors import UserError
+
+Utility = Literal["chrf", "bleu"]
+Compare = Callable[[str, str], float]
+"""How good a translation is if another one is the reference, 0 to 100."""
+
+
+def _chrf() -> Compare:
+    metric = CHRF()
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+def _bleu() -> Compare:
+    # Characters stand for words: it needs no word boundaries, and so no language.
+    metric = BLEU(tokenize="char", effective_order=True)
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+UTILITIES: dict[Utility, Callable[[], Compare]] = {"chrf": _chrf, "bleu": _bleu}
+
+
+def expected_utilities(texts: Sequence[str], compare: Compare) -> list[float]:
+    """Return the mean utility of each translation with each of `texts` as the reference.
+
+    Kumar and Byrne 2004, equation 3, with the translations standing for the model's distribution
+    (Eikema and Aziz 2020, section 5); what was drawn twice counts twice.
+    """
+    counts = Counter(texts)
+    means = {
+        text: sum(count * compare(text, reference) for reference, count in counts.items())
+        / len(texts)
+        for text in counts
+    }
+    return [means[text] for text in texts]
+
+
+class MbrEngine(Engine):
+    """Chooses among what another engine finds; the scores are expected utilities."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, decoding: DecodingConfig) -> None:
+        """Take an engine, and settings that say `mbr`; raise UserError if it finds too few."""
+        assert decoding.mbr is not None
+        least = {"greedy": 1, "beam": decoding.beam, "sample": decoding.mbr_candidates}
+        if least[decoding.search] < decoding.mbr_candidates:
+            raise UserError(
+                f"`decoding.mbr` chooses from {decoding.mbr_candidates} translations, and "
+                f"{decoding.search} search finds {least[decoding.search]}: take "
+                "`decoding.search` sample, a larger `decoding.beam`, or fewer "
+                "`decoding.mbr_candidates`"
+            )
+        self.engine = engine
+        self._tokenizer = tokenizer
+        self._compare = UTILITIES[decoding.mbr]()
+        self._candidates = decoding.mbr_candidates
+
+    def n_best_ids(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+    ) -> list[list[Hypothesis]]:
+        """Return up to `count` hypotheses of each source, that of the highest utility first."""
+        found = self.engine.n_best_ids(sources, decoding, self._candidates)
+        return [self._ranked(candidates)[:count] for candidates in found]
+
+    def _ranked(self, candidates: list[Hypothesis]) -> list[Hypothesis]:
+        texts = [self._tokenizer.decode_target(each.ids) for each in candidates]
+        utilities = expected_utilities(texts, self._compare)
+        scored = {
+            each.ids: replace(each, score=utility)
+            for each, utility in zip(candidates, utilities, strict=True)
+        }
+        return sorted(scored.values(), key=lambda each: -each.score)

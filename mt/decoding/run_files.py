@@ -1,0 +1,88 @@
+"""What files a run folder holds, and whether they are those that were written; without torch."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt.data.tokenizer import Tokenizer
+from mt.errors import RunError, did_you_mean
+from mt.files import file_sha256
+
+MODEL_FORMAT = 1
+CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = (
+    "config.yaml",
+    "model.json",
+    "model.safetensors",
+    "tokenizer",
+)
+CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json", "metrics.jsonl"
+EVALUATIONS_FOLDER = "evaluations"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What model.json says that translating needs; `tokenizer` and `weights` are SHA-256."""
+
+    longest_source: int
+    tokenizer: str
+    weights: str
+
+
+def check_run_folder(run: Path) -> None:
+    """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
+    if not run.is_dir():
+        if run.exists():
+            raise RunError(f"{run}: is a file, a run folder was expected")
+        beside = run.parent.iterdir() if run.parent.is_dir() else ()
+        near = did_you_mean(run.name, [entry.name for entry in beside if entry.is_dir()])
+        raise RunError(f"{run}: no such run folder{near}")
+    if not (run / CONFIG_FILE).is_file():
+        raise RunError(f"{run}: is no run folder, it holds no {CONFIG_FILE}")
+
+
+def check_finished(run: Path) -> None:
+    """Raise RunError, saying what is missing, unless a folder is that of a finished run."""
+    check_run_folder(run)
+    if not (run / MODEL_FILE).is_file():
+        raise RunError(
+            f"{run}: its training has not finished, there is no {MODEL_FILE} yet; "
+            f"`mt train {run / CONFIG_FILE} --run {run}` goes on with it"
+        )
+    if not (run / WEIGHTS_FILE).is_file():
+        raise RunError(f"{run}: {WEIGHTS_FILE} is missing, the run folder is not complete")
+
+
+def read_description(path: Path) -> Description:
+    """Read a model.json; raise RunError where it is damaged or of another format."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] != MODEL_FORMAT:
+            raise RunError(
+                f"{path}: of format {content['format']}, this version of mt knows {MODEL_FORMAT}"
+            )
+        return Description(
+            longest_source=int(content["longest_source"]),
+            tokenizer=str(content["tokenizer"]),
+            weights=str(content["weights"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: damaged, or not written by mt") from error
+
+
+def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
+    """Load the tokenizer of a folder; raise RunError where it is damaged or of another run."""
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
+    if tokenizer.fingerprint != fingerprint:
+        raise RunError(
+            f"{folder / TOKENIZER_FOLDER}: is the tokenizer of another run "
+            f"(fingerprint {tokenizer.fingerprint[:12]}, the model was trained with "
+            f"{fingerprint[:12]})"
+        )
+    return tokenizer
+
+
+def check_weights(run: Path, sha256: str) -> None:
+    """Raise RunError unless the weights of a run are those that its model.json names."""
+    path = run / WEIGHTS_FILE
+    if file_sha256(path) != sha256:
+        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {MODEL_FILE})")

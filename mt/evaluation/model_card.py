@@ -1,0 +1,209 @@
+"""The model card: README.md of a run folder, for the people whom the model is handed to."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mt.errors import UserError
+from mt.evaluation.read_info import read_info
+from mt.evaluation.run_info import CorpusInfo, ModelInfo, RunInfo, ScoredSplit
+from mt.files import write_text
+
+CARD_FILE = "README.md"
+_MARK = re.compile(r"<!-- mt writes this file anew unless it is edited: ([0-9a-f]{64}) -->\n?\Z")
+"""The last line; its SHA-256 is of all that stands before it."""
+
+_logger = logging.getLogger(__name__)
+
+
+def refresh_card(run: Path) -> None:
+    """Write README.md into the folder of a finished run, unless a person has written or edited it.
+
+    A card is not worth a failure: what goes wrong is told, and whatever the caller did stands.
+    """
+    path = run / CARD_FILE
+    try:
+        if path.exists() and not _is_ours(path):
+            _logger.info("%s: is not as mt wrote it, and stays as it is", path)
+            return
+        info = read_info(run)
+        if info.model is None:
+            return
+        card = model_card(info, info.model)
+        sha256 = hashlib.sha256(card.encode()).hexdigest()
+        write_text(path, f"{card}<!-- mt writes this file anew unless it is edited: {sha256} -->\n")
+    except (UserError, OSError) as error:
+        _logger.warning("%s: no model card was written (%s)", path, error)
+
+
+def _is_ours(path: Path) -> bool:
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    mark = _MARK.search(text)
+    return bool(mark and hashlib.sha256(text[: mark.start()].encode()).hexdigest() == mark[1])
+
+
+def model_card(info: RunInfo, model: ModelInfo) -> str:
+    """Return the card of a finished run as Markdown, with a head that model hubs read."""
+    data = info.config.data
+    languages = f'"{data.source_language}", "{data.target_language}"'
+    sections = (
+        f"---\nlanguage: [{languages}]\npipeline_tag: translation\n---",
+        f"# Translation from `{data.source_language}` to `{data.target_language}`",
+        f"A Transformer of {model.parameters:,} parameters, trained with mt "
+        f"{info.environment.mt or ''}".rstrip()
+        + _when(info)
+        + ".",
+        "## Use",
+        _usage(info),
+        "## Data",
+        _table([("split", "pairs", "corpus", "SHA-256 of source, target"), *_corpora(info)]),
+        "## Model and training",
+        _table([("", ""), *_settings(info, model)]),
+        "## Scores",
+        f"On the validation pairs, by {info.config.training.validation_search} search, when the "
+        f"training ended: {model.validation}.",
+        *_score_table(info),
+        "## Limits",
+        "\n".join(f"- {limit}" for limit in _limits(info, model)),
+        "## Hashes",
+        _table([("", "SHA-256"), *_hashes(info, model)]),
+    )
+    return "\n\n".join(sections) + "\n\n"
+
+
+def _when(info: RunInfo) -> str:
+    began = info.environment.started_at
+    return f", last begun on {began[:10]}" if began else ""
+
+
+def _usage(info: RunInfo) -> str:
+    tests = info.config.data.split_names()
+    split = tests[1] if len(tests) > 1 else tests[0]
+    return f"""In this folder:
+
+```sh
+mt translate . input.txt --output output.txt
+mt evaluate . --split {split}
+mt info .
+```
+
+```python
+from mt import Translator
+translator = Translator.load(".")
+print(translator.translate(["A sentence.", "Another one."]))
+```"""
+
+
+def _corpora(info: RunInfo) -> Iterator[Sequence[str]]:
+    for corpus in info.corpora:
+        named = [corpus.name] if corpus.name else []
+        places = ", ".join(map(_code, [*named, *corpus.places]))
+        sums = [_code(sha256[:12]) for sha256 in _checksums(corpus)]
+        yield corpus.split, _count(corpus.pairs), places, " ".join(sums)
+
+
+def _checksums(corpus: CorpusInfo) -> list[str]:
+    return [sha256 for sha256 in (corpus.sha256_source, corpus.sha256_target) if sha256]
+
+
+def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
+    shape, training, tokenizer = info.config.model, info.config.training, info.tokenizer
+    assert tokenizer is not None
+    yield "variant", f"{shape.residual} {shape.norm}, {shape.feed_forward}, {shape.positional}"
+    yield "layers", f"{shape.encoder_layers} encoder, {shape.decoder_layers} decoder"
+    yield "widths", f"d_model {shape.d_model}, d_ff {shape.d_ff}, {shape.heads} heads"
+    yield "dropout, label smoothing", f"{shape.dropout}, {training.label_smoothing}"
+    yield (
+        "tokenizer",
+        f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} source and "
+        f"{tokenizer.target_size:,} target pieces",
+    )
+    averaged = len(model.averaged_updates)
+    mean = f", mean of {averaged} checkpoints" if averaged > 1 else ""
+    yield (
+        "updates",
+        f"{model.updates:,} of {training.target_tokens_per_update:,} target pieces{mean}",
+    )
+    yield (
+        "learning rate",
+        f"{training.learning_rate} ({training.schedule}, {training.warmup_updates:,} to warm up)",
+    )
+    if training.init_from:
+        yield "begun with the weights of", _code(str(training.init_from))
+    yield "seed", str(info.config.seed)
+    yield "decoding", _decoding(info)
+
+
+def _decoding(info: RunInfo) -> str:
+    decoding = info.config.decoding.model_dump(mode="json", exclude_none=True)
+    return ", ".join(f"{key} {value}" for key, value in decoding.items())
+
+
+def _score_table(info: RunInfo) -> Iterator[str]:
+    """Yield the table of the test splits, if any has been scored with these weights."""
+    rows = []
+    for scored in filter(_is_current, info.scores):
+        how = ", ".join(scored.overrides) or "as above"
+        for score in (scored.bleu, scored.chrf):
+            value, signature = f"{score.value:.2f}", _code(score.signature)
+            rows.append((scored.split, str(scored.sentences), score.name, value, signature, how))
+    if rows:
+        yield _table([("split", "sentences", "metric", "score", "signature", "decoding"), *rows])
+
+
+def _is_current(scored: ScoredSplit) -> bool:
+    return scored.current
+
+
+def _limits(info: RunInfo, model: ModelInfo) -> Iterator[str]:
+    data, config = info.config.data, info.config
+    train = info.corpora[0]
+    pairs = "" if train.pairs is None else f" {train.pairs:,} pairs of"
+    yield (
+        f"It has learnt from{pairs} the corpus above and nothing else: text of another kind, "
+        "domain or spelling is translated worse, and the scores do not tell by how much."
+    )
+    if model.too_long is not None and model.empty is not None:
+        yield (
+            f"Left out of the training: {model.too_long:,} pairs with more than "
+            f"{data.max_pieces} pieces on a side, {model.empty:,} with an empty side."
+        )
+    yield (
+        f"A line of more than {model.longest_source} pieces, longer than any it has seen, is "
+        "translated in parts that know nothing of each other."
+    )
+    if config.tokenizer.byte_fallback == "off":
+        yield "Characters that the training text does not have are not read, nor written."
+    if not any(map(_is_current, info.scores)):
+        yield "No test split has been scored, only the pairs that chose the checkpoint."
+    yield (
+        "Nothing was checked for names, numbers, rude or private text, or bias, nor for what the "
+        "licences of the corpora allow. A person should read what matters."
+    )
+
+
+def _hashes(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
+    yield "weights", _code(model.sha256)
+    if info.tokenizer:
+        yield "tokenizer, its fingerprint", _code(info.tokenizer.fingerprint)
+
+
+def _count(pairs: int | None) -> str:
+    return "" if pairs is None else f"{pairs:,}"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table, its first row the head; what would break a cell is escaped."""
+    lines = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    columns = lines[0].replace("\\|", "").count("|") - 1
+    return "\n".join([lines[0], "|" + " --- |" * columns, *lines[1:]])
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

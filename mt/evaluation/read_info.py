@@ -1,0 +1,201 @@
+"""Reading what a run folder tells of itself: its files, checked on the way; without torch."""
+
+import json
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from mt.config import Config, Source
+from mt.config.load import load_config
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.exported import Exported, check_exported_model, is_exported, read_exported
+from mt.decoding.run_files import (
+    CONFIG_FILE,
+    CORPORA_FILE,
+    ENVIRONMENT_FILE,
+    EVALUATIONS_FOLDER,
+    JOURNAL_FILE,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    check_finished,
+    check_run_folder,
+    check_weights,
+    load_tokenizer,
+    read_description,
+)
+from mt.errors import RunError
+from mt.evaluation.run_info import (
+    CorpusInfo,
+    Environment,
+    ModelInfo,
+    RunInfo,
+    ScoredSplit,
+    TokenizerInfo,
+)
+from mt.evaluation.scores import Score
+
+
+def read_info(run: Path) -> RunInfo:
+    """Read what the folder of a run tells, finished or not, or a folder of `mt export`.
+
+    Tokenizer and weights are held against the hashes that were recorded: one that is damaged or of
+    another run is a RunError naming the file, as is a record that cannot be read.
+    """
+    check_run_folder(run)
+    config = load_config(run / CONFIG_FILE)
+    exported = _exported(run) if is_exported(run) else None
+    described: dict[str, Any] = {}
+    if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
+        check_finished(run)
+        described = _read_record(run / MODEL_FILE)
+    model = _model(run, described) if described else None
+    sums = _read_record(run / CORPORA_FILE)
+    weights, tokenizer = model.sha256 if model else None, described.get("tokenizer")
+    if exported:
+        weights, tokenizer = exported.weights, exported.tokenizer
+    began_with = sums.get("tokenizer", {}).get("fingerprint")
+    return RunInfo(
+        run=run,
+        config=config,
+        corpora=tuple(_corpora(config, sums, described)),
+        tokenizer=_tokenizer(run, tokenizer or began_with),
+        model=model,
+        exported=exported,
+        updates=model.updates if model else _journalled_updates(run / JOURNAL_FILE),
+        scores=tuple(_scores(run, config, weights)),
+        environment=_environment(_read_record(run / ENVIRONMENT_FILE)),
+    )
+
+
+def _exported(folder: Path) -> Exported:
+    exported = read_exported(folder)
+    check_exported_model(folder, exported)
+    return exported
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """Return a JSON object, empty where no file is there."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError):
+        raise RunError(f"{path}: damaged, or not written by mt") from None
+
+
+def _model(run: Path, described: dict[str, Any]) -> ModelInfo:
+    description = read_description(run / MODEL_FILE)
+    check_weights(run, description.weights)
+    pairs = described.get("pairs", {})
+    return ModelInfo(
+        parameters=_count_parameters(run / WEIGHTS_FILE),
+        bytes=(run / WEIGHTS_FILE).stat().st_size,
+        sha256=description.weights,
+        longest_source=description.longest_source,
+        updates=int(described.get("updates", 0)),
+        averaged_updates=tuple(described.get("averaged_updates", ())),
+        validation=str(described.get("score", "")),
+        too_long=pairs.get("too_long"),
+        empty=pairs.get("empty"),
+    )
+
+
+def _count_parameters(weights: Path) -> int:
+    """Add up the shapes in the file's head; a matrix that parts share is there once."""
+    try:
+        with safe_open(weights, framework="numpy") as file:
+            return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise RunError(f"{weights}: damaged ({error})") from error
+
+
+def _corpora(
+    config: Config, sums: Mapping[str, Any], described: Mapping[str, Any]
+) -> Iterator[CorpusInfo]:
+    data, pairs = config.data, described.get("pairs", {})
+    sources = {"train": data.train, "valid": data.valid}
+    sources.update({f"tests.{name}": source for name, source in data.tests.items()})
+    for split, source in sources.items():
+        recorded = sums.get(split, {})
+        yield CorpusInfo(
+            split=split,
+            name=source.corpus,
+            places=tuple(_places(source)),
+            pairs=pairs.get(split),
+            sha256_source=recorded.get("source"),
+            sha256_target=recorded.get("target"),
+        )
+
+
+def _places(source: Source) -> Iterator[str]:
+    named = source.model_dump(mode="json")
+    for key in ("source", "target", "path", "name", "revision"):
+        if named.get(key) is not None:
+            yield str(named[key])
+
+
+def _tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
+    folder = run / TOKENIZER_FOLDER
+    if fingerprint is None and not any(folder.glob("*.json")):
+        return None
+    tokenizer = load_tokenizer(run, fingerprint) if fingerprint else Tokenizer.load(folder)
+    return TokenizerInfo(
+        algorithm=tokenizer.source.algorithm,
+        vocabulary="joint" if tokenizer.source is tokenizer.target else "separate",
+        source_size=tokenizer.source_size,
+        target_size=tokenizer.target_size,
+        fingerprint=tokenizer.fingerprint,
+    )
+
+
+def _journalled_updates(journal: Path) -> int:
+    if not journal.is_file():
+        return 0
+    newest = 0
+    for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            newest = int(json.loads(line).get("update", newest))
+        except (ValueError, AttributeError, TypeError):
+            continue  # a line that a full disk has cut short
+    return newest
+
+
+def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSplit]:
+    defaults = config.decoding.model_dump(mode="json")
+    for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
+        record = _read_record(path)
+        try:
+            decoding = record["decoding"].items()
+            yield ScoredSplit(
+                split=str(record["split"]),
+                sentences=int(record["sentences"]),
+                bleu=_score("BLEU", record["bleu"]),
+                chrf=_score("chrF2", record["chrf"]),
+                overrides=tuple(
+                    f"{key}={value}" for key, value in decoding if defaults.get(key) != value
+                ),
+                current=record["weights"] == weights,
+            )
+        except (KeyError, TypeError, AttributeError, ValueError):
+            raise RunError(f"{path}: damaged, or not written by mt") from None
+
+
+def _score(name: str, record: Mapping[str, Any]) -> Score:
+    return Score(name, float(record["score"]), str(record["signature"]))
+
+
+def _environment(record: Mapping[str, Any]) -> Environment:
+    return Environment(
+        started_at=record.get("started_at"),
+        mt=record.get("mt"),
+        python=record.get("python"),
+        torch=record.get("packages", {}).get("torch"),
+        system=record.get("system"),
+        processor=record.get("processor"),
+        device=record.get("device"),
+        precision=record.get("precision"),
+    )

@@ -1,0 +1,295 @@
+"""Our Transformer in CTranslate2's terms: every variant, written straight from the weights.
+
+CTranslate2 has fewer words than `mt.config.model`, so several variants are said in other ones that
+compute the same: see `_stream_scale` (deepnorm), `_attention` (shared heads, unequal widths) and
+`_encoder_alibi`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ctranslate2.specs import TransformerSpec
+from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
+from ctranslate2.specs.common_spec import Activation, LayerNormSpec, LinearSpec
+from ctranslate2.specs.transformer_spec import (
+    FeedForwardSpec,
+    TransformerDecoderSpec,
+    TransformerEncoderSpec,
+)
+
+from mt.config import ModelConfig
+from mt.data.tokenizer import Tokenizer
+from mt.data.vocabulary import Vocabulary
+from mt.export.ctranslate2_heads import Array, Linear, head_width, padded, projection, stacked
+from mt.model.positional import alibi_slopes, sinusoids
+from mt.model.residual import deepnorm_constants
+from mt.model.side import Side
+from mt.special_ids import BOS, EOS, UNK
+
+_ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "swish": Activation.SWISH,
+    "glu": Activation.Sigmoid,
+    "swiglu": Activation.SWISH,
+    "geglu": Activation.GELU,
+}
+_GATED = frozenset({"glu", "swiglu", "geglu"})
+
+
+def write_model(
+    folder: Path,
+    config: ModelConfig,
+    weights: dict[str, Array],
+    *,
+    tokenizer: Tokenizer,
+    positions: int,
+    quantization: str | None,
+) -> None:
+    """Write model.bin, its config.json and the vocabularies into a folder.
+
+    `weights` are the parameters by the names that the model gives them, `positions` the longest
+    sequence that the model must do. `quantization` is one of CTranslate2's, None for float32.
+    """
+    spec = build_spec(config, weights, positions=positions)
+    spec.register_source_vocabulary(_pieces(tokenizer.source))
+    spec.register_target_vocabulary(_pieces(tokenizer.target))
+    spec.config.bos_token = spec.config.decoder_start_token = _pieces(tokenizer.target)[BOS]
+    spec.config.eos_token = _pieces(tokenizer.target)[EOS]
+    spec.config.unk_token = _pieces(tokenizer.target)[UNK]
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def _pieces(vocabulary: Vocabulary) -> list[str]:
+    return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
+
+
+def build_spec(
+    config: ModelConfig, weights: dict[str, Array], *, positions: int
+) -> TransformerSpec:
+    """Return CTranslate2's description of a model, with all weights but no vocabularies."""
+    spec = TransformerSpec(_encoder(config), _decoder(config))
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
+    _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
+    target = weights["target_embedding.weight"]
+    spec.encoder.embeddings[0].weight = weights.get("source_embedding.weight", target)
+    spec.decoder.embeddings.weight = target
+    spec.decoder.projection.weight = weights.get("output.weight", target)
+    return spec
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """What the parts of one stack are made of."""
+
+    config: ModelConfig
+    weights: dict[str, Array]
+    side: Side
+    positions: int
+
+    @property
+    def stream_scale(self) -> float:
+        """What the states between the layers are multiplied by, against our own model.
+
+        DeepNorm's Norm(alpha x + f(x)) has no word in CTranslate2. With alpha x as the state,
+        Norm(y + f(y / alpha)) of y = alpha x is the same number with the same epsilon: embeddings
+        and norms give out alpha times more, and the matrices that read a state are divided by it.
+        """
+        if self.config.residual != "deepnorm":
+            return 1.0
+        return deepnorm_constants(self.config, self.side)[0]
+
+    def weight(self, name: str) -> Array:
+        return self.weights[f"{self.side}.{name}"]
+
+    def linear(self, name: str, *, reads_stream: bool) -> Linear:
+        """Return matrix and bias of a linear layer; the layer divides the state that it reads."""
+        scale = self.stream_scale if reads_stream else 1.0
+        matrix = (self.weight(f"{name}.weight") / scale).astype(np.float32)
+        return matrix, self.weights.get(f"{self.side}.{name}.bias")
+
+
+def _encoder(config: ModelConfig) -> TransformerEncoderSpec:
+    return TransformerEncoderSpec(
+        config.encoder_layers,
+        config.heads,
+        # CTranslate2 has ALiBi in decoders alone: see `_encoder_alibi`.
+        relative_attention_bias=config.positional in {"relative_bias", "alibi"},
+        **_common(config),
+    )
+
+
+def _decoder(config: ModelConfig) -> TransformerDecoderSpec:
+    return TransformerDecoderSpec(
+        config.decoder_layers,
+        config.heads,
+        relative_attention_bias=config.positional == "relative_bias",
+        alibi=config.positional == "alibi",
+        external_pre_post_encoder_layers=config.residual == "sandwich",
+        **_common(config),
+    )
+
+
+def _common(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "pre_norm": config.residual in {"pre", "sandwich"},
+        "pre_post_layer_norm": config.residual == "sandwich",
+        "activation": _ACTIVATIONS[config.feed_forward],
+        "ffn_glu": config.feed_forward in _GATED,
+        "rms_norm": config.norm == "rmsnorm",
+        "relative_position": config.positional == "relative",
+        "rotary_dim": config.key_width if config.positional == "rotary" else None,
+        "rotary_interleave": True,
+        "rotary_base": config.rotary_base,
+    }
+
+
+def _fill_stack(spec: Any, stack: _Stack) -> None:
+    config = stack.config
+    spec.scale_embeddings = np.float32(config.d_model**0.5 * stack.stream_scale)
+    if (encodings := _encodings(stack)) is not None:
+        spec.position_encodings.encodings = encodings
+    if f"{stack.side}_norm.weight" in stack.weights:
+        _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm", scale=1.0)
+    for number, layer in enumerate(spec.layer):
+        _fill_layer(layer, stack, number)
+
+
+def _encodings(stack: _Stack) -> Array | None:
+    """Return what is added to the embeddings, [positions d_model]; None where nothing is."""
+    config = stack.config
+    if config.positional == "learned":
+        table = stack.weights[f"{stack.side}_positional.table"]
+    elif config.positional == "sinusoidal":
+        table = sinusoids(stack.positions, config.d_model).numpy()
+    elif config.positional == "none":
+        # Without a table CTranslate2 would take sinusoids of its own.
+        table = np.zeros((stack.positions, config.d_model), np.float32)
+    else:
+        return None
+    return (table * stack.stream_scale).astype(np.float32)
+
+
+def _fill_layer(layer: Any, stack: _Stack, number: int) -> None:
+    is_last = number == len(_layer_numbers(stack)) - 1
+    _attention(layer.self_attention, stack, f"{number}.self_attention.attention")
+    _fill_positions(layer.self_attention, stack, number)
+    if stack.side == "decoder":
+        _attention(layer.attention, stack, f"{number}.cross_attention")
+    _feed_forward(layer.ffn, stack, f"{number}.feed_forward")
+    for name, before, after in _norm_places(layer, stack):
+        # A state that leaves the stack has no scale.
+        scale = 1.0 if is_last and name == "feed_forward" else stack.stream_scale
+        _fill_norm(before, stack, f"{number}.{name}_residual.norm", scale=scale)
+        if after is not None:
+            _fill_norm(after, stack, f"{number}.{name}_residual.norm_after", scale=1.0)
+
+
+def _layer_numbers(stack: _Stack) -> range:
+    config = stack.config
+    return range(config.encoder_layers if stack.side == "encoder" else config.decoder_layers)
+
+
+def _norm_places(
+    layer: Any, stack: _Stack
+) -> list[tuple[str, LayerNormSpec, LayerNormSpec | None]]:
+    """Return, for each sublayer, CTranslate2's place for its norm and for a norm after it."""
+    if stack.config.residual == "sandwich":
+        places = [
+            ("self", layer.input_layer_norm, layer.post_attention_layer_norm),
+            ("feed_forward", layer.pre_feedforward_layer_norm, layer.post_feedforward_layer_norm),
+        ]
+        if stack.side == "decoder":
+            before = layer.external_pre_encoder_attention_layer_norm
+            after = layer.external_post_encoder_attention_layer_norm
+            places.append(("cross", before, after))
+        return places
+    places = [
+        ("self", layer.self_attention.layer_norm, None),
+        ("feed_forward", layer.ffn.layer_norm, None),
+    ]
+    if stack.side == "decoder":
+        places.append(("cross", layer.attention.layer_norm, None))
+    return places
+
+
+def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float) -> None:
+    in_stack = "" if name.startswith(f"{stack.side}_norm") else f"{stack.side}."
+    gain = stack.weights[f"{in_stack}{name}.weight"]
+    spec.gamma = (gain * scale).astype(np.float32)
+    if stack.config.norm == "layernorm":
+        # A norm without `beta` would be an RMSNorm to CTranslate2.
+        bias = stack.weights.get(f"{in_stack}{name}.bias", np.zeros_like(gain))
+        spec.beta = (bias * scale).astype(np.float32)
+
+
+def _attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> None:
+    """Fill an attention; keys and values get as many heads as queries, and all heads one width.
+
+    Heads that several heads of queries share are repeated. Narrower ones are filled up with zeros:
+    those of queries and keys add nothing to the scores, and nothing reads those of the values.
+    """
+    config = stack.config
+    is_self = "self_attention" in name
+    shares = config.heads // config.key_heads
+    query = projection(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
+    key = projection(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
+    value = projection(stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares)
+    spec.queries_scale = np.float32(1 / (config.attention_temperature * config.key_width**0.5))
+    if is_self:
+        _fill_linear(spec.linear[0], stacked(query, key, value))
+    else:
+        _fill_linear(spec.linear[0], query)
+        _fill_linear(spec.linear[1], stacked(key, value))
+    matrix, bias = stack.linear(f"{name}.output", reads_stream=False)
+    by_head = matrix.reshape(config.d_model, config.heads, config.value_width)
+    wide = padded(by_head, head_width(config), axis=2)
+    _fill_linear(spec.linear[-1], (wide.reshape(config.d_model, -1), bias))
+
+
+def _fill_linear(spec: LinearSpec, linear: Linear) -> None:
+    spec.weight, bias = linear
+    if bias is not None:
+        spec.bias = bias
+
+
+def _feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
+    inner = stack.linear(f"{name}.inner", reads_stream=True)
+    if stack.config.feed_forward in _GATED:
+        _fill_linear(spec.linear_0, stack.linear(f"{name}.gate", reads_stream=True))
+        _fill_linear(spec.linear_0_noact, inner)
+    else:
+        _fill_linear(spec.linear_0, inner)
+    _fill_linear(spec.linear_1, stack.linear(f"{name}.outer", reads_stream=False))
+
+
+def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, number: int) -> None:
+    """Fill what a self-attention knows of positions by itself."""
+    config, tables = stack.config, f"{stack.side}_positional"
+    if config.positional == "relative":
+        rows = 2 * config.relative_clip + 1  # a decoder's later keys, never looked at, are zeros
+        for kind in ("keys", "values"):
+            table = stack.weights[f"{tables}.layers.{number}.{kind}"]
+            wide = padded(padded(table, head_width(config), axis=1), rows, axis=0)
+            setattr(spec, f"relative_position_{kind}", wide)
+    elif config.positional == "relative_bias":
+        spec.relative_attention_bias = stack.weights[f"{tables}.table"]
+        spec.relative_attention_max_distance = np.int32(config.relative_max_distance)
+    elif config.positional == "alibi" and stack.side == "encoder":
+        spec.relative_attention_bias = _encoder_alibi(config.heads, stack.positions)
+        spec.relative_attention_max_distance = np.int32(4 * stack.positions)
+
+
+def _encoder_alibi(heads: int, positions: int) -> Array:
+    """Return ALiBi as relative biases: [4 * positions, heads], a bucket for each offset.
+
+    Half of the buckets are for keys after the query, and half of each half hold one distance each.
+    """
+    distances = np.tile(np.arange(2 * positions, dtype=np.float32), 2)
+    slopes: Array = alibi_slopes(heads).numpy()
+    return -distances[:, None] * slopes

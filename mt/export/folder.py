@@ -1,0 +1,165 @@
+"""Exporting a run to CTranslate2: into a folder that is whole, proven, and enough by itself."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from mt.config import Config
+from mt.data.tokenizer import copy_tokenizer
+from mt.decoding.exported import (
+    EXPORT_FILE,
+    EXPORTED_MODEL,
+    Exported,
+    Quantization,
+    is_exported,
+    load_exported,
+    require_ctranslate2,
+    why_not_decoded,
+    write_exported,
+)
+from mt.decoding.lengths import length_limit
+from mt.decoding.run import FinishedRun, load_translator, read_run
+from mt.decoding.run_files import CONFIG_FILE, EVALUATIONS_FOLDER, TOKENIZER_FOLDER
+from mt.errors import UserError, listed
+from mt.export.parity import Parity, compare, read_sample
+from mt.files import file_sha256, sync, sync_folder
+
+# Enough for other decoding settings than those of the run; a table of them is small beside a model.
+_FEWEST_POSITIONS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What became of an export."""
+
+    parity: Parity
+    failure: str | None
+    """Why nothing was left behind; None where the folder is there."""
+
+
+def export_ctranslate2(
+    run: Path,
+    output: Path,
+    *,
+    quantization: Quantization = "none",
+    sample: Path | None = None,
+    device: str = "auto",
+) -> ExportResult:
+    """Write a run as a CTranslate2 model into `output`, if it translates as the run does.
+
+    Both translate `sample`, a text in the source language, or the run's valid split. A model that
+    is not quantised must give the same translations (see `mt.export.parity`), else nothing is left
+    behind; for a quantised one the difference is kept in export.json. `device` is where the run
+    translates. An earlier export at `output` is replaced.
+
+    Raises UserError, before anything is written, for what cannot be exported, an `output` that
+    holds anything else, and a sample that is not at hand.
+    """
+    require_ctranslate2()
+    check_output_folder(output)
+    finished = read_run(run)
+    if reason := why_not_decoded(finished.config.decoding):
+        raise UserError(reason)
+    lines = read_sample(finished.config, sample)
+    with _aside(output) as folder:
+        exported = _write(finished, run, folder, quantization=quantization)
+        parity = compare(load_translator(run, device=device), load_exported(folder), lines)
+        failure = parity.why_not_equal() if quantization == "none" else None
+        if failure is None:
+            write_exported(folder, replace(exported, parity=asdict(parity)))
+            _put_in_place(folder, output)
+    return ExportResult(parity, failure)
+
+
+def check_output_folder(output: Path) -> None:
+    """Raise UserError unless there is nothing at `output`, or an earlier export and nothing else.
+
+    Scores of the earlier export may be in it.
+    """
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
+    if not output.exists():
+        return
+    if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
+        raise UserError(f"{output}: exists already, and no `mt export` has written it")
+    written = {
+        *(EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER),
+        *("config.json", "README.md"),
+    }
+    foreign = [
+        entry.name
+        for entry in output.iterdir()
+        if entry.name not in written and not entry.name.endswith("_vocabulary.json")
+    ]
+    if foreign:
+        raise UserError(f"{output}: would be replaced, but holds also {listed(sorted(foreign))}")
+
+
+def _write(
+    finished: FinishedRun, run: Path, folder: Path, *, quantization: Quantization
+) -> Exported:
+    """Write all but the parity, which needs the folder to be there."""
+    from mt.export.ctranslate2 import write_model
+
+    config = finished.config
+    positions = _positions(config, finished.longest_source)
+    write_model(
+        folder,
+        config.model,
+        {name: tensor.numpy() for name, tensor in finished.weights.items()},
+        tokenizer=finished.tokenizer,
+        positions=positions,
+        quantization=None if quantization == "none" else quantization,
+    )
+    copy_tokenizer(run, folder / TOKENIZER_FOLDER)
+    shutil.copyfile(run / CONFIG_FILE, folder / CONFIG_FILE)
+    exported = Exported(
+        kind="ctranslate2",
+        quantization=quantization,
+        longest_source=finished.longest_source,
+        positions=positions,
+        weights=finished.weights_sha256,
+        tokenizer=finished.tokenizer.fingerprint,
+        model=file_sha256(folder / EXPORTED_MODEL),
+    )
+    write_exported(folder, exported)
+    return exported
+
+
+def _positions(config: Config, longest_source: int) -> int:
+    if config.model.positional == "learned":
+        return config.model.max_positions
+    longest_target = length_limit(longest_source, config.decoding)
+    return max(_FEWEST_POSITIONS, 2 * longest_source, 2 * longest_target)
+
+
+@contextmanager
+def _aside(output: Path) -> Iterator[Path]:
+    """Give a folder under a temporary name beside `output`; it is gone when this is left."""
+    folder = output.with_name(f".{output.name}.{os.getpid()}")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(folder: Path, output: Path) -> None:
+    """Let `folder` take the name `output`; what an earlier export has left there goes."""
+    for path in _files(folder):
+        sync(path)
+    if output.exists():
+        former = output.with_name(f".{output.name}.{os.getpid()}.former")
+        output.rename(former)
+        folder.rename(output)
+        shutil.rmtree(former)
+    else:
+        folder.rename(output)
+    sync_folder(output.parent)
+
+
+def _files(folder: Path) -> Sequence[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

@@ -1,0 +1,225 @@
+"""A run as a Marian folder of Hugging Face: what `MarianMTModel` and `MarianTokenizer` load.
+
+Junczys-Dowmunt et al. 2018 for Marian; the folder is that of transformers 4 and 5.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mt.config import DecodingConfig, ModelConfig
+from mt.data.vocabulary import Vocabulary
+from mt.decoding.lengths import length_limit
+from mt.decoding.run import FinishedRun
+from mt.errors import UserError
+from mt.export.marian_names import (
+    DECODER_EMBEDDING,
+    ENCODER_EMBEDDING,
+    LM_HEAD,
+    LOGITS_BIAS,
+    OUTPUT,
+    SHARED,
+    SOURCE,
+    TARGET,
+    Named,
+    layer_tensors,
+    sines_first,
+)
+from mt.files import replacing, write_json
+from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.training.checkpoint import save_tensors
+
+_FIXED = {
+    "positional": ("sinusoidal",),
+    "norm": ("layernorm",),
+    "norm_epsilon": (1e-5,),
+    "residual": ("post",),
+    "feed_forward": ("relu", "gelu", "swish"),
+}
+"""What Marian has, by key. DeepNorm is not among it: its ε of the first sublayer would differ."""
+_FEWEST_POSITIONS = 512
+
+
+def why_not_marian(model: ModelConfig) -> str | None:
+    """Say with the key's name why Marian cannot express a model; None where it can.
+
+    Any sharing of embeddings can be expressed, grouped and narrow heads, any attention
+    temperature, and a model without biases.
+    """
+    for key, known in _FIXED.items():
+        if (value := getattr(model, key)) not in known:
+            return f"`model.{key}: {value}`; Marian has {' or '.join(map(str, known))}"
+    if model.d_model % model.heads:
+        return f"`model.heads: {model.heads}`; in Marian it divides `model.d_model`"
+    width = model.d_model // model.heads
+    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
+        if wanted > width:
+            return f"`model.{key}: {wanted}`; in Marian a head has `model.d_model / model.heads`"
+    return None
+
+
+def write_marian(finished: FinishedRun, folder: Path) -> None:
+    """Write a finished run into `folder` as Hugging Face's Marian.
+
+    The model's logits are the same but for rounding. What the tokenizer of transformers does with
+    a text on its own account stays: it strips translations, and takes `>>word<<` in front for a
+    language. Raises UserError, before anything is written, where `why_not_marian` has an answer.
+    """
+    if reason := why_not_marian(finished.config.model):
+        raise UserError(f"Marian cannot express {reason}")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
+    _write_tokenizer(finished, folder)
+    write_json(folder / "generation_config.json", _generation(finished))
+    write_json(folder / "config.json", _config(finished))
+
+
+def marian_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+    """Return the weights of ours by Marian's names; what a model without biases lacks is zero."""
+    embeddings = {
+        "all": {SHARED: TARGET},
+        "decoder": {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET},
+        "none": {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET, LM_HEAD: OUTPUT},
+    }[model.tie_embeddings]
+    found = {theirs: sines_first(weights[ours], 1) for theirs, ours in embeddings.items()}
+    found[LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
+    for named in layer_tensors(model):
+        tensor = weights.get(named.ours)
+        if tensor is None:  # `model.bias: false`
+            tensor = torch.zeros(len(weights[named.ours.removesuffix("bias") + "weight"]))
+        tensor = _with_marians_heads(tensor, named, model)
+        found[named.theirs] = sines_first(tensor, named.states_axis).contiguous()
+    return found
+
+
+def _with_marians_heads(tensor: Tensor, named: Named, model: ModelConfig) -> Tensor:
+    """Give each query head its own keys and values, d_model / heads wide, zero in what is new.
+
+    Marian divides the scores by the root of that width, so queries make up for it.
+    """
+    width = model.d_model // model.heads
+    if named.part == "output" and named.ours.endswith("weight"):
+        heads = tensor.view(len(tensor), model.heads, model.value_width)
+        return _widened(heads, 2, width).flatten(1)
+    if named.part not in {"query", "key", "value"}:
+        return tensor
+    count = model.heads if named.part == "query" else model.key_heads
+    split = tensor.view(count, len(tensor) // count, *tensor.shape[1:])
+    heads = split.repeat_interleave(model.heads // count, dim=0)
+    if named.part == "query":
+        heads = heads * ((width / model.key_width) ** 0.5 / model.attention_temperature)
+    return _widened(heads, 1, width).flatten(0, 1)
+
+
+def _widened(tensor: Tensor, axis: int, width: int) -> Tensor:
+    shape = [*tensor.shape]
+    shape[axis] = width - shape[axis]
+    return torch.cat((tensor, tensor.new_zeros(shape)), dim=axis)
+
+
+def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
+    tokenizer, data = finished.tokenizer, finished.config.data
+    separate = tokenizer.source is not tokenizer.target
+    for name, vocabulary in (("source", tokenizer.source), ("target", tokenizer.target)):
+        with replacing(folder / f"{name}.spm") as temporary:
+            temporary.write_bytes(vocabulary.processor.serialized_model_proto())
+    write_json(folder / "vocab.json", _ids(tokenizer.source))
+    if separate:
+        write_json(folder / "target_vocab.json", _ids(tokenizer.target))
+    pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": data.source_language,
+            "target_lang": data.target_language,
+            "separate_vocabs": separate,
+            "pad_token": pad,
+            "unk_token": unk,
+            "bos_token": bos,
+            "eos_token": eos,
+            "model_max_length": _positions(finished),
+            # A `</s>` in a text is text, and no space before a full stop is taken away.
+            "split_special_tokens": True,
+            "clean_up_tokenization_spaces": False,
+        },
+    )
+
+
+def _ids(vocabulary: Vocabulary) -> dict[str, int]:
+    return {vocabulary.processor.id_to_piece(number): number for number in range(len(vocabulary))}
+
+
+def _config(finished: FinishedRun) -> dict[str, object]:
+    model, tokenizer = finished.config.model, finished.tokenizer
+    sides = {
+        f"{side}_{name}": value
+        for side, layers in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
+        for name, value in (
+            ("layers", layers),
+            ("ffn_dim", model.d_ff),
+            ("attention_heads", model.heads),
+            ("layerdrop", 0.0),
+        )
+    }
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": tokenizer.source_size,
+        "decoder_vocab_size": tokenizer.target_size,
+        "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
+        "tie_word_embeddings": model.tie_embeddings != "none",
+        "d_model": model.d_model,
+        **sides,
+        "activation_function": model.feed_forward,
+        "scale_embedding": True,
+        "static_position_embeddings": True,
+        "max_position_embeddings": _positions(finished),
+        "dropout": model.dropout,
+        "attention_dropout": model.attention_dropout,
+        "activation_dropout": model.feed_forward_dropout,
+        **_special_ids(),
+        "dtype": "float32",
+    }
+
+
+def _generation(finished: FinishedRun) -> dict[str, object]:
+    """Return how transformers is to search; GNMT's penalty has only a similar one there."""
+    decoding = finished.config.decoding
+    exponent = {"gnmt": decoding.length_penalty, "average": 1.0, "none": 0.0}
+    settings: dict[str, object] = {
+        **_special_ids(),
+        "num_beams": decoding.beam if decoding.search == "beam" else 1,
+        "length_penalty": exponent[decoding.length_normalization],
+        "max_length": 1 + _longest_target(finished, decoding),  # it counts BOS
+        "suppress_tokens": [PAD, UNK, BOS],
+        "do_sample": decoding.search == "sample",
+    }
+    if decoding.no_repeat_ngram is not None:
+        settings["no_repeat_ngram_size"] = decoding.no_repeat_ngram
+    if decoding.search == "sample":
+        settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
+        settings["top_k"] = decoding.top_k or 0
+    return settings
+
+
+def _special_ids() -> dict[str, object]:
+    return {
+        "pad_token_id": PAD,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": None,
+    }
+
+
+def _longest_target(finished: FinishedRun, decoding: DecodingConfig) -> int:
+    return length_limit(finished.longest_source, decoding)
+
+
+def _positions(finished: FinishedRun) -> int:
+    longest = max(finished.longest_source, _longest_target(finished, finished.config.decoding))
+    return max(_FEWEST_POSITIONS, longest)

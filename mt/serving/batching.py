@@ -1,0 +1,178 @@
+"""Many requests, one translator: lines wait in a queue, one thread translates them in batches."""
+
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from mt.decoding.translation import Translation
+from mt.decoding.translator import Translator
+from mt.serving.metrics import Metrics
+
+MORE_SECONDS = 0.003
+"""How long a batch that is not full waits for lines of other requests."""
+
+_logger = logging.getLogger(__name__)
+
+
+class QueueFullError(Exception):
+    """More lines wait than may; whoever asks can try again later."""
+
+
+class StoppedError(Exception):
+    """The server is being stopped and translates no more."""
+
+
+class FailedError(Exception):
+    """The engine could not translate this; the log says why."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """The lines of one request; `translations` holds those of the first of them."""
+
+    lines: Sequence[str]
+    n_best: int
+    future: Future[list[Translation]] = field(default_factory=Future)
+    translations: list[Translation] = field(default_factory=list)
+    taken: int = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.lines) - self.taken
+
+
+_Part = tuple[_Job, Sequence[str]]
+"""Lines of a job that are in a batch."""
+
+
+class Batcher:
+    """Translates the lines of all requests, `decoding.batch_size` at once, in order of arrival.
+
+    Lines in a batch are alike in how many translations are wanted of them: a search may find others
+    where it looks for more, and no request shall see what others ask for. The translator is called
+    from one thread alone, that between `start` and `stop`. Whoever cancels a future takes the lines
+    that wait for it out of the queue.
+    """
+
+    def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
+        self.translator = translator
+        self.metrics = metrics
+        self.most_waiting = most_waiting
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        # A daemon: a second Ctrl-C does not wait for the batch at hand.
+        self._thread = threading.Thread(target=self._work, name="translator", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """Lines in the queue, those in the batch at hand not counted."""
+        with self._changed:
+            return sum(job.left for job in self._jobs)
+
+    @property
+    def working(self) -> bool:
+        """Whether lines that are submitted will be translated."""
+        return self._thread.is_alive() and not self._stopped
+
+    def start(self) -> None:
+        """Begin to translate."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Refuse what waits with StoppedError; the batch at hand is still answered."""
+        with self._changed:
+            self._stopped = True
+            refused = list(self._jobs)
+            self._jobs.clear()
+            self._changed.notify_all()
+        for job in refused:
+            _fail(job, StoppedError())
+
+    def join(self) -> None:
+        """Wait for the batch at hand, after `stop`."""
+        self._thread.join()
+
+    def submit(self, lines: Sequence[str], *, n_best: int = 1) -> Future[list[Translation]]:
+        """Return a future of the lines' translations, in order, with `n_best` alternatives each.
+
+        It may hold StoppedError or FailedError. Raises QueueFullError where too many lines wait,
+        StoppedError after `stop`.
+        """
+        job = _Job(lines, n_best)
+        if not lines:
+            job.future.set_result([])
+            return job.future
+        job.future.add_done_callback(lambda _: self._forget(job))
+        with self._changed:
+            if self._stopped:
+                raise StoppedError
+            if sum(each.left for each in self._jobs) + len(lines) > self.most_waiting:
+                raise QueueFullError
+            self._jobs.append(job)
+            self._changed.notify_all()
+        return job.future
+
+    def _forget(self, job: _Job) -> None:
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+
+    def _work(self) -> None:
+        while not self._stopped:
+            if batch := self._next_batch():
+                self._translate(batch)
+
+    def _next_batch(self) -> list[_Part]:
+        """Wait for lines and take them; none are there where a request was cancelled meanwhile."""
+        size = self.translator.decoding.batch_size
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._stopped)
+            self._changed.wait_for(
+                lambda: sum(job.left for job in self._jobs) >= size or self._stopped,
+                timeout=MORE_SECONDS,
+            )
+            alike = [job for job in self._jobs if job.n_best == self._jobs[0].n_best]
+            batch: list[_Part] = []
+            for job in alike:
+                lines = job.lines[job.taken : job.taken + size]
+                batch.append((job, lines))
+                job.taken += len(lines)
+                size -= len(lines)
+                if job.left:
+                    break
+                self._jobs.remove(job)
+            return [(job, lines) for job, lines in batch if lines]
+
+    def _translate(self, batch: list[_Part]) -> None:
+        lines = [line for _, part in batch for line in part]
+        try:
+            found = list(self.translator.stream(lines, n_best=batch[0][0].n_best))
+        except Exception as error:
+            if len(batch) > 1:  # one that fails takes no other with it
+                for alone in batch:
+                    self._translate([alone])
+                return
+            _logger.exception("a request could not be translated")
+            _fail(batch[0][0], FailedError(str(error)))
+            return
+        self.metrics.note_batch(self.translator.tokenizer, found)
+        translations = iter(found)
+        for job, part in batch:
+            job.translations += itertools.islice(translations, len(part))
+            if len(job.translations) == len(job.lines) and _claim(job):
+                job.future.set_result(job.translations)
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if _claim(job):
+        job.future.set_exception(error)
+
+
+def _claim(job: _Job) -> bool:
+    """Return whether the future can still be answered; from then on nobody can cancel it."""
+    return not job.future.done() and job.future.set_running_or_notify_cancel()

@@ -1,0 +1,144 @@
+"""`mt info`."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mt.decoding.exported import Exported, write_exported
+from mt.evaluation.read_info import read_info
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+def test_the_text_names_what_matters(finished_run: Path, program: Program) -> None:
+    status, out, err = program("info", finished_run)
+    assert (status, err) == (0, "")
+    info = read_info(finished_run)
+    assert info.model is not None
+    assert info.tokenizer is not None
+    head, corpora = out.split("\n\n")
+    told = dict(line.split(None, 1) for line in head.splitlines())
+    assert told["run"] == f"{finished_run}, finished"
+    assert told["languages"] == "en to de"
+    assert told["model"] == "post layernorm, relu, sinusoidal"
+    assert told["weights"] == f"SHA-256 {info.model.sha256}"
+    assert told["fingerprint"] == info.tokenizer.fingerprint
+    assert told["parameters"].startswith(f"{info.model.parameters:,} in ")
+    assert told["validation"] == info.model.validation
+    assert told["decoding"].startswith("search=beam, beam=2, ")
+    train = corpora.splitlines()[1].split()
+    assert train[:2] == ["train", "60"]
+    assert info.corpora[0].sha256_source is not None
+    assert train[2] == info.corpora[0].sha256_source[:12]
+
+
+def test_json_is_the_whole_record(finished_run: Path, program: Program) -> None:
+    status, out, _ = program("info", finished_run, "--json")
+    record = json.loads(out)
+    assert (status, record["state"]) == (0, "finished")
+    assert record == json.loads(json.dumps(read_info(finished_run).as_record()))
+    assert record["config"]["model"]["d_model"] == 32
+
+
+def test_an_unfinished_run_says_so_and_a_swapped_file_is_refused(
+    finished_run: Path, tmp_path: Path, program: Program
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    with (run / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    status, out, err = program("info", run)
+    assert (status, out) == (2, "")
+    assert err == (
+        f"error: {run}/model.safetensors: damaged (its SHA-256 is not the one in model.json)\n"
+    )
+    (run / "model.safetensors").unlink()
+    (run / "model.json").unlink()
+    status, out, _ = program("info", run)
+    assert status == 0
+    assert f"{run}, unfinished: there is no final model yet" in out
+    assert "weights" not in out
+    assert json.loads(program("info", run, "--json")[1])["state"] == "unfinished"
+
+
+def test_no_such_folder_is_one_line(finished_run: Path, program: Program) -> None:
+    status, out, err = program("info", finished_run.with_name("tinny"))
+    assert (status, out) == (2, "")
+    assert err.endswith("tinny: no such run folder; did you mean `tiny`?\n")
+
+
+def test_it_answers_without_torch(finished_run: Path) -> None:
+    code = (
+        "import sys; from mt.__main__ import main; status = main();"
+        "bad = {'torch', 'datasets', 'pyarrow', 'sacrebleu'} & set(sys.modules);"
+        "sys.exit(f'loaded: {bad}' if bad else status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "info", finished_run], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "finished" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["text", "json"])
+def test_scores_come_with_their_signatures(
+    how: str, finished_run: Path, tmp_path: Path, program: Program
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    _, scores, _ = program("evaluate", run, "--json", "--device", "cpu")
+    bleu = json.loads(scores)["bleu"]
+    if how == "json":
+        (scored,) = json.loads(program("info", run, "--json")[1])["scores"]
+        assert scored["bleu"] == {
+            "name": "BLEU",
+            "value": bleu["score"],
+            "signature": bleu["signature"],
+        }
+        return
+    table = program("info", run)[1].split("\n\n")[2].splitlines()
+    row = f"test 6 BLEU {bleu['score']:.2f} {bleu['signature']} as configured"
+    assert table[1].split() == row.split()
+    evaluation = run / "evaluations" / "test.json"
+    record = json.loads(evaluation.read_text())
+    evaluation.write_text(json.dumps({**record, "weights": "5a"}))
+    assert "with other weights than those here" in program("info", run)[1]
+
+
+def test_an_exported_folder_shows_both_hashes_and_its_proof(
+    finished_run: Path, tmp_path: Path, program: Program
+) -> None:
+    folder = tmp_path / "exported"
+    shutil.copytree(finished_run / "tokenizer", folder / "tokenizer")
+    shutil.copyfile(finished_run / "config.yaml", folder / "config.yaml")
+    (folder / "model.bin").write_bytes(b"weights")
+    info = read_info(finished_run)
+    assert info.model is not None
+    assert info.tokenizer is not None
+    write_exported(
+        folder,
+        Exported(
+            kind="ctranslate2",
+            quantization="int8",
+            longest_source=12,
+            positions=64,
+            weights=info.model.sha256,
+            tokenizer=info.tokenizer.fingerprint,
+            model=hashlib.sha256(b"weights").hexdigest(),
+            parity={"sentences": 7, "identical": 6},
+        ),
+    )
+    status, out, _ = program("info", folder)
+    assert status == 0
+    assert f"{folder}, exported from a run" in out
+    assert "ctranslate2, quantization int8" in out
+    assert f"SHA-256 {info.model.sha256}" in out
+    assert f"SHA-256 {hashlib.sha256(b'weights').hexdigest()}" in out
+    assert "6 of 7 lines as from the run" in out
+    assert "updates" not in out

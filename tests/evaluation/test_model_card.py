@@ -1,0 +1,130 @@
+import json
+import logging
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.model_card import model_card, refresh_card
+from mt.evaluation.read_info import read_info
+
+
+@pytest.fixture
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished run, to be changed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    return copy
+
+
+def rows(card: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table under a heading, without its head."""
+    section = card.split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [re.split(r" (?<!\\)\| ", line[2:-2]) for line in lines[2:]]
+
+
+def test_training_leaves_a_card_that_says_what_the_folder_holds(finished_run: Path) -> None:
+    card = (finished_run / "README.md").read_text(encoding="utf-8")
+    info = read_info(finished_run)
+    assert info.model is not None
+    assert info.tokenizer is not None
+    assert card.startswith('---\nlanguage: ["en", "de"]\npipeline_tag: translation\n---\n')
+    assert "# Translation from `en` to `de`" in card
+    assert f"A Transformer of {info.model.parameters:,} parameters" in card
+    assert [row[:2] for row in rows(card, "Data")] == [
+        ["train", "60"],
+        ["valid", "7"],
+        ["tests.test", ""],
+    ]
+    assert dict(rows(card, "Hashes")) == {
+        "weights": f"`{info.model.sha256}`",
+        "tokenizer, its fingerprint": f"`{info.tokenizer.fingerprint}`",
+    }
+    settings = dict(rows(card, "Model and training"))
+    assert settings["widths"] == "d_model 32, d_ff 64, 2 heads"
+    assert settings["layers"] == "1 encoder, 1 decoder"
+    assert settings["decoding"].startswith("search beam, beam 2, ")
+    assert info.model.validation in card
+    assert "It has learnt from 60 pairs of the corpus above" in card
+    assert "No test split has been scored" in card
+    assert f"more than {info.model.longest_source} pieces" in card
+
+
+def test_the_head_is_yaml_whatever_the_language(run: Path) -> None:
+    info = read_info(run)
+    data = info.config.data.model_copy(update={"source_language": "no"})
+    info = replace(info, config=info.config.model_copy(update={"data": data}))
+    assert info.model is not None
+    head = model_card(info, info.model).split("---\n")[1]
+    assert YAML(typ="safe", pure=True).load(head)["language"] == ["no", "de"]
+
+
+def test_an_evaluation_puts_its_scores_and_signatures_into_the_card(run: Path) -> None:
+    scores = evaluate_run(run, overrides=["decoding.beam=1"], device="cpu")
+    card = (run / "README.md").read_text(encoding="utf-8")
+    signature = scores.bleu.signature.replace("|", "\\|")
+    bleu, chrf = rows(card, "Scores")
+    assert bleu == ["test", "6", "BLEU", f"{scores.bleu.value:.2f}", f"`{signature}`", "beam=1"]
+    assert chrf[2:4] == ["chrF2", f"{scores.chrf.value:.2f}"]
+    assert "No test split has been scored" not in card
+    # Other weights make the scores those of another model.
+    record = json.loads((run / "evaluations" / "test.json").read_text())
+    (run / "evaluations" / "test.json").write_text(json.dumps({**record, "weights": "5a"}))
+    refresh_card(run)
+    card = (run / "README.md").read_text(encoding="utf-8")
+    assert "BLEU |" not in card
+    assert "No test split has been scored" in card
+
+
+@pytest.mark.parametrize("edit", ["a line of mine\n{}", "{}\na line of mine", "mine"])
+def test_what_a_person_has_written_stays(
+    edit: str, run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mt")
+    path = run / "README.md"
+    text = edit.format(path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+    evaluate_run(run, device="cpu")
+    assert path.read_text(encoding="utf-8") == text
+    assert f"{path}: is not as mt wrote it, and stays as it is" in caplog.messages
+
+
+def test_a_card_that_is_gone_or_untouched_is_written_anew(run: Path) -> None:
+    path = run / "README.md"
+    before = path.read_bytes()
+    path.unlink()
+    refresh_card(run)
+    assert path.read_bytes() == before
+    model = json.loads((run / "model.json").read_text())
+    (run / "model.json").write_text(json.dumps({**model, "score": "loss 0.125"}))
+    refresh_card(run)
+    assert b"loss 0.125" in path.read_bytes()
+
+
+def test_no_card_is_no_failure(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (run / "README.md").unlink()
+    (run / "corpora.json").write_text("{")
+    refresh_card(run)
+    assert not (run / "README.md").exists()
+    assert "no model card was written" in caplog.text
+    assert "corpora.json: damaged" in caplog.text
+
+
+def test_an_unfinished_run_has_no_card(run: Path) -> None:
+    for name in ("README.md", "model.json", "model.safetensors"):
+        (run / name).unlink()
+    refresh_card(run)
+    assert not (run / "README.md").exists()
+
+
+def test_a_bar_in_a_name_breaks_no_table(run: Path) -> None:
+    info = read_info(run)
+    train = replace(info.corpora[0], places=("a|b.en", "a\nb.de"))
+    assert info.model is not None
+    card = model_card(replace(info, corpora=(train, *info.corpora[1:])), info.model)
+    assert rows(card, "Data")[0][2] == "`a\\|b.en`, `a b.de`"

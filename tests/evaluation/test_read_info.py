@@ -1,0 +1,199 @@
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mt.config.tokenizer import TokenizerConfig
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import train_tokenizer
+from mt.decoding.exported import Exported, read_exported, write_exported
+from mt.decoding.run import read_run
+from mt.errors import RunError
+from mt.evaluation.read_info import read_info
+
+
+@pytest.fixture
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """Return a copy of the finished run, to be changed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    return copy
+
+
+def evaluated(run: Path, split: str, **changed: object) -> None:
+    model = json.loads((run / "model.json").read_text())
+    record = {
+        "split": split,
+        "bleu": {"score": 31.5, "signature": "nrefs:1|tok:13a"},
+        "chrf": {"score": 55.25, "signature": "nrefs:1|nc:6"},
+        "sentences": 5,
+        "decoding": {"search": "beam", "beam": 2},
+        "weights": model["weights"],
+        **changed,
+    }
+    (run / "evaluations").mkdir(exist_ok=True)
+    (run / "evaluations" / f"{split}.json").write_text(json.dumps(record))
+
+
+def test_what_a_finished_run_tells(finished_run: Path, tiny_corpus: Path) -> None:
+    info, read = read_info(finished_run), read_run(finished_run)
+    assert info.config == read.config
+    assert info.model is not None
+    assert info.model.parameters == sum(tensor.numel() for tensor in read.weights.values())
+    assert info.model.bytes == (finished_run / "model.safetensors").stat().st_size
+    assert info.model.sha256 == read.weights_sha256
+    assert (info.model.updates, info.updates) == (40, 40)
+    assert info.model.longest_source == read.longest_source
+    assert info.model.validation.startswith("loss ")
+    assert (info.model.too_long, info.model.empty) == (0, 0)
+    assert info.tokenizer is not None
+    assert (info.tokenizer.algorithm, info.tokenizer.vocabulary) == ("bpe", "joint")
+    assert info.tokenizer.source_size == info.tokenizer.target_size == read.tokenizer.source_size
+    assert info.tokenizer.fingerprint == read.tokenizer.fingerprint
+    assert info.environment.torch is not None
+    assert info.environment.started_at is not None
+    assert info.environment.started_at.startswith("20")
+
+
+def test_corpora_have_their_counts_places_and_checksums(
+    finished_run: Path, tiny_corpus: Path
+) -> None:
+    info = read_info(finished_run)
+    assert [corpus.split for corpus in info.corpora] == ["train", "valid", "tests.test"]
+    assert [corpus.pairs for corpus in info.corpora] == [60, 7, None]
+    for corpus, split in zip(info.corpora, ("train", "valid", "test"), strict=True):
+        sides = [tiny_corpus / f"{split}.{language}" for language in ("en", "de")]
+        sums = [hashlib.sha256(side.read_bytes()).hexdigest() for side in sides]
+        assert [corpus.sha256_source, corpus.sha256_target] == sums
+        assert (corpus.name, corpus.places) == (None, tuple(map(str, sides)))
+
+
+def test_scores_tell_how_and_with_which_weights_they_were_made(run: Path) -> None:
+    evaluated(run, "a")
+    evaluated(run, "b", decoding={"search": "greedy", "beam": 2}, weights="5a")
+    first, second = read_info(run).scores
+    assert (first.split, first.sentences, first.overrides, first.current) == ("a", 5, (), True)
+    assert first.bleu.as_text() == "BLEU 31.50 (nrefs:1|tok:13a)"
+    assert first.chrf.as_text() == "chrF2 55.25 (nrefs:1|nc:6)"
+    assert (second.split, second.overrides, second.current) == ("b", ("search=greedy",), False)
+
+
+def test_a_run_that_has_not_finished_tells_what_there_is(run: Path) -> None:
+    for name in ("model.json", "model.safetensors"):
+        (run / name).unlink()
+    with (run / "metrics.jsonl").open("a") as journal:
+        journal.write('{"event": "train", "update": 43}\n{"event": "tra')
+    info = read_info(run)
+    assert (info.model, info.updates) == (None, 43)
+    assert info.tokenizer is not None
+    shutil.rmtree(run / "tokenizer")
+    for name in ("corpora.json", "metrics.jsonl", "environment.json"):
+        (run / name).unlink()
+    info = read_info(run)
+    assert (info.tokenizer, info.updates, info.scores) == (None, 0, ())
+    assert info.corpora[0].sha256_source is None
+    assert info.environment.mt is None
+
+
+def flip_last_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def swap_tokenizer(run: Path) -> None:
+    """Put another tokenizer there, whole in itself."""
+    shutil.rmtree(run / "tokenizer")
+    pairs = [SentencePair(f"word{number} other", f"Wort{number}") for number in range(50)]
+    config = TokenizerConfig(vocabulary_size=310)
+    train_tokenizer(lambda: iter(pairs), run / "tokenizer", config=config, seed=1)
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_text(text)
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (lambda run: flip_last_byte(run / "model.safetensors"), "model.safetensors: damaged"),
+    (lambda run: flip_last_byte(run / "tokenizer" / "joint.model"), "joint.model: damaged"),
+    (swap_tokenizer, "tokenizer: is the tokenizer of another run"),
+    (lambda run: (run / "model.safetensors").unlink(), "model.safetensors is missing"),
+    (lambda run: (run / "model.json").unlink(), "has not finished"),
+    (lambda run: shutil.rmtree(run / "tokenizer"), "tokenizer: no such folder"),
+    (write("corpora.json", "{"), "corpora.json: damaged"),
+    (write("environment.json", "7"), "environment.json: damaged"),
+    (write("model.json", '{"format": 1}'), "model.json: damaged"),
+    (lambda run: evaluated(run, "x", bleu=None), "x.json: damaged"),
+    (lambda run: evaluated(run, "x", bleu={"score": "y", "signature": "z"}), "x.json: damaged"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGES, ids=[told for _, told in DAMAGES])
+def test_what_is_damaged_or_swapped_is_refused_by_name(
+    damage: Callable[[Path], object], told: str, run: Path
+) -> None:
+    damage(run)
+    with pytest.raises(RunError, match=told.replace(".", r"\.")):
+        read_info(run)
+
+
+def test_a_swapped_tokenizer_is_refused_in_an_unfinished_run_too(run: Path) -> None:
+    (run / "model.json").unlink()
+    (run / "model.safetensors").unlink()
+    swap_tokenizer(run)
+    with pytest.raises(RunError, match="tokenizer: is the tokenizer of another run"):
+        read_info(run)
+
+
+@pytest.fixture
+def exported(run: Path, tmp_path: Path) -> Path:
+    """Return a folder with the files of an export; its model is never loaded."""
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    shutil.copytree(run / "tokenizer", folder / "tokenizer")
+    shutil.copyfile(run / "config.yaml", folder / "config.yaml")
+    (folder / "model.bin").write_bytes(b"weights")
+    model = json.loads((run / "model.json").read_text())
+    record = Exported(
+        kind="ctranslate2",
+        quantization="int8",
+        longest_source=12,
+        positions=64,
+        weights=model["weights"],
+        tokenizer=model["tokenizer"],
+        model=hashlib.sha256(b"weights").hexdigest(),
+        parity={"sentences": 7, "identical": 6},
+    )
+    write_exported(folder, record)
+    return folder
+
+
+def test_an_exported_folder_tells_of_what_it_is_made(exported: Path, run: Path) -> None:
+    (exported / "model.json").write_text((run / "model.json").read_text())
+    evaluated(exported, "a")
+    (exported / "model.json").unlink()
+    info = read_info(exported)
+    assert (info.state, info.model) == ("exported", None)
+    assert info.exported == read_exported(exported)
+    assert info.tokenizer is not None
+    assert info.scores[0].current
+    assert info.as_record()["exported"]["quantization"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: flip_last_byte(folder / "model.bin"), "model.bin: damaged"),
+        (swap_tokenizer, "tokenizer: is the tokenizer of another run"),
+        (write("export.json", "{"), "export.json: damaged"),
+    ],
+)
+def test_a_damaged_export_is_refused_by_name(
+    damage: Callable[[Path], object], told: str, exported: Path
+) -> None:
+    damage(exported)
+    with pytest.raises(RunError, match=told):
+        read_info(exported)

@@ -1,0 +1,177 @@
+import itertools
+from pathlib import Path
+from typing import Any, Literal
+
+import ctranslate2
+import numpy as np
+import pytest
+import torch
+
+from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.decoding.ctranslate2_engine import CTranslate2Engine
+from mt.export.ctranslate2 import write_model
+from mt.model.parameters import parameter_tensors
+from mt.model.transformer import Transformer
+from mt.special_ids import BOS, EOS, PAD, UNK
+
+Search = Literal["greedy", "beam"]
+POSITIONS = 96
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TINY = {"d_model": 32, "d_ff": 48, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+EVERY_WORD: list[dict[str, Any]] = [
+    {},
+    *({"positional": word} for word in ("learned", "relative", "relative_bias", "alibi", "rotary")),
+    {"positional": "none"},
+    *(
+        {"residual": residual, "norm": norm}
+        for residual, norm in itertools.product(
+            ("post", "pre", "sandwich", "deepnorm"), ("layernorm", "rmsnorm")
+        )
+    ),
+    *({"feed_forward": word} for word in ("gelu", "swish", "glu", "swiglu", "geglu")),
+    {"kv_heads": 2},
+    {"kv_heads": 1, "positional": "rotary"},
+    {"bias": False},
+    {"bias": False, "residual": "deepnorm", "positional": "learned"},
+    {"d_head": 6},
+    {"d_value": 4},
+    {"d_head": 6, "d_value": 12, "positional": "rotary", "rotary_base": 100.0},
+    {"d_head": 12, "d_value": 6, "positional": "relative", "kv_heads": 2, "relative_clip": 3},
+    {"attention_temperature": 0.5},
+    {"tie_embeddings": "decoder"},
+    {"tie_embeddings": "none"},
+    {"heads": 3, "d_model": 48, "positional": "alibi"},
+    {"encoder_layers": 1, "decoder_layers": 3, "residual": "deepnorm", "norm_epsilon": 0.05},
+    {"relative_buckets": 8, "relative_max_distance": 20, "positional": "relative_bias"},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    text = [f"{DIGITS[i % 10]} {DIGITS[i % 7]} {DIGITS[i % 3]}" for i in range(40)]
+    return train_tokenizer(
+        lambda: (SentencePair(line, line) for line in text),
+        tmp_path_factory.mktemp("tokenizer"),
+        config=TokenizerConfig(vocabulary_size=300),
+        seed=1,
+    )
+
+
+def random_model(tokenizer: Tokenizer, **changes: Any) -> tuple[ModelConfig, Transformer]:
+    """A model whose biases and gains are not those of a beginning, which would hide mistakes."""
+    torch.manual_seed(3)
+    config = ModelConfig(**{**TINY, "max_positions": POSITIONS, **changes})
+    model = Transformer(
+        config,
+        source_vocabulary=tokenizer.source_size,
+        target_vocabulary=tokenizer.target_size,
+    ).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return config, model
+
+
+def write(
+    folder: Path, config: ModelConfig, model: Transformer, tokenizer: Tokenizer, **changes: Any
+) -> None:
+    weights = {name: tensor.numpy() for name, tensor in parameter_tensors(model).items()}
+    settings = {"positions": POSITIONS, "quantization": None, **changes}
+    write_model(folder, config, weights, tokenizer=tokenizer, **settings)
+
+
+def sentences(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    size = tokenizer.source_size
+    return [torch.randint(EOS + 1, size, (n,), generator=generator).tolist() for n in lengths]
+
+
+def pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    return [tokenizer.source.processor.id_to_piece(number) for number in ids]
+
+
+def check_probabilities(
+    folder: Path, config: ModelConfig, model: Transformer, tokenizer: Tokenizer
+) -> None:
+    """Forced: each piece has the probability that our model gives it."""
+    write(folder, config, model, tokenizer)
+    sources = [[*ids, EOS] for ids in sentences(tokenizer, (1, 5, 90, 23))]
+    targets = sentences(tokenizer, (3, 2, 80, 20))
+    scored = ctranslate2.Translator(str(folder), intra_threads=1).score_batch(
+        [pieces(tokenizer, ids) for ids in sources],
+        [pieces(tokenizer, ids) for ids in targets],
+        max_input_length=0,
+    )
+    for source, target, theirs in zip(sources, targets, scored, strict=True):
+        with torch.inference_mode():
+            logits = model(torch.tensor([source]), torch.tensor([[BOS, *target]]))
+        ours = logits.log_softmax(-1)[range(len(target) + 1), [*target, EOS]]
+        np.testing.assert_allclose(theirs.log_probs, ours.numpy(), atol=1e-5)
+
+
+def check_steps(folder: Path, model: Transformer, tokenizer: Tokenizer, search: Search) -> None:
+    """What its decoder says step by step, with caches, is what ours says of the whole at once."""
+    engine = CTranslate2Engine(
+        folder, device="cpu", tokenizer=tokenizer, positions=POSITIONS, threads=1
+    )
+    decoding = DecodingConfig(search=search, beam=3, max_length_extra=12)
+    sources = [[*ids, EOS] for ids in sentences(tokenizer, (2, 9, 40))]
+    for source, hypotheses in zip(sources, engine.n_best_ids(sources, decoding, 3), strict=True):
+        for found in hypotheses:
+            ids = [*found.ids, *([EOS] if found.finished else [])]
+            assert not {PAD, UNK, BOS} & set(ids)
+            with torch.inference_mode():
+                logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids[:-1]]]))
+            log_prob = float(logits.log_softmax(-1)[range(len(ids)), ids].sum())
+            assert found.log_prob == pytest.approx(log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("changes", EVERY_WORD, ids=lambda changes: "-".join(map(str, changes)))
+def test_every_variant_computes_what_ours_does(
+    changes: dict[str, Any], tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    config, model = random_model(tokenizer, **changes)
+    check_probabilities(tmp_path, config, model, tokenizer)
+    check_steps(tmp_path, model, tokenizer, "greedy")
+    check_steps(tmp_path, model, tokenizer, "beam")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "positional",
+    ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"],
+)
+def test_all_combinations_of_words(positional: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    for number, (norm, residual, feed_forward) in enumerate(
+        itertools.product(
+            ("layernorm", "rmsnorm"),
+            ("post", "pre", "sandwich", "deepnorm"),
+            ("relu", "gelu", "swish", "glu", "swiglu", "geglu"),
+        )
+    ):
+        config, model = random_model(
+            tokenizer,
+            positional=positional,
+            norm=norm,
+            residual=residual,
+            feed_forward=feed_forward,
+        )
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check_probabilities(folder, config, model, tokenizer)
+
+
+def test_tied_matrices_are_written_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    sizes = {}
+    for tie in ("all", "decoder", "none"):
+        config, model = random_model(tokenizer, tie_embeddings=tie)
+        folder = tmp_path / tie
+        folder.mkdir()
+        write(folder, config, model, tokenizer)
+        sizes[tie] = (folder / "model.bin").stat().st_size
+    matrix = 4 * tokenizer.source_size * 32
+    assert sizes["decoder"] - sizes["all"] == pytest.approx(matrix, abs=100)
+    assert sizes["none"] - sizes["decoder"] == pytest.approx(matrix, abs=100)

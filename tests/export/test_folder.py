@@ -1,0 +1,171 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mt.decoding.run import read_run
+from mt.errors import UserError
+from mt.export import ctranslate2, folder, parity
+from mt.export.folder import export_ctranslate2
+from mt.export.parity import ModelResult, Parity
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, since the default output is inside it."""
+    copy = tmp_path / "run"
+    shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
+    return copy
+
+
+def test_an_export_translates_and_evaluates_like_its_run(
+    run: Path, program: Program, tmp_path: Path
+) -> None:
+    status, out, _ = program("export", run, "--to", "ctranslate2", "--device", "cpu")
+    assert status == 0, out
+    assert "7 of 7 lines identical, from the valid split" in out
+    alone = tmp_path / "elsewhere"
+    (run / "ctranslate2").rename(alone)  # enough by itself
+    lines = b"one two three four\n\nseven nine\n"
+    # Greedy: so weak a model repeats itself, and blocking that leads two beams different ways.
+    greedy = ("--set", "decoding.search=greedy", "--device", "cpu")
+    translated = program("translate", alone, *greedy, stdin=lines)
+    assert translated == program("translate", run, *greedy, stdin=lines)
+    assert translated[0] == 0
+    assert translated[1].count("\n") == 3
+    scores = [program("evaluate", each, "--split", "test", *greedy) for each in (alone, run)]
+    assert scores[0][:2] == scores[1][:2]
+    record = json.loads((alone / "evaluations" / "test.json").read_text())
+    assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
+    assert record["quantization"] == "none"
+
+
+def test_quantised_the_difference_is_kept(run: Path, tmp_path: Path) -> None:
+    result = export_ctranslate2(run, tmp_path / "small", quantization="int8", device="cpu")
+    assert result.failure is None
+    kept = json.loads((tmp_path / "small" / "export.json").read_text())
+    assert kept["quantization"] == "int8"
+    assert kept["parity"]["identical"] == result.parity.identical
+    assert kept["parity"]["export"]["bleu"] == result.parity.export.bleu
+
+
+@pytest.mark.parametrize("to", ["new", "replaced"])
+def test_a_corrupted_tensor_fails_and_leaves_nothing_behind(
+    to: str, run: Path, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    if to == "replaced":
+        assert export_ctranslate2(run, output, device="cpu").failure is None
+    there = sorted(tmp_path.rglob("*"))
+    write = ctranslate2.write_model
+
+    def damaging(place: Path, config: Any, weights: Any, **settings: Any) -> None:
+        name = "decoder.0.cross_attention.value.weight"
+        write(place, config, {**weights, name: -weights[name]}, **settings)
+
+    monkeypatch.setattr(ctranslate2, "write_model", damaging)
+    status, _, err = program(
+        "export", run, "--to", "ctranslate2", "--output", output, "--device", "cpu"
+    )
+    assert status == 1
+    assert "not exported:" in err
+    assert "lines are translated alike" in err
+    assert sorted(tmp_path.rglob("*")) == there
+
+
+def test_nothing_foreign_is_replaced(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "mine.txt").write_text("kept")
+    with pytest.raises(UserError, match="no `mt export` has written it"):
+        export_ctranslate2(run, output)
+    (output / "export.json").write_text("{}")
+    with pytest.raises(UserError, match=r"holds also `mine\.txt`"):
+        export_ctranslate2(run, output)
+    assert (output / "mine.txt").read_text() == "kept"
+
+
+def test_an_earlier_export_is_replaced(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    export_ctranslate2(run, output, quantization="int8", device="cpu")
+    small = (output / "model.bin").stat().st_size
+    export_ctranslate2(run, output, device="cpu")
+    assert (output / "model.bin").stat().st_size > small
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "run"]
+
+
+def test_without_the_valid_split_a_sample_is_asked_for(run: Path, tmp_path: Path) -> None:
+    config = run / "config.yaml"
+    text = config.read_text()
+    config.write_text(text.replace("valid.en", "gone.en").replace("valid.de", "gone.de"))
+    with pytest.raises(UserError, match="--sample FILE"):
+        export_ctranslate2(run, tmp_path / "out")
+    sample = tmp_path / "sample"
+    sample.write_text("one two\n\nthree four\n")
+    result = export_ctranslate2(run, tmp_path / "out", sample=sample, device="cpu")
+    assert result.parity.sentences == 2
+    assert result.parity.run.bleu is None
+    assert (tmp_path / "out" / "model.bin").is_file()
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [("search: beam", "decoding.search"), ("repetition_penalty: 1.0", "decoding.repetition")],
+)
+def test_what_it_cannot_decode_is_refused_before_anything_is_written(
+    setting: str, key: str, run: Path, tmp_path: Path
+) -> None:
+    config = run / "config.yaml"
+    other = {"search: beam": "search: sample", "repetition_penalty: 1.0": "repetition_penalty: 2.0"}
+    assert setting in config.read_text()
+    config.write_text(config.read_text().replace(setting, other[setting]))
+    with pytest.raises(UserError, match=key):
+        export_ctranslate2(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("identical", "bleu", "reason"),
+    [
+        (995, 30.0, None),
+        (994, 30.0, "99.4%"),
+        (1000, 30.09, None),
+        (1000, 29.8, "BLEU differs by -0.20"),
+        (1000, None, None),
+    ],
+)
+def test_the_gate(identical: int, bleu: float | None, reason: str | None) -> None:
+    run = ModelResult(None if bleu is None else 30.0, 50.0, 1.0)
+    export = ModelResult(bleu, 50.0, 1.0)
+    found = Parity("x", 1000, identical, run=run, export=export, signature="", worst=())
+    assert found.why_not_equal() is None if reason is None else reason in str(found.why_not_equal())
+
+
+def test_the_worst_lines_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fixed:
+        def __init__(self, *texts: str) -> None:
+            self.texts = list(texts)
+
+        def translate(self, lines: Any) -> list[str]:
+            return self.texts
+
+    sample = parity.Sample(("a", "b", "c"), None, "de", "auto", "x")
+    one, other = Fixed("same", "the old house", "the tree"), Fixed("same", "the house", "water")
+    found = parity.compare(one, other, sample)  # type: ignore[arg-type]
+    assert found.identical == 1
+    assert [each.source for each in found.worst] == ["c", "b"]
+    assert np.isfinite(found.worst[0].chrf)
+    assert "export: water" in found.as_text()
+
+
+def test_positions_are_enough_for_every_translation(finished_run: Path) -> None:
+    config = read_run(finished_run).config
+    longest = config.decoding.model_copy(update={"max_length_extra": 5000})
+    changed = config.model_copy(update={"decoding": longest})
+    assert folder._positions(changed, 10) >= 5010

@@ -1,0 +1,142 @@
+"""A server on a free port of this machine, with an engine that a test can hold up."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, cast
+
+import pytest
+
+from mt.config import DecodingConfig
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.translator import Translator
+from mt.serving.messages import Limits
+from mt.serving.server import build_server
+from mt.special_ids import EOS
+
+
+class Characters:
+    """A tokenizer whose pieces are characters."""
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[*map(ord, line), EOS] for line in lines]
+
+    def decode_target(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+def turned(text: str, number: int) -> Hypothesis:
+    ids = tuple(map(ord, text[::-1] + "!" * number))
+    return Hypothesis(ids, log_prob=-2.0, score=-1.0 - number, finished=True)
+
+
+class Backwards(Engine):
+    """Turns a sentence round; the alternatives are longer and longer; "bell" makes it fail."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, list[str]]] = []
+        self.threads: set[str] = set()
+        self.begun = threading.Event()
+        self.open = threading.Event()
+        self.open.set()
+
+    def n_best_ids(
+        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+    ) -> list[list[Hypothesis]]:
+        texts = ["".join(map(chr, source[:-1])) for source in sources]
+        self.calls.append((count, texts))
+        self.threads.add(threading.current_thread().name)
+        self.begun.set()
+        assert self.open.wait(30)
+        if "bell" in texts:
+            raise MemoryError("too much for one")
+        return [[turned(text, number) for number in range(count)] for text in texts]
+
+
+@pytest.fixture
+def engine() -> Backwards:
+    return Backwards()
+
+
+@pytest.fixture
+def backwards(engine: Backwards) -> Callable[..., Translator]:
+    """Return a function that gives a translator with the engine and settings of `decoding`."""
+    return lambda **decoding: translator_with(engine, **decoding)
+
+
+def translator_with(engine: Engine, **decoding: Any) -> Translator:
+    return Translator(
+        engine,
+        cast("Tokenizer", Characters()),
+        DecodingConfig(**decoding),
+        longest_source=1000,
+        target_language="en",
+    )
+
+
+class Client:
+    """Asks a server, a connection for each request."""
+
+    def __init__(self, port: int, stop: Callable[[], None]) -> None:
+        self.port = port
+        self.stop = stop
+
+    def request(
+        self, method: str, path: str, body: Any = None
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request(method, path, body)
+            response = connection.getresponse()
+            return response, response.read()
+
+    def post(self, body: Any) -> tuple[int, Any]:
+        """Return status and JSON of what is answered to bytes, chunks, or what becomes JSON."""
+        sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
+        response, answer = self.request("POST", "/translate", sent)
+        return response.status, json.loads(answer)
+
+    def texts(self, *texts: str) -> list[str]:
+        status, answer = self.post({"texts": texts})
+        assert status == 200, answer
+        return [each["text"] for each in answer["translations"]]
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
+
+
+@contextmanager
+def running(translator: Translator, **limits: int) -> Iterator[Client]:
+    server = build_server(translator, "my run", limits=Limits(**limits))
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+
+    def stop() -> None:
+        server.should_exit = True
+
+    thread.start()
+    try:
+        yield Client(port, stop)
+    finally:
+        stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Client]]:
+    """Return a function that serves a translator until the test ends, and gives a client."""
+    with ExitStack() as servers:
+        yield lambda translator, **limits: servers.enter_context(running(translator, **limits))
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[tuple[Client, Backwards]]:
+    """Return a client of a server that takes little, and its engine, for the tests of a file."""
+    engine = Backwards()
+    with running(translator_with(engine), characters=100, sentences=3) as client:
+        yield client, engine

@@ -1,0 +1,150 @@
+"""The queue between requests and the translator."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mt.decoding.translator import Translator
+from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError
+from mt.serving.metrics import Metrics
+
+Build = Callable[..., Translator]
+
+
+def batcher(translator: Translator, most_waiting: int = 100) -> Batcher:
+    return Batcher(translator, Metrics(), most_waiting=most_waiting)
+
+
+@contextmanager
+def started(batcher: Batcher) -> Iterator[None]:
+    batcher.start()
+    try:
+        yield
+    finally:
+        batcher.stop()
+        batcher.join()
+
+
+def texts(future: Any) -> list[str]:
+    return [translation.text for translation in future.result(timeout=10)]
+
+
+def turned(lines: Sequence[str]) -> list[str]:
+    return [line[::-1] for line in lines]
+
+
+def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) -> None:
+    queue = batcher(backwards(batch_size=8))
+    jobs = [[f"request {number}, line {line}" for line in range(3)] for number in range(10)]
+    futures = [queue.submit(lines) for lines in jobs]
+    assert (queue.waiting, queue.working) == (30, False)
+    with started(queue):
+        assert queue.working
+        assert [texts(future) for future in futures] == [turned(lines) for lines in jobs]
+    assert [len(lines) for _, lines in engine.calls] == [8, 8, 8, 6]
+    assert engine.threads == {"translator"}
+    assert (queue.waiting, queue.working) == (0, False)
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=8),
+    batch_size=st.integers(1, 5),
+)
+def test_everybody_gets_their_own(
+    jobs: list[tuple[int, int]], batch_size: int, backwards: Build, engine: Any
+) -> None:
+    engine.calls.clear()
+    queue = batcher(backwards(batch_size=batch_size))
+    lines = [[f"{number}.{line}" for line in range(size)] for number, (size, _) in enumerate(jobs)]
+    with started(queue):
+        futures = [
+            queue.submit(each, n_best=n_best) for each, (_, n_best) in zip(lines, jobs, strict=True)
+        ]
+        assert [texts(future) for future in futures] == [turned(each) for each in lines]
+        for future, (_, n_best) in zip(futures, jobs, strict=True):
+            assert all(len(each.alternatives) == n_best for each in future.result())
+    assert all(len(batch) <= batch_size for _, batch in engine.calls)
+    translated = [line for _, batch in engine.calls for line in batch]
+    assert sorted(translated) == sorted(line for each in lines for line in each)
+
+
+def test_how_many_are_wanted_parts_the_batches(backwards: Build, engine: Any) -> None:
+    queue = batcher(backwards(batch_size=10))
+    futures = [queue.submit([str(number)], n_best=1 + number % 2) for number in range(4)]
+    with started(queue):
+        assert [texts(future) for future in futures] == [["0"], ["1"], ["2"], ["3"]]
+    assert engine.calls == [(1, ["0", "2"]), (2, ["1", "3"])]
+
+
+def test_what_is_cancelled_is_not_translated(backwards: Build, engine: Any) -> None:
+    queue = batcher(backwards(batch_size=2))
+    engine.open.clear()
+    with started(queue):
+        begun = queue.submit(["a", "b", "c", "d", "e"])
+        assert engine.begun.wait(10)
+        waits, other = queue.submit(["f"]), queue.submit(["g"])
+        assert queue.waiting == 5
+        assert begun.cancel()
+        assert waits.cancel()
+        assert queue.waiting == 1
+        engine.open.set()
+        assert texts(other) == ["g"]
+    assert engine.calls == [(1, ["a", "b"]), (1, ["g"])]
+    with pytest.raises(CancelledError):
+        begun.result()
+
+
+def test_a_full_queue_refuses(backwards: Build) -> None:
+    queue = batcher(backwards(), most_waiting=5)
+    futures = [queue.submit(["a"] * 4)]
+    with pytest.raises(QueueFullError):
+        queue.submit(["b", "c"])
+    assert queue.waiting == 4
+    futures.append(queue.submit(["d"]))
+    with started(queue):
+        assert [texts(future) for future in futures] == [["a"] * 4, ["d"]]
+
+
+def test_nothing_to_translate_is_done_at_once(backwards: Build) -> None:
+    assert batcher(backwards()).submit([]).result(timeout=0) == []
+
+
+def test_stopping_answers_the_batch_at_hand_alone(backwards: Build, engine: Any) -> None:
+    queue = batcher(backwards(batch_size=1))
+    engine.open.clear()
+    queue.start()
+    at_hand = queue.submit(["ab"])
+    assert engine.begun.wait(10)
+    waits = queue.submit(["c"])
+    queue.stop()
+    with pytest.raises(StoppedError):
+        waits.result(timeout=1)
+    with pytest.raises(StoppedError):
+        queue.submit(["d"])
+    engine.open.set()
+    queue.join()
+    assert texts(at_hand) == ["ba"]
+    assert engine.calls == [(1, ["ab"])]
+
+
+def test_a_request_that_fails_takes_no_other_with_it(
+    backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = batcher(backwards(batch_size=4))
+    good, bad = queue.submit(["ab"]), queue.submit(["c", "bell", "d", "e", "f", "g"])
+    with started(queue), caplog.at_level(logging.ERROR):
+        assert texts(good) == ["ba"]
+        with pytest.raises(FailedError, match="too much for one"):
+            bad.result(timeout=10)
+        assert texts(queue.submit(["cd"])) == ["dc"]
+    assert caplog.messages == ["a request could not be translated"]
+    assert all("g" not in lines for _, lines in engine.calls), "the rest is not tried"

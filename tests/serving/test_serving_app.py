@@ -1,0 +1,250 @@
+"""The API over a real connection: what it answers, and what it refuses."""
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.decoding.run import load_translator
+from mt.decoding.translator import Translator
+
+Build = Callable[..., Translator]
+Serve = Callable[..., Any]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def metrics(client: Any) -> dict[str, float]:
+    text = client.request("GET", "/metrics")[1].decode()
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(number) for name, _, number in lines}
+
+
+def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
+    client = serve(backwards())
+    status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\n12"]})
+    assert status == 200
+    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": []}
+    assert answer == {
+        "translations": [
+            {**plain, "text": "ba"},
+            {**plain, "text": "", "status": "empty", "score": 0.0},
+            {**plain, "text": "b\0\ufffda", "notes": ["lone surrogates are read as U+FFFD"]},
+            {**plain, "text": "dc\r\n\n21", "score": -2.0},
+        ]
+    }
+    assert client.post({"texts": []}) == (200, {"translations": []})
+
+
+def test_alternatives_for_those_who_ask(serve: Serve, backwards: Build) -> None:
+    client = serve(backwards(beam=3))
+    asked = {"texts": ["ab", "c\nd", ""], "alternatives": 2}
+    found = [each["alternatives"] for each in client.post(asked)[1]["translations"]]
+    assert found == [[{"text": "ba!", "score": -2.0}, {"text": "ba!!", "score": -3.0}], [], []]
+    told = "`alternatives`: at most 2, this model's search finds no more"
+    assert client.post({**asked, "alternatives": 3}) == (422, {"error": told})
+    assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
+
+
+@pytest.mark.parametrize(
+    ("decoding", "most"), [({"search": "greedy"}, 0), ({"search": "sample"}, 9), ({"beam": 99}, 9)]
+)
+def test_the_search_says_how_many_alternatives_there_are(
+    decoding: dict[str, Any], most: int, serve: Serve, backwards: Build
+) -> None:
+    client = serve(backwards(**decoding))
+    assert json.loads(client.request("GET", "/health")[1])["alternatives"] == most
+    assert client.post({"texts": ["a"], "alternatives": most})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (b"{", "the body is not JSON: Expecting property name"),
+        (b'{"texts": ["\xff"]}', "the body is not JSON: it is not UTF-8"),
+        (b"[" * 60_000, "the body is no JSON that can be read"),
+        (b"1" * 5000, "the body is no JSON that can be read"),
+        ([1], 'an object was expected: {"texts": ["...", "..."]}'),
+        ({}, "`texts`: is missing"),
+        ({"text": ["a"]}, "`text`: unknown; did you mean `texts`? (and 1 more)"),
+        ({"texts": "a"}, "`texts`: Input should be a valid list"),
+        ({"texts": ["a", 3]}, "`texts.1`: a string was expected"),
+        ({"texts": ["a"], "\ud800": 1}, "an object was expected: "),
+        ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
+        ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
+        ({"texts": ["a"], "alternatives": "1"}, "`alternatives`: Input should be a valid integer"),
+    ],
+    ids=range(14),
+)
+def test_what_cannot_be_read_is_told_in_one_line(body: Any, told: str, strict: Any) -> None:
+    client, engine = strict
+    engine.calls.clear()
+    status, answer = client.post(body)
+    assert (status, list(answer)) == (422, ["error"])
+    assert answer["error"].startswith(told)
+    assert "\n" not in answer["error"]
+    assert engine.calls == []
+
+
+def chunks(count: int) -> Iterator[bytes]:
+    for _ in range(count):
+        yield b"a" * 10_000
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"a" * 20_000_000, "the body is larger than 66,736 bytes, the most taken"),
+        (chunks(50), "the body is larger than 66,736 bytes, the most taken"),
+        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, at most 100 are taken"),
+        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, at most 3 are taken at once"),
+    ],
+    ids=["huge", "chunked", "characters", "lines"],
+)
+def test_too_much_is_refused(body: Any, told: str, strict: Any) -> None:
+    client, engine = strict
+    engine.calls.clear()
+    status, answer = client.post(body)
+    assert status == 413
+    assert answer["error"].startswith(told)
+    assert engine.calls == []
+    assert client.texts("😀" * 100) == ["😀" * 100], "what is allowed fits, escaped as it may be"
+
+
+def test_a_body_that_does_not_come_is_given_up(
+    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.serving.messages.BODY_SECONDS", 0.1)
+    with serve(backwards()).connect() as connection:
+        connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        connection.settimeout(10)
+        answer = connection.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/nothing", 404), ("/docs", 404), ("/translate", 405)]
+)
+def test_other_paths_and_methods(path: str, status: int, strict: Any) -> None:
+    response, body = strict[0].request("GET", path)
+    assert response.status == status
+    assert list(json.loads(body)) == ["error"]
+
+
+def test_who_comes_when_the_queue_is_full_is_told(
+    serve: Serve, backwards: Build, engine: Any
+) -> None:
+    client = serve(backwards(batch_size=1), waiting=2, sentences=2)
+    engine.open.clear()
+    with ThreadPoolExecutor(2) as others:
+        first = others.submit(client.texts, "ab")
+        assert engine.begun.wait(10)
+        second = others.submit(client.texts, "cd", "ef")
+        wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 2)
+        response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
+        assert (response.status, response.headers["Retry-After"]) == (429, "1")
+        told = "too many lines wait already, at most 2 may; try again"
+        assert json.loads(body) == {"error": told}
+        engine.open.set()
+        assert (first.result(), second.result()) == (["ba"], ["dc", "fe"])
+
+
+def test_a_client_who_leaves_costs_nothing_more(
+    serve: Serve, backwards: Build, engine: Any
+) -> None:
+    client = serve(backwards(batch_size=1))
+    engine.open.clear()
+    body = b'{"texts": ["ab", "cd", "ef"]}'
+    with client.connect() as connection:
+        head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        assert engine.begun.wait(10)
+    wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 0)
+    engine.open.set()
+    assert client.texts("gh") == ["hg"]
+    assert [lines for _, lines in engine.calls] == [["ab"], ["gh"]]
+    assert metrics(client)['mt_requests_total{status="499"}'] == 1
+
+
+def test_a_failure_is_one_line_to_the_client_and_a_traceback_in_the_log(
+    serve: Serve, backwards: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve(backwards())
+    with caplog.at_level(logging.ERROR):
+        told = "this could not be translated; the server's log says why"
+        assert client.post({"texts": ["bell"]}) == (500, {"error": told})
+    assert "too much for one" in caplog.text
+    assert client.texts("ab") == ["ba"]
+
+
+def test_the_counters(serve: Serve, backwards: Build) -> None:
+    client = serve(backwards(batch_size=2))
+    client.texts("ab", "cde\nf")
+    client.post(b"")
+    client.request("GET", "/health")
+    found = metrics(client)
+    expected = {
+        'mt_requests_total{status="200"}': 1,
+        'mt_requests_total{status="422"}': 1,
+        "mt_request_seconds_count": 2,
+        "mt_sentences_total": 3,
+        'mt_pieces_total{side="source"}': 6,
+        'mt_pieces_total{side="target"}': 6,
+        'mt_batch_sentences_bucket{le="1.0"}': 1,
+        'mt_batch_sentences_bucket{le="2.0"}': 2,
+        "mt_waiting_sentences": 0,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert 0 < found["mt_request_seconds_sum"] < 10
+
+
+def test_health_and_description(serve: Serve, backwards: Build) -> None:
+    client = serve(backwards())
+    about = {"status": "ok", "model": "my run", "characters": 20_000, "alternatives": 4}
+    assert json.loads(client.request("GET", "/health")[1]) == about
+    described = json.loads(client.request("GET", "/openapi.json")[1])
+    assert set(described["paths"]) == {"/translate", "/health", "/metrics"}
+    post = described["paths"]["/translate"]["post"]
+    schema = post["requestBody"]["content"]["application/json"]["schema"]
+    assert schema["properties"]["texts"]["items"] == {"type": "string"}
+    assert set(post["responses"]) == {"200", "413", "422", "429", "503"}
+
+
+def test_the_page_needs_nothing_from_elsewhere(serve: Serve, backwards: Build) -> None:
+    response, page = serve(backwards()).request("GET", "/")
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+    assert not re.search(rb"https?://|@import|innerHTML", page)
+
+
+def test_200_clients_at_once_all_get_their_own_answer(serve: Serve, finished_run: Path) -> None:
+    digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    lines = [" ".join(digits[int(d)] for d in f"{n:03}") for n in range(200)]
+    translator = load_translator(finished_run)
+    expected = translator.translate(lines)
+    client = serve(translator)
+    together = threading.Barrier(200)
+
+    def ask(line: str) -> str:
+        together.wait()
+        [text] = client.texts(line)
+        return str(text)
+
+    with ThreadPoolExecutor(200) as clients:
+        assert list(clients.map(ask, lines)) == expected
+    found = metrics(client)
+    assert found["mt_sentences_total"] == 200
+    assert found["mt_batch_sentences_count"] < 50, "they are translated together"
