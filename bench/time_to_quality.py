@@ -40,7 +40,9 @@ class Point:
 def curve(run: Path, split: str | None) -> Iterator[Point]:
     """Yield the points of a run's checkpoints, oldest first."""
     folder = RunFolder(run)
-    config, translator = load_config(folder.config), load_translator(run)
+    config = load_config(folder.config)
+    # As validation translates: a checkpoint that has learnt little repeats itself at every turn.
+    translator = load_translator(run, overrides=["decoding.on_repetition=keep"])
     assert isinstance(translator.engine, TorchEngine)
     source = config.data.split(choose_split(config.data, split))
     assert source is not None

@@ -10,12 +10,15 @@ import typer
 
 from mt.cli.options import Overrides
 from mt.cli.train import ConfigFile, RunOption, default_run
+from mt.config import Config
 from mt.config.load import load_config
 from mt.evaluation.columns import aligned
 
 if TYPE_CHECKING:
     from mt.measuring.plan import TrainingPlan
     from mt.measuring.probe import Spent
+
+Refusals = dict[str, str | None]
 
 
 def plan(
@@ -28,11 +31,25 @@ def plan(
     recipe = load_config(config, overrides=overrides or ())
     from mt.measuring.plan import plan_training
 
-    planned = plan_training(recipe, run or default_run(config))
-    typer.echo(_as_json(planned) if as_json else _as_text(planned, config))
+    planned, refusals = plan_training(recipe, run or default_run(config)), _refusals(recipe)
+    if as_json:
+        typer.echo(_as_json(planned, refusals))
+    else:
+        typer.echo(_as_text(planned, config, refusals))
 
 
-def _as_json(planned: "TrainingPlan") -> str:
+def _refusals(config: Config) -> Refusals:
+    """Say why `mt export` will refuse the model for each target, None where it will not."""
+    from mt.decoding.exported import why_not_decoded
+    from mt.export.marian import why_not_marian
+
+    return {
+        "ctranslate2": why_not_decoded(config.decoding),
+        "huggingface": why_not_marian(config.model),
+    }
+
+
+def _as_json(planned: "TrainingPlan", refusals: Refusals) -> str:
     work, extent, disk, memory = planned.work, planned.extent, planned.disk, planned.memory
     measured, rates = planned.measured, planned.measured.matmul_rates
     spent = {
@@ -68,14 +85,18 @@ def _as_json(planned: "TrainingPlan") -> str:
         "matmul_share": planned.matmul_share,
         "seconds": {name: each.seconds for name, each in spent.items()},
         "cpu_seconds": {name: each.cpu_seconds for name, each in spent.items()},
+        "export_refused": refusals,
     }
     return json.dumps(record, indent=2)
 
 
-def _as_text(planned: "TrainingPlan", config: Path) -> str:
+def _as_text(planned: "TrainingPlan", config: Path, refusals: Refusals) -> str:
     threads = f", {planned.threads} threads" if planned.device == "cpu" else ""
     head = f"{config}: {planned.precision} on {planned.device}{threads}"
-    facts = aligned([*_work_facts(planned), *_room_facts(planned)])
+    exports = [f"no {to}: {why}" if why else to for to, why in refusals.items()]
+    facts = aligned(
+        [*_work_facts(planned), *_room_facts(planned), ("export to", "; ".join(exports))]
+    )
     times = aligned(_time_rows(planned), right=(1, 2, 3))
     return "\n\n".join((head, facts, times, _note(planned)))
 

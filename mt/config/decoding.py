@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mt.config.base import Section
+from mt.config.base import LocalPath, Section
 
 
 class DecodingConfig(Section):
@@ -18,6 +18,8 @@ class DecodingConfig(Section):
     """Divide log-probabilities by ((5 + length) / 6) ** alpha, by the length, or by nothing."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
     """The exponent alpha of `gnmt`."""
+    ensemble: Annotated[tuple[LocalPath, ...], Field(strict=False)] = ()
+    """Further runs with the same tokenizer: the mean of all models' probabilities decides."""
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
     """What the logits are divided by before sampling draws; below 1 it keeps to likely pieces."""
     top_k: Annotated[int, Field(ge=1)] | None = None

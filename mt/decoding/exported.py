@@ -66,6 +66,10 @@ def read_exported(folder: Path) -> Exported:
 
 def why_not_decoded(decoding: DecodingConfig) -> str | None:
     """Return which key of `decoding` CTranslate2 cannot follow, in one line, or None."""
+    if decoding.ensemble:
+        return "`decoding.ensemble`: an exported model translates alone; translate with the run"
+    if decoding.mbr is not None:
+        return "`decoding.mbr`: an exported model chooses by its score; translate with the run"
     if decoding.search == "sample":
         return (
             "`decoding.search: sample`: an exported model does not sample; translate with the run"

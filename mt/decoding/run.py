@@ -24,7 +24,10 @@ from mt.decoding.translator import Translator
 from mt.errors import RunError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
+
+    from mt.model.transformer import Transformer
 
 
 def load_translator(
@@ -40,19 +43,13 @@ def load_translator(
         return load_exported(run, overrides=overrides, device=device)
     from mt.decoding.torch_engine import TorchEngine
     from mt.model.device import select_device
-    from mt.model.parameters import load_parameters
-    from mt.model.transformer import Transformer
 
     where = select_device(device)
     finished = read_run(run, overrides=overrides)
-    model = Transformer(
-        finished.config.model,
-        source_vocabulary=finished.tokenizer.source_size,
-        target_vocabulary=finished.tokenizer.target_size,
-    )
-    load_parameters(model, finished.weights, str(run / WEIGHTS_FILE))
     decoding = finished.config.decoding
-    engine: Engine = TorchEngine(model.to(where).eval(), where)  # not in the middle of a thread
+    others = [_read_member(each, finished.tokenizer) for each in decoding.ensemble]
+    models = [_build(member, where) for member in (finished, *others)]
+    engine: Engine = TorchEngine(models[0], where, models[1:])
     if decoding.mbr is not None:
         from mt.decoding.mbr import MbrEngine
 
@@ -66,10 +63,36 @@ def load_translator(
     )
 
 
+def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
+    """Read a further run of an ensemble; RunError where its pieces are others."""
+    member = read_run(run)
+    if member.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise RunError(
+            f"{run}: `decoding.ensemble` needs the same tokenizer in all runs, this one has "
+            "another; train it with `tokenizer.from`"
+        )
+    return member
+
+
+def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
+    """Return a run's model on a device, in evaluation mode once and for all threads."""
+    from mt.model.parameters import load_parameters
+    from mt.model.transformer import Transformer
+
+    model = Transformer(
+        finished.config.model,
+        source_vocabulary=finished.tokenizer.source_size,
+        target_vocabulary=finished.tokenizer.target_size,
+    )
+    load_parameters(model, finished.weights, str(finished.folder / WEIGHTS_FILE))
+    return model.to(device).eval()
+
+
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
     """What the folder of a finished run holds."""
 
+    folder: Path
     config: Config
     tokenizer: Tokenizer
     weights: dict[str, "Tensor"]
@@ -90,6 +113,7 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     config = load_config(run / CONFIG_FILE, overrides=overrides)
     description = read_description(run / MODEL_FILE)
     return FinishedRun(
+        run,
         config,
         load_tokenizer(run, description.tokenizer),
         _load_weights(run, description),

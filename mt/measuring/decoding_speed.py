@@ -79,7 +79,7 @@ def benchmark_decoding(
     lines = [pair.source for pair in open_source(source, data).pairs()]
     speeds = []
     for search, size in tqdm([*product(SEARCHES, batch_sizes)], "decoding", disable=None):
-        settings = {"search": search, "batch_size": size}
+        settings = {"search": search, "batch_size": size, "on_repetition": "keep"}
         translator.decoding = translator.decoding.model_copy(update=settings)
         translator.translate(lines[:size])
         counting.target_tokens = 0

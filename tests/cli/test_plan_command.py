@@ -56,6 +56,7 @@ heaviest batch      100 pairs of up to 30 source and 40 target tokens
 peak memory         2.0 GiB; 3.0 GiB are free
 checkpoint          76 MiB
 disk                at most 512 MiB; 512.0 GiB are free
+export to           ctranslate2; huggingface
 
 time         each  number            together
 update        2 s   3,000          1 h 40 min
@@ -88,6 +89,20 @@ def test_the_table(program: Program, planned: list[Path]) -> None:
     assert program("plan", "my.yaml") == (0, TEXT, "")
     program("plan", "my.yaml", "--run", "elsewhere")
     assert planned == [Path("runs/my"), Path("elsewhere")]
+
+
+def test_what_cannot_be_exported_is_told_with_its_key(
+    program: Program, planned: list[Path]
+) -> None:
+    rotary = program("plan", "my.yaml", "--set", "model.positional=rotary")[1]
+    told = (
+        "\nexport to           ctranslate2; no huggingface: `model.positional: rotary`; Marian has "
+    )
+    assert told in rotary
+    samples = ("--set", "decoding.search=sample", "--json")
+    refused = json.loads(program("plan", "my.yaml", *samples)[1])["export_refused"]
+    assert refused["ctranslate2"].startswith("`decoding.search: sample`: ")
+    assert refused["huggingface"] is None
 
 
 @pytest.mark.parametrize(
@@ -161,6 +176,7 @@ def test_json_holds_every_number(program: Program, planned: list[Path]) -> None:
             "checkpoint": 0.25,
             "total": total["cpu_seconds"],
         },
+        "export_refused": {"ctranslate2": None, "huggingface": None},
     }
 
 

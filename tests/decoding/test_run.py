@@ -14,6 +14,7 @@ from mt.config.load import dump_config
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
 from mt.decoding.run import load_translator
+from mt.decoding.torch_engine import TorchEngine
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
@@ -115,6 +116,41 @@ def cut_weights_unnoticed(run: Path) -> None:
 def change_shape(run: Path) -> None:
     text = (run / "config.yaml").read_text().replace("d_ff: 32", "d_ff: 48")
     (run / "config.yaml").write_text(text)
+
+
+def test_runs_with_one_tokenizer_translate_together(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    weights = load_file(other / "model.safetensors")
+    generator = torch.Generator().manual_seed(5)
+    changed = {
+        name: value + 0.5 * torch.randn(value.shape, generator=generator)
+        for name, value in weights.items()
+    }
+    save_file(changed, other / "model.safetensors")
+    describe(other, weights=file_sha256(other / "model.safetensors"))
+    lines = ["the red dog", "a cat sees the small bird"]
+    both = load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
+    assert isinstance(both.engine, TorchEngine)
+    for model, folder in zip(both.engine.models, (run, other), strict=True):
+        saved = load_file(folder / "model.safetensors")
+        assert all(torch.equal(value, saved[name]) for name, value in model.named_parameters())
+    found = {
+        name: [(each.text, each.score) for each in translator.stream(lines)]
+        for name, translator in {
+            "both": both,
+            "swapped": load_translator(other, overrides=[f"decoding.ensemble=[{run}]"]),
+            "first": load_translator(run),
+            "second": load_translator(other),
+        }.items()
+    }
+    assert [text for text, _ in found["both"]] == [text for text, _ in found["swapped"]]
+    assert found["both"] != found["first"] != found["second"] != found["both"]
+
+
+def test_a_run_with_another_tokenizer_joins_no_ensemble(run: Path, finished_run: Path) -> None:
+    with pytest.raises(RunError, match="`decoding.ensemble` needs the same tokenizer") as refusal:
+        load_translator(run, overrides=[f"decoding.ensemble=[{finished_run}]"], device="cpu")
+    assert str(refusal.value).startswith(f"{finished_run}: ")
 
 
 @pytest.mark.parametrize(

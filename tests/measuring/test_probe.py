@@ -120,14 +120,16 @@ def test_a_validation_decodes_as_much_as_the_references_hold(
 ) -> None:
     """With EOS forbidden, every translation runs to a limit that follows from the source."""
     found: list[tuple[list[int], Hypothesis]] = []
-    translate = TorchEngine.translate_ids
+    n_best_ids = TorchEngine.n_best_ids
 
-    def remember(engine: TorchEngine, sources: Any, decoding: Any) -> list[Hypothesis]:
-        hypotheses = translate(engine, sources, decoding)
-        found.extend(zip(sources, hypotheses, strict=True))
+    def remember(
+        engine: TorchEngine, sources: Any, decoding: Any, count: int
+    ) -> list[list[Hypothesis]]:
+        hypotheses = n_best_ids(engine, sources, decoding, count)
+        found.extend((source, best) for source, (best,) in zip(sources, hypotheses, strict=True))
         return hypotheses
 
-    monkeypatch.setattr(TorchEngine, "translate_ids", remember)
+    monkeypatch.setattr(TorchEngine, "n_best_ids", remember)
     with torch.no_grad():  # a model that would end at once
         session.learner.model.output.weight[:] = 0.0
     spent, share = module._time_validation(session)

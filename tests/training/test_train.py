@@ -166,7 +166,7 @@ def test_validation_says_what_translate_and_evaluate_say(
 ) -> None:
     run = shutil.copytree(finished_run, tmp_path / "run")
     (final,) = events(run, "final")
-    greedy = ["--set", "decoding.search=greedy"]
+    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.on_repetition=keep"]
     status, out, _ = program("evaluate", run, "--split", "valid", *greedy, "--json")
     scores = json.loads(out)
     assert status == 0

@@ -1,9 +1,11 @@
-"""What `mt translate` costs over CTranslate2 itself: text file to text file, interleaved.
+"""The speed of `mt translate` beside CTranslate2's own, text file to text file, interleaved.
 
-    python bench/ctranslate2_overhead.py EXPORTED FILE [--rounds N] [--set decoding.beam=1 ...]
+    mt export runs/my --to ctranslate2 --output exported
+    python bench/decoding.py runs/my exported text.en --rounds 5 --set decoding.beam=5
 
-The bare loop has the pieces ready and keeps no text: it calls CTranslate2 with the engine's own
-settings on the same batches. Loading the model counts for neither.
+Three take turns: CTranslate2 in a bare loop over pieces that are ready, `mt translate` with the
+exported folder, and `mt translate` with the run itself. The bare loop keeps no text and ranks as
+CTranslate2 does by default; the batches are the same. Loading the model counts for none.
 """
 
 import argparse
@@ -19,24 +21,36 @@ from mt.decoding.translator import Translator
 
 
 def main() -> None:
-    """Print both speeds of each round, and the median of their ratios."""
+    """Print the speeds of each round, and the medians of their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("exported", type=Path)
     parser.add_argument("file", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     arguments = parser.parse_args()
-    translator = load_translator(arguments.folder, overrides=arguments.overrides)
+    translator = load_translator(arguments.exported, overrides=arguments.overrides)
     lines = arguments.file.read_text(encoding="utf-8").splitlines()
     batches = prepared(translator, lines)
-    loading = statistics.median(timed_load(arguments.folder) for _ in range(3))
-    ratios = []
+    folders = {"exported": arguments.exported, "run": arguments.run}
+    loading = {
+        name: statistics.median(timed_load(folder) for _ in range(3))
+        for name, folder in folders.items()
+    }
+    ratios: dict[str, list[float]] = {name: [] for name in folders}
     for _ in range(arguments.rounds):
         bare = timed_bare(translator, batches)
-        whole = timed_file(arguments.folder, arguments.file, arguments.overrides) - loading
-        ratios.append(whole / bare)
-        print(f"bare {len(lines) / bare:7.1f} sentences/s  mt {len(lines) / whole:7.1f}")
-    print(f"mt translate takes {statistics.median(ratios):.3f} times as long (median)")
+        told = [f"bare {len(lines) / bare:7.1f} sentences/s"]
+        for name, folder in folders.items():
+            seconds = timed_file(folder, arguments.file, arguments.overrides) - loading[name]
+            ratios[name].append(bare / seconds)
+            told.append(f"{name} {len(lines) / seconds:7.1f}")
+        print("  ".join(told))
+    for name, each in ratios.items():
+        print(
+            f"{name}: {statistics.median(each):.2f} times as fast as the bare loop, the median of "
+            f"{len(each)}, {min(each):.2f} to {max(each):.2f}"
+        )
 
 
 def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
@@ -58,8 +72,6 @@ def timed_bare(translator: Translator, batches: list[list[list[str]]]) -> float:
             batch,
             asynchronous=True,
             beam_size=rows,
-            num_hypotheses=rows,
-            length_penalty=0,
             max_decoding_length=len(batch[0]) + decoding.max_length_extra,
         )
         for batch in batches
