@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from multiprocessing.context import ForkContext, SpawnContext
 from pathlib import Path
@@ -168,4 +169,9 @@ def _be_trained(config: Config, run: Path, log: Path) -> None:
         # The second for what libraries print, and loggers that have got hold of the old stderr.
         sys.stdout = sys.stderr = file
         os.dup2(file.fileno(), _STDERR)
-        sys.exit(run_reporting_errors(trained))
+        try:
+            status = run_reporting_errors(trained)
+        except Exception:
+            traceback.print_exc()  # here, while there is a file to take it
+            status = 1
+        sys.exit(status)
