@@ -30,8 +30,8 @@ _FOREIGN_VARIABLES = (
 """What a shell may carry that would change what a test sees."""
 
 
-# Seen without this: whether a fork may go backward hangs on what came before the first backward pass
-# of its process, so tests that fork failed after some others and not after the rest.
+# Whether a fork may go backward was seen to hang on what came before the first backward pass of its
+# process: tests that fork failed after some others and not after the rest.
 torch.zeros(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
 
 
