@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,17 @@ def replacing(path: Path) -> Iterator[Path]:
             sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """Give a new folder under a temporary name beside `path`; what is not renamed is then gone."""
+    folder = path.with_name(f".{path.name}.{os.getpid()}")
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -167,6 +167,10 @@ class DataConfig(Section):
         """Return the source of `valid` or of a test split, or None where no such split is."""
         return self.valid if name == "valid" else self.tests.get(name)
 
+    def first_split(self) -> tuple[str, Source]:
+        """Return name and source of the first test split, or of `valid` where there is none."""
+        return next(iter(self.tests.items()), ("valid", self.valid))
+
     def split_names(self) -> list[str]:
         """Return the names that `split` knows."""
         return ["valid", *self.tests]

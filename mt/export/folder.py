@@ -2,8 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from mt.decoding.run import FinishedRun, load_translator, read_run
 from mt.decoding.run_files import CONFIG_FILE, EVALUATIONS_FOLDER, TOKENIZER_FOLDER
 from mt.errors import UserError, listed
 from mt.export.parity import Parity, compare, read_sample
-from mt.files import file_sha256, sync, sync_folder
+from mt.files import aside, file_sha256, sync, sync_folder
 
 # Enough for other decoding settings than those of the run; a table of them is small beside a model.
 _FEWEST_POSITIONS = 1024
@@ -64,7 +63,7 @@ def export_ctranslate2(
     if reason := why_not_decoded(finished.config.decoding):
         raise UserError(reason)
     lines = read_sample(finished.config, sample)
-    with _aside(output) as folder:
+    with aside(output) as folder:
         exported = _write(finished, run, folder, quantization=quantization)
         parity = compare(load_translator(run, device=device), load_exported(folder), lines)
         failure = parity.why_not_equal() if quantization == "none" else None
@@ -134,17 +133,6 @@ def _positions(config: Config, longest_source: int) -> int:
         return config.model.max_positions
     longest_target = length_limit(longest_source, config.decoding)
     return max(_FEWEST_POSITIONS, 2 * longest_source, 2 * longest_target)
-
-
-@contextmanager
-def _aside(output: Path) -> Iterator[Path]:
-    """Give a folder under a temporary name beside `output`; it is gone when this is left."""
-    folder = output.with_name(f".{output.name}.{os.getpid()}")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _put_in_place(folder: Path, output: Path) -> None:

@@ -1,7 +1,5 @@
 """Exporting a run to Hugging Face's Marian, with proof that it translates alike."""
 
-import os
-import shutil
 from pathlib import Path
 
 from mt.decoding.run import load_translator, read_run
@@ -11,6 +9,7 @@ from mt.export.folder import ExportResult
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
 from mt.export.parity import compare, read_sample
+from mt.files import aside
 
 
 def export_marian(
@@ -29,9 +28,8 @@ def export_marian(
         raise UserError(f"{output}: there is no folder {output.parent} to write it into")
     finished = read_run(run)
     lines = read_sample(finished.config, sample)
-    folder = output.with_name(f".{output.name}.{os.getpid()}")
-    read_back = folder.with_name(f"{folder.name}.read")
-    try:
+    with aside(output) as temporary:
+        folder, read_back = temporary / "marian", temporary / "read_back"
         write_marian(finished, folder)
         import_marian(folder, read_back)
         exported = load_translator(read_back, device=device)
@@ -46,7 +44,4 @@ def export_marian(
         failure = parity.why_not_equal()
         if failure is None:
             folder.rename(output)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(read_back, ignore_errors=True)
     return ExportResult(parity, failure)

@@ -4,9 +4,7 @@ Tiedemann and Thottingal 2020 for OPUS-MT. The run translates as the folder does
 and can be fine-tuned: `mt train --init-from`.
 """
 
-import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +33,7 @@ from mt.export.marian_names import (
     sines_first,
 )
 from mt.export.marian_vocabulary import MarianRows, source_vocabulary, target_vocabulary
-from mt.files import file_sha256, write_json, write_text
+from mt.files import aside, file_sha256, write_json, write_text
 from mt.model.parameters import load_parameters
 from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
@@ -76,14 +74,10 @@ def import_marian(path: Path, run: Path) -> Imported:
     if reason := _why_not_ours(folder.settings):
         raise RunError(f"{path}: {reason}")
     config, notes = _config(folder)
-    # Under a temporary name; it takes its own once it is complete.
-    temporary = RunFolder(run.with_name(f".{run.name}.{os.getpid()}"))
-    temporary.path.mkdir(parents=True)
-    try:
-        parameters = _write(temporary, folder, config)
-        temporary.path.rename(run)
-    finally:
-        shutil.rmtree(temporary.path, ignore_errors=True)
+    # It takes its own name once it is complete.
+    with aside(run) as temporary:
+        parameters = _write(RunFolder(temporary), folder, config)
+        temporary.rename(run)
     languages = f"{config.data.source_language}-{config.data.target_language}"
     return Imported(languages, parameters, notes)
 

@@ -73,9 +73,7 @@ def benchmark_decoding(
     translator = load_translator(run, overrides=overrides, device=device)
     translator.engine = counting = _Counting(translator.engine)
     data = load_config(run / CONFIG_FILE).data
-    split = next(iter(data.tests), "valid")
-    source = data.split(split)
-    assert source is not None, "its name is from the config"
+    split, source = data.first_split()
     lines = [pair.source for pair in open_source(source, data).pairs()]
     speeds = []
     for search, size in tqdm([*product(SEARCHES, batch_sizes)], "decoding", disable=None):

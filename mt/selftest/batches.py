@@ -115,7 +115,7 @@ def selftest_batches(
 def _lines_of_a_split(run: Path) -> list[str]:
     check_run_folder(run)
     data = load_config(run / CONFIG_FILE).data
-    source = next(iter(data.tests.values()), data.valid)
+    _, source = data.first_split()
     return [pair.source for pair in open_source(source, data).pairs()]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from mt.config.load import load_config
 from mt.decoding.run_files import check_run_folder
 from mt.errors import RunError
 from mt.evaluation.model_card import refresh_card
+from mt.files import aside
 from mt.model.device import select_device
 from mt.model.parameters import load_parameters
 from mt.training.checkpoint import STATE, Checkpoints, is_whole
@@ -120,13 +120,10 @@ def _in_words(updates: Sequence[int]) -> str:
 
 def _write(output: Path, run: RunFolder, *, learner: Learner, origin: Origin) -> None:
     """Make the folder under a temporary name; it takes its own once it is complete."""
-    temporary = RunFolder(output.with_name(f".{output.name}.{os.getpid()}"))
-    temporary.path.mkdir(parents=True)
-    try:
+    with aside(output) as folder:
+        temporary = RunFolder(folder)
         shutil.copyfile(run.config, temporary.config)
         shutil.copytree(run.tokenizer, temporary.tokenizer)
         write_model(temporary, learner.model, origin)
-        refresh_card(temporary.path)
-        temporary.path.rename(output)
-    finally:
-        shutil.rmtree(temporary.path, ignore_errors=True)
+        refresh_card(folder)
+        folder.rename(output)
