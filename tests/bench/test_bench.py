@@ -1,8 +1,7 @@
 """The scripts in bench/ run on tiny settings and print the tables that they promise."""
 
-import importlib.util
 import random
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,16 +30,6 @@ TINY = (
 KINDS = ("none", "learned")
 
 
-def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
-    return module
-
-
 def tables(text: str) -> list[list[list[str]]]:
     """Return the cells of each Markdown table, without the line under its header."""
     found: list[list[list[str]]] = []
@@ -55,9 +44,12 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def test_lengths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = script("lengths", monkeypatch)
+    module = script("lengths")
     monkeypatch.setattr(module, "POSITIONS_A_ROUND", 1)
     picture = tmp_path / "cost.svg"
     arguments = ["--lengths", "64", "32", "--rounds", "2", "--device", "cpu", "-o", str(picture)]
@@ -81,8 +73,8 @@ def test_lengths(
     assert picture.read_bytes().startswith(b"<?xml")
 
 
-def test_the_peak_is_what_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = script("lengths", monkeypatch)
+def test_the_peak_is_what_is_held_at_once(script: Callable[[str], ModuleType]) -> None:
+    module = script("lengths")
     changes = [{"args": {"Bytes": size}} for size in (40, 40, -40, 20, -40, 50)]
     assert module._peak(changes) == 80
 
@@ -107,9 +99,12 @@ def run_length_generalisation(module: ModuleType, corpus: Path, *more: str) -> A
 
 
 def test_length_generalisation(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = script("length_generalisation", monkeypatch)
+    module = script("length_generalisation")
     picture = corpus / "picture.svg"
     assert run_length_generalisation(module, corpus, "-o", str(picture)) == 0
     loss, bleu, length = tables(capsys.readouterr().out)
@@ -144,9 +139,11 @@ def test_length_generalisation(
 
 
 def test_a_kind_that_there_is_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], ModuleType],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    module = script("length_generalisation", monkeypatch)
+    module = script("length_generalisation")
     with pytest.raises(SystemExit, match="2"):
         module.main(["--kinds", "rotry"])
     assert "`rotry` is unknown; did you mean `rotary`?" in capsys.readouterr().err

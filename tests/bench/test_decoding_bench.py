@@ -1,9 +1,10 @@
 """bench/decoding.py: three translate the same sentences in turns, and the medians are told."""
 
-import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,16 +17,13 @@ def test_the_three_take_turns(
     finished_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], ModuleType],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exported, text = tmp_path / "exported", tmp_path / "text.en"
     assert export_ctranslate2(finished_run, exported, device="cpu").failure is None
     text.write_text("one two three\nfour five\n" * 9, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("bench_decoding", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script("decoding")
     monkeypatch.setattr(
         sys, "argv", ["decoding.py", str(finished_run), str(exported), str(text), "--rounds", "3"]
     )

@@ -1,8 +1,8 @@
 """The baseline of `make bench` is the model that mt trains, on the same sentences."""
 
-import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -31,14 +31,8 @@ NORMS = {"self_residual": 0, "cross_residual": 1, "feed_forward_residual": -1}
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_plain", PLAIN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
-    return module
+def plain(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("plain")
 
 
 @pytest.fixture

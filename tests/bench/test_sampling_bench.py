@@ -1,6 +1,6 @@
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -8,14 +8,9 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 def test_both_algorithms_are_measured_with_every_strength(
-    tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_recipe: Path, script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("bench_sampling", BENCH / "sampling.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
+    module = script("sampling")
     assert module.main(["--config", str(tiny_recipe), "--pairs", "40"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.endswith("pieces")] == [

@@ -1,6 +1,5 @@
-import importlib.util
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -10,14 +9,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture
-def startup(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_startup", BENCH / "startup.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
-    return module
+def startup(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("startup")
 
 
 STAGES = [

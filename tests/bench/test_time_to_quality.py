@@ -1,9 +1,9 @@
 """The curve of a run: its checkpoints, and the scores that the run itself found."""
 
-import importlib.util
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -11,18 +11,16 @@ BENCH = Path(__file__).parents[2] / "bench" / "time_to_quality.py"
 
 
 def test_each_checkpoint_has_the_score_that_validation_found(
-    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Callable[[str], ModuleType],
 ) -> None:
     from mt.config.load import load_config
     from mt.training.train import train
 
     monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
-    spec = importlib.util.spec_from_file_location("bench_time_to_quality", BENCH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
+    module = script("time_to_quality")
     settings = ["training.keep_last=9", "training.best_metric=bleu"]
     alike = ["training.validation_search=beam"]  # as the curve decodes
     run = tmp_path / "run"

@@ -1,9 +1,9 @@
 """`make bench`: the order of the runs, what is made of their numbers, and which corpus it takes."""
 
-import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,14 +19,8 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_training", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    spec.loader.exec_module(module)
-    return module
+def module(script: Callable[[str], ModuleType]) -> ModuleType:
+    return script("training")
 
 
 def run(module: ModuleType, rate: float, gemm: float = 100e9, **changes: Any) -> Any:
