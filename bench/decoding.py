@@ -56,7 +56,7 @@ def main() -> None:
 def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
     """Return the pieces in batches of about one length."""
     pieces = sorted(translator.tokenizer.source.processor.encode(lines, out_type=str), key=len)
-    size = translator.decoding.batch_size
+    size = translator.decoding.sentences_at_once
     ended = [[*each, "</s>"] for each in pieces[::-1]]
     return [ended[start : start + size] for start in range(0, len(ended), size)]
 

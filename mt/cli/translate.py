@@ -18,6 +18,15 @@ NBest = Annotated[
     ),
 ]
 
+Prefixes = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Begin the translation of line N with line N of this file."),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write number, status and notes of each line there."),
+]
+
 
 def translate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
@@ -34,14 +43,12 @@ def translate(
             help="Where to; stdout by default. A file there is replaced when all is done.",
         ),
     ] = None,
+    prefixes: Prefixes = None,
     n_best: NBest = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object a line, with pieces and scores.")
     ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write number, status and notes of each line there."),
-    ] = None,
+    report: Report = None,
     unbuffered: Annotated[
         bool, typer.Option("--unbuffered", help="Answer each line before the next is read.")
     ] = False,
@@ -54,5 +61,5 @@ def translate(
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"
     look_ahead = 1 if unbuffered else None
-    job = FileJob(file, output, form, n_best or 1, report, look_ahead)
+    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
     translate_file(run, job, overrides=overrides or (), device=device)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mt.config.base import LocalPath, Section
+from mt.config.base import LocalPath, Section, TagText
 
 
 class DecodingConfig(Section):
@@ -18,6 +18,10 @@ class DecodingConfig(Section):
     """Divide log-probabilities by ((5 + length) / 6) ** alpha, by the length, or by nothing."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
     """The exponent alpha of `gnmt`."""
+    coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
+    """Beam search takes off so much for source pieces that a translation hardly looked at."""
+    tag: TagText | None = None
+    """A piece in front of each source line, of the tokenizer's tags: `<2de>`; null: none."""
     ensemble: Annotated[tuple[LocalPath, ...], Field(strict=False)] = ()
     """Further runs with the same tokenizer: the mean of all models' probabilities decides."""
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
@@ -44,5 +48,10 @@ class DecodingConfig(Section):
     """Longest translation: this times the source's pieces ..."""
     max_length_extra: Annotated[int, Field(ge=1)] = 50
     """... plus this, end mark included."""
-    batch_size: Annotated[int, Field(ge=1)] = 64
-    """Sentences decoded at once; it changes the speed, not the translations."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Sentences decoded at once: the speed changes, not the text; unset: 64, greedily 256."""
+
+    @property
+    def sentences_at_once(self) -> int:
+        """`batch_size`, or what is fast: a search of one row a sentence takes more of them."""
+        return self.batch_size or (256 if self.search == "greedy" else 64)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mt.decoding.continuations import (
     NEVER,
@@ -20,8 +21,11 @@ from mt.decoding.continuations import (
 )
 from mt.decoding.engine import Hypothesis
 from mt.decoding.lengths import LENGTH_NORMALIZATIONS, Normalization
-from mt.decoding.step_model import StepModel
+from mt.decoding.step_model import AttentiveStepModel, StepModel
 from mt.special_ids import BOS, EOS
+
+_LEAST_COVERAGE = 1e-10
+"""So that a piece of no attention at all costs much and not everything."""
 
 
 def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Tensor) -> Tensor:
@@ -41,6 +45,15 @@ def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Ten
     return best_score >= best_live / last_penalty
 
 
+def coverage_cost(coverage: Tensor) -> Tensor:
+    """Return -cp(X; Y) / beta of hypotheses that have looked at the source pieces so much [... S].
+
+    Wu et al. 2016, equation 14: the sum of log(min(coverage, 1)), here with the sign turned. It is
+    never negative, so that the early stop stays exact: a row still growing may get rid of it.
+    """
+    return -coverage.clamp(min=_LEAST_COVERAGE, max=1.0).log().sum(dim=-1)
+
+
 @dataclass(frozen=True, slots=True)
 class BeamSettings:
     """How beam search goes."""
@@ -52,6 +65,8 @@ class BeamSettings:
     """With alpha, what hypotheses are ranked by: see LENGTH_NORMALIZATIONS."""
     count: int = 1
     """How many hypotheses of each sentence have to be the best ones."""
+    coverage: float = 0.0
+    """beta of the coverage penalty, `coverage_cost`."""
 
 
 def beam(
@@ -78,27 +93,29 @@ def beam(
         logits = model.step(beams.last_ids.flatten().to(device))
         # Of one row at most `beam` pieces can live on, and EOS may stand among them.
         count = settings.beam + 1
-        beams.advance(best_continuations(logits, count, rules, beams.written()))
+        continuations = best_continuations(logits, count, rules, beams.written())
+        if settings.coverage:
+            assert isinstance(model, AttentiveStepModel), "coverage is counted in attention"
+            beams.look(model.attention().cpu().double())
+        beams.advance(continuations)
         stay = beams.retire()
         if 0 < len(stay) < beams.sentences_before:
             model.keep(stay.to(device))
-        rows = beams.parent_rows()
-        places = (rows != torch.arange(len(rows))).nonzero().flatten()
-        if len(places):
-            model.reorder(rows[places].to(device), places.to(device))
+        if bool((beams.parents != torch.arange(settings.beam)).any()):
+            model.reorder(beams.parents.to(device))
     return beams.ranked()
 
 
 class _Beams:
     """The beginnings of a batch's unfinished sentences, and all hypotheses found so far.
 
-    The live rows of a sentence stand in order of their log-probability; a row of -inf is empty,
-    which happens at the first step and where the vocabulary is smaller than the beam.
+    The live rows of a sentence stand in order of their log-probability: one before the first step,
+    K from then on. A row of -inf is empty: the vocabulary is smaller than the beam.
     """
 
     def __init__(self, limits: Tensor, settings: BeamSettings) -> None:
         sentences, beam = len(limits), settings.beam
-        self.beam = beam
+        self.beam, self.beta = beam, settings.coverage
         self.limits = limits
         self.numbers = torch.arange(sentences)
         self.sentences_before = sentences
@@ -107,11 +124,14 @@ class _Beams:
         penalty = LENGTH_NORMALIZATIONS[settings.normalization]
         penalties = [penalty(length, settings.alpha) for length in range(longest + 1)]
         self.penalties = torch.tensor(penalties, dtype=torch.float64)
-        self.log_probs = torch.full((sentences, beam), NEVER, dtype=torch.float64)
-        self.log_probs[:, 0] = 0.0
-        self.last_ids = torch.full((sentences, beam), BOS)
-        self.parents = torch.zeros(sentences, beam, dtype=torch.int64)
-        self.pieces = torch.empty(sentences, beam, 0, dtype=torch.int64)
+        self.log_probs = torch.zeros(sentences, 1, dtype=torch.float64)
+        self.last_ids = torch.full((sentences, 1), BOS)
+        self.parents = torch.zeros(sentences, 1, dtype=torch.int64)
+        self.pieces = torch.empty(sentences, 1, 0, dtype=torch.int64)
+        # What a hypothesis that ends here pays for coverage; and how much each source piece was
+        # looked at, a column each, empty without a penalty.
+        self.costs = torch.zeros(sentences, 1, dtype=torch.float64)
+        self.coverage = torch.zeros(sentences, 1, 0, dtype=torch.float64)
         # Of the best `count` finished hypotheses of each sentence, the best first.
         self.best_scores = torch.full((sentences, settings.count), NEVER, dtype=torch.float64)
         self.found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
@@ -119,18 +139,29 @@ class _Beams:
 
     def written(self) -> Written:
         """Return what the rows hold."""
-        return Written(self.numbers.repeat_interleave(self.beam), self.pieces.flatten(0, 1))
+        rows = self.pieces.shape[1]
+        return Written(self.numbers.repeat_interleave(rows), self.pieces.flatten(0, 1))
+
+    def look(self, attention: Tensor) -> None:
+        """Add how much the rows looked at the source pieces when they chose the next one [R S]."""
+        attention = attention.view(*self.log_probs.shape, -1)
+        self.coverage = self.coverage + attention if self.length else attention
+        self.costs = self.beta * coverage_cost(self.coverage)
 
     def advance(self, continuations: Continuations) -> None:
         """Take one more piece: finish hypotheses, and let the best other rows live on."""
         self.length += 1
+        sentences, rows = self.log_probs.shape
         count = continuations.ids.shape[1]
-        totals = self.log_probs[:, :, None] + continuations.log_probs.view(-1, self.beam, count)
+        totals = self.log_probs[:, :, None] + continuations.log_probs.view(sentences, rows, count)
+        missing = max(0, 2 * self.beam - rows * count)
+        totals = F.pad(totals.flatten(1), (0, missing), value=NEVER)
+        ids = F.pad(continuations.ids.view(sentences, -1), (0, missing), value=BOS)
         # Stable, so that a tie goes to the better row and to the piece that it ranked first.
-        log_probs, order = totals.flatten(1).sort(dim=1, descending=True, stable=True)
+        log_probs, order = totals.sort(dim=1, descending=True, stable=True)
         log_probs, order = log_probs[:, : 2 * self.beam], order[:, : 2 * self.beam]
-        ids = continuations.ids.view(-1, self.beam * count).gather(1, order)
-        parents = order // count
+        ids = ids.gather(1, order)
+        parents = (order // count).clamp(max=rows - 1)
         ends = ids == EOS
         self._finish(ends[:, : self.beam], log_probs, parents)
         # A row has one EOS among its candidates, so at least `beam` of the 2 * beam go on.
@@ -138,8 +169,10 @@ class _Beams:
         self.log_probs = log_probs.gather(1, living)
         self.last_ids = ids.gather(1, living)
         self.parents = parents.gather(1, living)
-        former = self.parents[:, :, None].expand(-1, -1, self.pieces.shape[2])
-        self.pieces = torch.cat((self.pieces.gather(1, former), self.last_ids[:, :, None]), dim=2)
+        pieces = _of_parents(self.pieces, self.parents)
+        self.pieces = torch.cat((pieces, self.last_ids[:, :, None]), dim=2)
+        self.coverage = _of_parents(self.coverage, self.parents)
+        self.costs = self.costs.gather(1, self.parents)
 
     def retire(self) -> Tensor:
         """Take out the sentences that are over; return the former places of those that stay."""
@@ -158,11 +191,6 @@ class _Beams:
             self._keep(stay)
         return stay
 
-    def parent_rows(self) -> Tensor:
-        """Return which row each row continues, [R], counted over the sentences that stayed."""
-        first = torch.arange(len(self.numbers))[:, None] * self.beam
-        return (first + self.parents).flatten()
-
     def ranked(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; equal ones as they were found."""
         return [
@@ -174,27 +202,39 @@ class _Beams:
         self.numbers, self.limits = self.numbers[stay], self.limits[stay]
         self.log_probs, self.last_ids = self.log_probs[stay], self.last_ids[stay]
         self.parents, self.pieces = self.parents[stay], self.pieces[stay]
+        self.coverage, self.costs = self.coverage[stay], self.costs[stay]
         self.best_scores, self.found_count = self.best_scores[stay], self.found_count[stay]
 
     def _finish(self, ends: Tensor, log_probs: Tensor, parents: Tensor) -> None:
         """Add a hypothesis for each EOS in `ends` [B K], before the rows' own pieces grow."""
-        ends = ends & (log_probs[:, : self.beam] > NEVER)
-        for place, rank in ends.nonzero().tolist():
-            ids = self.pieces[place, parents[place, rank]].tolist()
-            hypothesis = self._hypothesis(ids, float(log_probs[place, rank]), finished=True)
-            self.found[int(self.numbers[place])].append(hypothesis)
-            self.found_count[place] += 1
-            scores = torch.cat((self.best_scores[place], torch.tensor([hypothesis.score]).double()))
-            self.best_scores[place] = scores.sort(descending=True).values[:-1]
+        log_probs, parents = log_probs[:, : self.beam], parents[:, : self.beam]
+        ends = ends & (log_probs > NEVER)
+        scores = log_probs / self.penalties[self.length] - self.costs.gather(1, parents)
+        places, ranks = ends.nonzero().unbind(dim=1)
+        for number, ids, log_prob, score in zip(
+            self.numbers[places].tolist(),
+            self.pieces[places, parents[places, ranks]].tolist(),
+            log_probs[places, ranks].tolist(),
+            scores[places, ranks].tolist(),
+            strict=True,
+        ):
+            self.found[number].append(Hypothesis(tuple(ids), log_prob, score, finished=True))
+        self.found_count += ends.sum(dim=1)
+        scores = torch.cat((self.best_scores, scores.masked_fill(~ends, NEVER)), dim=1)
+        count = self.best_scores.shape[1]
+        self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
 
     def _take_as_they_stand(self, place: int) -> None:
-        for log_prob, ids in zip(
-            self.log_probs[place].tolist(), self.pieces[place].tolist(), strict=True
+        log_probs = self.log_probs[place]
+        scores = log_probs / self.penalties[self.length] - self.costs[place]
+        for log_prob, score, ids in zip(
+            log_probs.tolist(), scores.tolist(), self.pieces[place].tolist(), strict=True
         ):
             if log_prob > NEVER:
-                hypothesis = self._hypothesis(ids, log_prob, finished=False)
+                hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=False)
                 self.found[int(self.numbers[place])].append(hypothesis)
 
-    def _hypothesis(self, ids: list[int], log_prob: float, *, finished: bool) -> Hypothesis:
-        score = log_prob / float(self.penalties[self.length])
-        return Hypothesis(tuple(ids), log_prob, score, finished)
+
+def _of_parents(rows: Tensor, parents: Tensor) -> Tensor:
+    """Return what the parents [B K] had [B K X], of what each former row had."""
+    return rows.gather(1, parents[:, :, None].expand(-1, -1, rows.shape[2]))

@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import ctranslate2
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding import ctranslate2_details
+from mt.decoding.details import ExplainingEngine, PieceDetails, ScoringEngine
+from mt.decoding.engine import Hypothesis, Prefixes
 from mt.decoding.exported import why_not_decoded
 from mt.decoding.lengths import LENGTH_NORMALIZATIONS, fewest_pieces, length_limit
 from mt.errors import UserError
@@ -22,13 +24,14 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 
 
-class CTranslate2Engine(Engine):
+class CTranslate2Engine(ExplainingEngine, ScoringEngine):
     """Translates with CTranslate2 (Klein et al. 2020) as our own beam search would.
 
     CTranslate2 ranks by log-probability / length ** alpha and knows no other penalty. So it is
     asked for all hypotheses without any, and they are ranked here. Without a penalty it stops as
     our search does but for one thing: it goes on until its best row has ended, ours until no row,
     scored as it stands, is ahead. Seen on 1,014 sentences of Multi30k, one translation differed.
+    Right after a prefix its beam search ends only where nothing else is more probable.
     """
 
     def __init__(
@@ -47,9 +50,9 @@ class CTranslate2Engine(Engine):
         """
         self.positions = positions
         self.source_pieces = _pieces(tokenizer.source)
-        target_pieces = _pieces(tokenizer.target)
-        self.target_ids = {piece: number for number, piece in enumerate(target_pieces)}
-        self.never_generated = [[target_pieces[number]] for number in sorted(_NEVER_GENERATED)]
+        self.target_pieces = _pieces(tokenizer.target)
+        self.target_ids = {piece: number for number, piece in enumerate(self.target_pieces)}
+        self.never_generated = [[self.target_pieces[number]] for number in sorted(_NEVER_GENERATED)]
         on_cpu = device == "cpu"
         self.translator = ctranslate2.Translator(
             str(folder),
@@ -60,7 +63,12 @@ class CTranslate2Engine(Engine):
         )
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first.
 
@@ -69,23 +77,56 @@ class CTranslate2Engine(Engine):
         if reason := why_not_decoded(decoding):
             raise UserError(reason)
         lengths = [len(source) for source in sources]
+        prefixes = prefixes or [()] * len(sources)
+        kept_out = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
         found: dict[int, list[Hypothesis]] = {}
         again = []
-        for job, results in self._run(_batches(lengths, decoding), sources, decoding):
+        for job, results in self._run(
+            _batches(lengths, decoding, prefixes), sources, decoding, prefixes
+        ):
             for number, result in zip(job.numbers, results, strict=True):
                 hypotheses = self._hypotheses(result.result(), decoding)
                 if not _is_settled(hypotheses, self._limit(lengths[number], decoding)):
                     again.append(number)
                     continue
-                if decoding.no_repeat_ngram is not None or decoding.min_length_ratio:
-                    hypotheses = self._scored_anew(sources[number], result.result(), decoding)
+                if kept_out or prefixes[number]:
+                    hypotheses = self._scored_anew(
+                        sources[number], result.result(), decoding, len(prefixes[number])
+                    )
                 found[number] = _ranked(hypotheses, count)
         strict = [_Job([number], is_strict=True) for number in again]
-        for job, [result] in self._run(strict, sources, decoding):
+        for job, [result] in self._run(strict, sources, decoding, prefixes):
             [number] = job.numbers
-            hypotheses = self._scored_anew(sources[number], result.result(), decoding)
+            hypotheses = self._scored_anew(
+                sources[number], result.result(), decoding, len(prefixes[number])
+            )
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
+
+    def explain(
+        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
+    ) -> list[PieceDetails]:
+        """Return the details of a hypothesis for each source, by a second pass over both."""
+        return ctranslate2_details.explain(
+            self.translator,
+            [[self.source_pieces[piece] for piece in source] for source in sources],
+            [[self.target_pieces[piece] for piece in each.ids] for each in hypotheses],
+        )
+
+    @property
+    def longest(self) -> int:
+        """The most pieces of a source or a target, end mark included."""
+        return self.positions
+
+    def score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Return the natural log-probability of each piece of each target; all end with EOS."""
+        return ctranslate2_details.score(
+            self.translator,
+            [[self.source_pieces[piece] for piece in source] for source in sources],
+            [[self.target_pieces[piece] for piece in target[:-1]] for target in targets],
+        )
 
     def _limit(self, source_pieces: int, decoding: DecodingConfig) -> int:
         return min(length_limit(source_pieces, decoding), self.positions)
@@ -95,18 +136,25 @@ class CTranslate2Engine(Engine):
         jobs: Iterable["_Job"],
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
+        prefixes: Prefixes,
     ) -> Iterator[tuple["_Job", list[Any]]]:
         """Start all jobs at once, then yield each with its results, on which one has to wait."""
-        started = [(job, self._start(job, sources, decoding)) for job in jobs]
+        started = [(job, self._start(job, sources, decoding, prefixes)) for job in jobs]
         yield from started
 
     def _start(
-        self, job: "_Job", sources: Sequence[Sequence[int]], decoding: DecodingConfig
+        self,
+        job: "_Job",
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        prefixes: Prefixes,
     ) -> list[Any]:
         longest = max(len(sources[number]) for number in job.numbers)
         rows = 1 if decoding.search == "greedy" else decoding.beam
+        forced = [[self.target_pieces[each] for each in prefixes[place]] for place in job.numbers]
         results: list[Any] = self.translator.translate_batch(
             [[self.source_pieces[piece] for piece in sources[number]] for number in job.numbers],
+            forced if any(forced) else None,
             asynchronous=True,
             beam_size=rows,
             num_hypotheses=rows,
@@ -122,22 +170,25 @@ class CTranslate2Engine(Engine):
         return results
 
     def _scored_anew(
-        self, source: Sequence[int], result: Any, decoding: DecodingConfig
+        self, source: Sequence[int], result: Any, decoding: DecodingConfig, forced: int
     ) -> list[Hypothesis]:
-        """Return what a search that kept pieces out has found, with the model's own probability.
+        """Return what a search under rules has found, with the model's own probability.
 
-        The search has given that of the pieces kept out to the others.
+        The search has given that of the pieces kept out to the others. The first `forced` pieces
+        count in the log-probability, not in the score.
         """
         end = self.source_pieces[EOS]
         bare = [[piece for piece in pieces if piece != end] for pieces in result.hypotheses]
-        forced = self.translator.score_batch(
+        scored = self.translator.score_batch(
             [[self.source_pieces[piece] for piece in source]] * len(bare), bare, max_input_length=0
         )
-        return [
+        found = []
+        for pieces, scores in zip(result.hypotheses, scored, strict=True):
             # Forced scoring ends every translation; what the limit has cut has no end.
-            self._hypothesis(pieces, sum(scores.log_probs[: len(pieces)]), decoding)
-            for pieces, scores in zip(result.hypotheses, forced, strict=True)
-        ]
+            log_probs = scores.log_probs[: len(pieces)]
+            hypothesis = self._hypothesis(pieces, sum(log_probs[forced:]), decoding)
+            found.append(replace(hypothesis, log_prob=sum(log_probs)))
+        return found
 
     def _hypotheses(self, result: Any, decoding: DecodingConfig) -> list[Hypothesis]:
         return [
@@ -173,18 +224,24 @@ class _Job:
     is_strict: bool = False
 
 
-def _batches(lengths: Sequence[int], decoding: DecodingConfig) -> Iterator[_Job]:
+def _batches(
+    lengths: Sequence[int], decoding: DecodingConfig, prefixes: Prefixes
+) -> Iterator[_Job]:
     """Yield batches of sources of about one length, the longest first.
 
     With a minimum length, which CTranslate2 has once a batch too, they are of exactly one length.
+    Sources without a prefix are among themselves: beside one with a prefix, they would be kept from
+    ending at once as those are from ending right after it.
     """
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    runs: Iterable[list[int]] = [order]
-    if decoding.min_length_ratio:
-        runs = [list(run) for _, run in itertools.groupby(order, key=lengths.__getitem__)]
-    for run in runs:
-        for start in range(0, len(run), decoding.batch_size):
-            yield _Job(run[start : start + decoding.batch_size])
+
+    def kind(number: int) -> tuple[bool, int]:
+        return bool(prefixes[number]), lengths[number] if decoding.min_length_ratio else 0
+
+    order = sorted(range(len(lengths)), key=lambda place: (bool(prefixes[place]), -lengths[place]))
+    for _, group in itertools.groupby(order, key=kind):
+        run = list(group)
+        for start in range(0, len(run), decoding.sentences_at_once):
+            yield _Job(run[start : start + decoding.sentences_at_once])
 
 
 def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
@@ -197,7 +254,11 @@ def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
-    """Return the best hypotheses; those that the limit has cut count only where none is whole."""
+    """Return the best hypotheses; those that the limit has cut count only where none is whole.
+
+    A prefix that reaches the limit comes once for each row.
+    """
+    hypotheses = list({hypothesis.ids: hypothesis for hypothesis in hypotheses}.values())
     whole = [hypothesis for hypothesis in hypotheses if hypothesis.finished]
     return sorted(whole or hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 

@@ -74,6 +74,11 @@ def why_not_decoded(decoding: DecodingConfig) -> str | None:
         return (
             "`decoding.search: sample`: an exported model does not sample; translate with the run"
         )
+    if decoding.coverage_penalty:
+        return (
+            "`decoding.coverage_penalty`: an exported model would follow another formula; "
+            "translate with the run"
+        )
     if decoding.repetition_penalty != 1.0:
         return (
             "`decoding.repetition_penalty`: an exported model would follow another formula; "

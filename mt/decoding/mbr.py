@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.engine import Engine, Hypothesis, Prefixes
 from mt.errors import UserError
 
 Utility = Literal["chrf", "bleu"]
@@ -67,10 +67,15 @@ class MbrEngine(Engine):
         self._candidates = decoding.mbr_candidates
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, that of the highest utility first."""
-        found = self.engine.n_best_ids(sources, decoding, self._candidates)
+        found = self.engine.n_best_ids(sources, decoding, self._candidates, prefixes=prefixes)
         return [self._ranked(candidates)[:count] for candidates in found]
 
     def _ranked(self, candidates: list[Hypothesis]) -> list[Hypothesis]:

@@ -1,12 +1,13 @@
 """What files a run folder holds, and whether they are those that were written; without torch."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mt.data.tokenizer import Tokenizer
 from mt.errors import RunError, did_you_mean
-from mt.files import file_sha256
+from mt.files import file_sha256, write_json
 
 MODEL_FORMAT = 1
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = (
@@ -26,6 +27,21 @@ class Description:
     longest_source: int
     tokenizer: str
     weights: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What model.json says of where a model comes from; that of an imported one has no training."""
+
+    score: str
+    """What it has reached on the valid split, or where else it is from."""
+    updates: int = 0
+    """How many updates its newest checkpoint had."""
+    averaged_updates: Sequence[int] = ()
+    pairs: Mapping[str, int] = field(default_factory=dict)
+    """How many pairs it has learnt from, and how many were left out or validated."""
+    ends: Mapping[str, int | None] = field(default_factory=dict)
+    """The keys of its config that said when to stop."""
 
 
 def check_run_folder(run: Path) -> None:
@@ -67,6 +83,24 @@ def read_description(path: Path) -> Description:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: damaged, or not written by mt") from error
+
+
+def write_description(
+    run: Path, tokenizer: Tokenizer, *, longest_source: int, provenance: Provenance
+) -> None:
+    """Write the model.json of a folder that holds its weights already."""
+    write_json(
+        run / MODEL_FILE,
+        {
+            "format": MODEL_FORMAT,
+            "source_vocabulary": tokenizer.source_size,
+            "target_vocabulary": tokenizer.target_size,
+            "longest_source": longest_source,
+            "tokenizer": tokenizer.fingerprint,
+            "weights": file_sha256(run / WEIGHTS_FILE),
+            **asdict(provenance),
+        },
+    )
 
 
 def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:

@@ -1,4 +1,4 @@
-"""Forced scoring: what probability a model gives to translations that somebody else made."""
+"""Forced scoring of files: what a model thinks of translations that somebody else made."""
 
 import json
 import math
@@ -7,30 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from mt.data.batches import collate
 from mt.data.lines import LineReader, existing_file, scan
 from mt.data.pairs import SentencePair
-from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.details import ScoringEngine
 from mt.decoding.line_files import progress_bar
 from mt.decoding.run import load_translator
-from mt.decoding.torch_engine import TorchEngine
-from mt.errors import DataError, DivergedError, UserError
-from mt.model.transformer import Transformer
+from mt.errors import DataError, UserError
 
 Ids = Sequence[int]
 
 # Read together and sorted by length, so that a batch has little padding.
 _LINES_AT_ONCE = 2048
-# Padded positions of a batch, sentences times the longest side; a longer pair is alone.
-_POSITIONS_AT_ONCE = 4096
-# Logits that exist at once: 64 MiB in fp32.
-_LOGITS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,79 +84,27 @@ def score_files(
     """Return the score of each line of `targets` as a translation of that line of `sources`.
 
     The files are read as the scores are asked for, a few thousand lines at a time. Raises UserError
-    before any work where line counts, files, run or device are not what they should be, and for an
-    exported model, which only translates.
+    before any work where line counts, files, run or device are not what they should be.
     """
     _check_same_length(sources, targets)
-    translator = load_translator(run, device=device)
-    if not isinstance(translator.engine, TorchEngine):
-        raise UserError(f"{run}: is an exported model; score the run that it was made of")
+    # How a run chooses among translations of its own is no matter here.
+    translator = load_translator(run, overrides=["decoding.mbr=null"], device=device)
     engine = translator.engine
+    assert isinstance(engine, ScoringEngine)
     pairs = map(SentencePair, LineReader(sources), LineReader(targets))
     return _scored(engine, translator.tokenizer, pairs, progress_of=sources)
 
 
-def score_pairs(
-    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], *, device: torch.device
-) -> list[list[float]]:
-    """Return the natural log-probability of each piece of each target, in the given order.
-
-    A source ends with EOS; a whole target does, too. Teacher-forced in batches of like length; the
-    softmax is fp32. The numbers do not depend on what shares a batch, but for rounding. Raises
-    DivergedError where the model's output is not finite.
-    """
-    assert not model.training, "dropout would make the scores random"
-    lengths = [
-        max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)
-    ]
-    order = sorted(range(len(targets)), key=lambda number: -lengths[number])
-    scores: list[list[float]] = [[] for _ in targets]
-    while order:
-        rows = max(1, _POSITIONS_AT_ONCE // lengths[order[0]])
-        batch, order = order[:rows], order[rows:]
-        examples = [
-            Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
-            for number in batch
-        ]
-        pieces = iter(_log_probs(model, examples, device).tolist())
-        for number in batch:
-            scores[number] = list(islice(pieces, len(targets[number])))
-    return scores
-
-
-def _log_probs(model: Transformer, examples: Sequence[Example], device: torch.device) -> Tensor:
-    """Return the log-probabilities [N] of all target pieces of a batch, row after row."""
-    batch = collate(examples).to(device)
-    with torch.inference_mode():
-        states = model.states(batch.source, batch.target_in, batch.real)
-        targets = batch.target_out.flatten()[batch.real]
-        rows = max(1, _LOGITS_AT_ONCE // model.output.out_features)
-        found = torch.cat(
-            [
-                F.log_softmax(model.output(some).float(), dim=-1).gather(1, ids[:, None])[:, 0]
-                for some, ids in zip(
-                    torch.split(states, rows), torch.split(targets, rows), strict=True
-                )
-            ]
-        ).cpu()
-    if not found.isfinite().all():
-        raise DivergedError(
-            "the model's output is not finite (NaN or infinite): its weights are damaged, "
-            "or its training diverged"
-        )
-    return found
-
-
 def _scored(
-    engine: TorchEngine, tokenizer: Tokenizer, pairs: Iterator[SentencePair], *, progress_of: Path
+    engine: ScoringEngine, tokenizer: Tokenizer, pairs: Iterator[SentencePair], *, progress_of: Path
 ) -> Iterator[ForcedScore]:
-    model, first = engine.model.eval(), 1
+    first = 1
     with progress_bar(progress_of) as bar:
         while window := list(islice(pairs, _LINES_AT_ONCE)):
             sources = tokenizer.encode_source([pair.source for pair in window])
             targets = tokenizer.encode_target([pair.target for pair in window])
-            _check_positions(model, sources, targets, first=first)
-            found = score_pairs(model, sources, targets, device=engine.device)
+            _check_positions(engine.longest, sources, targets, first=first)
+            found = engine.score(sources, targets)
             for ids, log_probs in zip(targets, found, strict=True):
                 yield ForcedScore(_pieces(tokenizer, ids), tuple(log_probs))
                 bar.update()
@@ -180,15 +116,15 @@ def _pieces(tokenizer: Tokenizer, ids: Ids) -> tuple[str, ...]:
 
 
 def _check_positions(
-    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], *, first: int
+    most: int | None, sources: Sequence[Ids], targets: Sequence[Ids], *, first: int
 ) -> None:
-    if model.longest is None:
+    if most is None:
         return
     for number, (source, target) in enumerate(zip(sources, targets, strict=True), start=first):
         longest = max(len(source), len(target))
-        if longest > model.longest:
+        if longest > most:
             raise UserError(
-                f"line {number}: {longest} pieces, the model has {model.longest} positions; "
+                f"line {number}: {longest} pieces, the model has {most} positions; "
                 "leave the line out of both files"
             )
 

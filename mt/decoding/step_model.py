@@ -3,7 +3,7 @@
 Axes: B sentences, K rows (beginnings) a sentence, R = B * K rows, V vocabulary.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -16,16 +16,28 @@ class StepModel(Protocol):
     """
 
     def step(self, last_ids: Tensor) -> Tensor:
-        """Return the logits [R V] of the piece after `last_ids` [R]; the first step gets BOS."""
+        """Return the logits [R V] of the piece after `last_ids` [R].
+
+        The first step gets BOS, once a sentence: `last_ids` [B], logits [B V].
+        """
         ...
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
-        """Let row places[i] continue former row rows[i] [M], a row of the same sentence.
-
-        All other rows stay what they are.
-        """
+    def reorder(self, parents: Tensor) -> None:
+        """Let row k of sentence b go on from what was its row `parents[b, k]` [B K]."""
         ...
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but those numbered in `sentences`, with all of their rows."""
+        ...
+
+
+@runtime_checkable
+class AttentiveStepModel(StepModel, Protocol):
+    """A model that also tells where it looks, for a search with a coverage penalty."""
+
+    def attention(self) -> Tensor:
+        """Return how much the last step's rows look at each source piece [R S], 1 at padding.
+
+        It is asked between `step` and `keep`.
+        """
         ...

@@ -70,12 +70,15 @@ def _explain_batch(
     passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
     log_probs = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
     each = iter((log_probs - math.log(len(models))).tolist())
-    looked_at = torch.stack([weights for _, weights in passes]).mean(0).argmax(-1).tolist()
+    attention = torch.stack([weights for _, weights in passes]).mean(0).float()
+    looked_at = attention.argmax(-1).tolist()
+    weights = attention.cpu().numpy()
     for number, target in enumerate(targets):
         end = len(sources[number]) - 1
+        its_own = weights[number, : len(target), : end + 1]
         pairs = enumerate(looked_at[number][: len(target)])
         alignment = tuple((place, piece) for piece, place in pairs if place < end)
-        yield PieceDetails(tuple(islice(each, len(target))), alignment)
+        yield PieceDetails(tuple(islice(each, len(target))), alignment, its_own)
 
 
 def _teacher_forced(

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -14,18 +15,18 @@ from mt.config import DecodingConfig
 from mt.data.batches import collate_sources
 from mt.decoding.beam import BeamSettings, beam
 from mt.decoding.continuations import Rules
-from mt.decoding.details import ExplainingEngine, PieceDetails
-from mt.decoding.engine import Hypothesis
+from mt.decoding.details import ExplainingEngine, PieceDetails, ScoringEngine
+from mt.decoding.engine import Hypothesis, Prefixes
 from mt.decoding.greedy import greedy
 from mt.decoding.lengths import fewest_pieces, length_limit
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
-from mt.decoding.step_model import StepModel
 from mt.decoding.torch_details import explain
+from mt.decoding.torch_scoring import score
 from mt.errors import UserError
 from mt.model.transformer import DecoderState, Transformer
 
 
-class TorchEngine(ExplainingEngine):
+class TorchEngine(ExplainingEngine, ScoringEngine):
     """Translates with a Transformer that lies on `device`; training uses it on the live model.
 
     With `others`, of the same vocabulary, it translates with all of them together: the probability
@@ -40,7 +41,12 @@ class TorchEngine(ExplainingEngine):
         self.device = device
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first.
 
@@ -50,12 +56,13 @@ class TorchEngine(ExplainingEngine):
         """
         search = self._sample if decoding.search == "sample" else self._search
         order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
-        size = decoding.batch_size
+        size = decoding.sentences_at_once
         batches = [order[first : first + size] for first in range(0, len(order), size)]
 
         def translate(numbers: list[int]) -> list[list[Hypothesis]]:
+            some = [prefixes[number] for number in numbers] if prefixes else ()
             with torch.inference_mode():
-                return search([sources[number] for number in numbers], decoding, count)
+                return search([sources[number] for number in numbers], decoding, count, some)
 
         found: dict[int, list[Hypothesis]] = {}
         try:
@@ -67,9 +74,10 @@ class TorchEngine(ExplainingEngine):
         except torch.OutOfMemoryError:
             raise UserError(
                 "the device has too little memory: lower `decoding.batch_size`, now "
-                f"{decoding.batch_size}; the translations stay the same"
+                f"{decoding.sentences_at_once}; the translations stay the same"
             ) from None
-        return [found[number][:count] for number in range(len(sources))]
+        lists = [found[number][:count] for number in range(len(sources))]
+        return self._with_prefixes(sources, lists, prefixes) if any(prefixes) else lists
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
@@ -78,11 +86,44 @@ class TorchEngine(ExplainingEngine):
         with _evaluation_mode(self.models):
             return explain(self.models, sources, hypotheses, device=self.device)
 
+    @property
+    def longest(self) -> int | None:
+        """The most pieces of a source or a target, end mark included; None without such a limit."""
+        return min((model.longest for model in self.models if model.longest), default=None)
+
+    def score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[list[float]]:
+        """Return the natural log-probability of each piece of each target; all end with EOS."""
+        with _evaluation_mode(self.models):
+            return score(self.models, sources, targets, device=self.device)
+
+    def _with_prefixes(
+        self,
+        sources: Sequence[Sequence[int]],
+        lists: list[list[Hypothesis]],
+        prefixes: Prefixes,
+    ) -> list[list[Hypothesis]]:
+        """Add the log-probability of the prefixes, which cost nothing in the search."""
+        begins = [
+            replace(best, ids=best.ids[: len(prefix)], finished=False)
+            for (best, *_), prefix in zip(lists, prefixes, strict=True)
+        ]
+        costs = [math.fsum(each.log_probs) for each in self.explain(sources, begins)]
+        return [
+            [replace(each, log_prob=each.log_prob + cost) for each in hypotheses]
+            for hypotheses, cost in zip(lists, costs, strict=True)
+        ]
+
     def _search(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        prefixes: Prefixes,
     ) -> list[list[Hypothesis]]:
         limits = self._limits(sources, decoding)
-        rules = _rules(sources, decoding)
+        rules = _rules(sources, decoding, prefixes)
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":
             return [[found] for found in greedy(self._steps(source, 1), limits, rules)]
@@ -91,11 +132,19 @@ class TorchEngine(ExplainingEngine):
             decoding.length_penalty,
             decoding.length_normalization,
             min(count, decoding.beam),
+            decoding.coverage_penalty,
         )
-        return beam(self._steps(source, decoding.beam), limits, settings, rules)
+        steps = self._steps(source, decoding.beam)
+        if decoding.coverage_penalty:
+            steps.watch()
+        return beam(steps, limits, settings, rules)
 
     def _sample(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        prefixes: Prefixes,
     ) -> list[list[Hypothesis]]:
         """Draw `count` translations of each source, and put the most probable first."""
         each = [source for source in sources for _ in range(count)]
@@ -108,7 +157,8 @@ class TorchEngine(ExplainingEngine):
         )
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
         source = collate_sources(each).to(self.device).source
-        found = sample(self._steps(source, 1), limits, numbers, settings, _rules(each, decoding))
+        rules = _rules(each, decoding, [prefix for prefix in prefixes for _ in range(count)])
+        found = sample(self._steps(source, 1), limits, numbers, settings, rules)
         lists = [found[first : first + count] for first in range(0, len(found), count)]
         return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
 
@@ -118,7 +168,7 @@ class TorchEngine(ExplainingEngine):
         limits = [min(length_limit(len(source), decoding), most) for source in sources]
         return torch.tensor(limits, device=self.device)
 
-    def _steps(self, source: Tensor, rows_per_sentence: int) -> StepModel:
+    def _steps(self, source: Tensor, rows_per_sentence: int) -> "_Steps | _MeanSteps":
         steps = [
             _Steps(model, source, rows_per_sentence=rows_per_sentence) for model in self.models
         ]
@@ -148,11 +198,12 @@ def _side_by_side(
         torch.set_num_threads(threads)  # a thread that begins from now on shall have them again
 
 
-def _rules(sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> Rules:
+def _rules(sources: Sequence[Sequence[int]], decoding: DecodingConfig, prefixes: Prefixes) -> Rules:
     shortest = None
     if decoding.min_length_ratio:
         shortest = torch.tensor([fewest_pieces(len(source), decoding) for source in sources])
-    return Rules(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest)
+    forced = prefixes if any(prefixes) else ()
+    return Rules(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
 class _Steps:
@@ -162,11 +213,17 @@ class _Steps:
         self.model = model
         self.state: DecoderState = model.start(model.encode(source), rows_per_sentence)
 
+    def watch(self) -> None:
+        self.state.watched.watched = True
+
+    def attention(self) -> Tensor:
+        return self.state.attention()
+
     def step(self, last_ids: Tensor) -> Tensor:
         return self.model.step(last_ids, self.state)
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
-        self.state.reorder(rows, places)
+    def reorder(self, parents: Tensor) -> None:
+        self.state.reorder(parents)
 
     def keep(self, sentences: Tensor) -> None:
         self.state.keep(sentences)
@@ -178,13 +235,20 @@ class _MeanSteps:
     def __init__(self, steps: Sequence[_Steps]) -> None:
         self.steps = steps
 
+    def watch(self) -> None:
+        for each in self.steps:
+            each.watch()
+
+    def attention(self) -> Tensor:
+        return torch.stack([each.attention() for each in self.steps]).mean(dim=0)
+
     def step(self, last_ids: Tensor) -> Tensor:
         log_probs = [each.step(last_ids).float().log_softmax(dim=1) for each in self.steps]
         return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
+    def reorder(self, parents: Tensor) -> None:
         for each in self.steps:
-            each.reorder(rows, places)
+            each.reorder(parents)
 
     def keep(self, sentences: Tensor) -> None:
         for each in self.steps:

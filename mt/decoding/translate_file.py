@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-from mt.data.lines import existing_file
+from mt.data.lines import existing_file, scan
 from mt.decoding.line_files import (
     check_output,
     open_output,
@@ -38,6 +38,8 @@ class FileJob:
     """Where the number, status and notes of each line go; replaced likewise."""
     look_ahead: int | None = None
     """Lines read before the first is answered; None: as many as are good for the speed."""
+    prefixes: Path | None = None
+    """What the translation of each line begins with, a line each, which may be empty."""
 
 
 def translate_file(
@@ -72,7 +74,10 @@ def write_translations(
     """
     write = FORMS[job.form]
     look_ahead = job.look_ahead or translator.look_ahead
-    translations = translator.stream(lines, n_best=job.n_best, look_ahead=look_ahead)
+    prefixes = read_lines(job.prefixes) if job.prefixes else None
+    translations = translator.stream(
+        lines, prefixes=prefixes, n_best=job.n_best, look_ahead=look_ahead
+    )
     with progress_bar(job.input) as bar:
         while window := list(islice(translations, look_ahead)):
             for translation in window:
@@ -86,12 +91,30 @@ def write_translations(
 
 def _open_input(job: FileJob) -> Iterator[str]:
     """Return the lines to translate, once the job's files are known to be what they should be."""
-    if job.input is not None:
-        existing_file(job.input)
+    for path in filter(None, (job.input, job.prefixes)):
+        existing_file(path)
     for path in filter(None, (job.output, job.report)):
         check_output(path)
     if job.report is not None:
-        for other, name in ((job.input, "the input"), (job.output, "the output")):
+        for other, name in (
+            (job.input, "the input"),
+            (job.prefixes, "the prefixes"),
+            (job.output, "the output"),
+        ):
             if other is not None and other.resolve() == job.report.resolve():
                 raise UserError(f"{job.report}: is {name}; the report needs a file of its own")
+    if job.input is not None and job.prefixes is not None:
+        _check_same_length(job.input, job.prefixes)
     return stdin_lines() if job.input is None else read_lines(job.input)
+
+
+def _check_same_length(input: Path, prefixes: Path) -> None:
+    """Raise UserError where the files can be read twice and have not the same number of lines."""
+    if not (input.is_file() and prefixes.is_file()):
+        return
+    lines, others = scan(input).lines, scan(prefixes).lines
+    if lines != others:
+        raise UserError(
+            f"{input} has {lines} lines, {prefixes} has {others}: "
+            "line N of one must be the prefix of line N of the other, and may be empty"
+        )

@@ -12,6 +12,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.long_lines import joiner, split_line
 from mt.decoding.odd_characters import mend, named, unknown_characters
+from mt.decoding.prefixes import encode_prefixes, with_prefixes
 from mt.decoding.repetition import BLOCKED_NGRAM, repeats_itself
 from mt.decoding.translation import Alternative, Part, Status, Translation
 from mt.errors import UserError
@@ -33,6 +34,8 @@ class _Prepared:
     pieces: int
     """Of the whole line, end mark included."""
     parts: list[list[int]]
+    prefixes: list[tuple[int, ...]]
+    """What the translation of each part begins with: the first one's with the line's prefix."""
     notes: tuple[str, ...]
     unknown: list[str]
     """Characters that the tokenizer does not know."""
@@ -69,7 +72,7 @@ class Translator:
     ) -> None:
         assert longest_source > 1, "a source holds a piece and its end mark at the least"
         self.engine = engine
-        self.tokenizer = tokenizer
+        self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
         self.decoding = decoding
         self.longest_source = longest_source
         self.joiner = joiner(target_language)
@@ -95,17 +98,27 @@ class Translator:
         LOOK_AHEAD_BATCHES batches, so that there is something to sort by length; with a batch of
         one there is nothing to gain, and each line is answered before the next is read.
         """
-        batch_size = self.decoding.batch_size
-        return 1 if batch_size == 1 else LOOK_AHEAD_BATCHES * batch_size
+        at_once = self.decoding.sentences_at_once
+        return 1 if at_once == 1 else LOOK_AHEAD_BATCHES * at_once
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """Return the translation of each line; a blank line's is empty."""
-        if isinstance(lines, str):
+    def translate(
+        self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the translation of each line; a blank line's is empty.
+
+        Each begins with its prefix, as `stream` says.
+        """
+        if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")
-        return [translation.text for translation in self.stream(lines)]
+        return [translation.text for translation in self.stream(lines, prefixes=prefixes)]
 
     def stream(
-        self, lines: Iterable[str], *, n_best: int = 1, look_ahead: int | None = None
+        self,
+        lines: Iterable[str],
+        *,
+        prefixes: Iterable[str] | None = None,
+        n_best: int = 1,
+        look_ahead: int | None = None,
     ) -> Iterator[Translation]:
         """Yield a translation for each line, in order, reading at most `look_ahead` lines ahead.
 
@@ -114,30 +127,47 @@ class Translator:
         output (a model can spell one in bytes) becomes a space. What repeats itself is decoded
         again, unless `decoding.on_repetition` is `keep`. Each line has up to `n_best` alternatives;
         raises UserError at once where the search cannot find so many.
+
+        A translation begins with its line's prefix, target text; an empty one forces nothing, and
+        the prefix of a split line is that of its first part. The model goes on after the pieces of
+        the prefix, so it is best to end it with a whole word; white space at its end does not
+        count. Raises UserError where there are not as many prefixes as lines.
         """
         _check_n_best(n_best, self.decoding)
-        return self._stream(lines, n_best, look_ahead or self.look_ahead)
+        pairs = with_prefixes(lines, prefixes)
+        return self._stream(pairs, n_best, look_ahead or self.look_ahead)
 
-    def _stream(self, lines: Iterable[str], n_best: int, look_ahead: int) -> Iterator[Translation]:
-        numbered = enumerate(lines, start=1)
+    def _stream(
+        self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int
+    ) -> Iterator[Translation]:
+        numbered = enumerate(pairs, start=1)
         while window := list(itertools.islice(numbered, look_ahead)):
             prepared = self._prepare(window)
-            found = self._search([part for line in prepared for part in line.parts], n_best)
+            found = self._search(
+                [part for line in prepared for part in line.parts],
+                [prefix for line in prepared for prefix in line.prefixes],
+                n_best,
+            )
             for line in prepared:
                 yield self._translation(
                     line, list(itertools.islice(found, len(line.parts))), n_best
                 )
 
-    def _prepare(self, window: list[tuple[int, str]]) -> list[_Prepared]:
-        mended = [mend(line) for _, line in window]
+    def _prepare(self, window: list[tuple[int, tuple[str, str]]]) -> list[_Prepared]:
+        mended = [mend(line) for _, (line, _) in window]
         encoded = self.tokenizer.encode_source([text for text, _ in mended])
+        prefixes = encode_prefixes([prefix for _, (_, prefix) in window], self.tokenizer)
         prepared = []
-        for (number, line), (text, notes), ids in zip(window, mended, encoded, strict=True):
+        for (number, (line, _)), (text, notes), ids, prefix in zip(
+            window, mended, encoded, prefixes, strict=True
+        ):
             parts = [ids] if text.strip() else []
             if parts and len(ids) > self.longest_source:
                 parts = self.tokenizer.encode_source(self._split(text))
             unknown = unknown_characters(text, self.tokenizer) if parts and UNK in ids else []
-            prepared.append(_Prepared(number, line, text, len(ids), parts, notes, unknown))
+            begins = [prefix.ids, *([()] * (len(parts) - 1))] if parts else []
+            told = notes + prefix.notes
+            prepared.append(_Prepared(number, line, text, len(ids), parts, begins, told, unknown))
         return prepared
 
     def _split(self, text: str) -> list[str]:
@@ -146,11 +176,13 @@ class Translator:
 
         return split_line(text, self.longest_source, count_pieces=count_pieces)
 
-    def _search(self, sources: list[list[int]], n_best: int) -> Iterator[_Found]:
+    def _search(
+        self, sources: list[list[int]], prefixes: list[tuple[int, ...]], n_best: int
+    ) -> Iterator[_Found]:
         """Yield what the engine finds for each source; where that loops, what it finds blocked."""
         if not sources:
             return
-        found = self.engine.n_best_ids(sources, self.decoding, n_best)
+        found = self.engine.n_best_ids(sources, self.decoding, n_best, prefixes=prefixes)
         again: dict[int, list[Hypothesis]] = {}
         blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM
         if self.decoding.on_repetition == "again" and not blocks_already:
@@ -161,8 +193,9 @@ class Translator:
             ]
             blocked = self.decoding.model_copy(update={"no_repeat_ngram": BLOCKED_NGRAM})
             sources = [sources[place] for place in looping]
+            prefixes = [prefixes[place] for place in looping]
             if sources:
-                new = self.engine.n_best_ids(sources, blocked, n_best)
+                new = self.engine.n_best_ids(sources, blocked, n_best, prefixes=prefixes)
                 again = dict(zip(looping, new, strict=True))
         for place, hypotheses in enumerate(found):
             yield _Found(again.get(place, hypotheses), repeated=place in again)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mt.config import DecodingConfig
 from mt.config.load import load_config
 from mt.data.sources import open_source
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.engine import Engine, Hypothesis, Prefixes
 from mt.decoding.run import load_translator
 from mt.decoding.run_files import CONFIG_FILE
 from mt.model.allocator import keep_freed_memory
@@ -100,8 +100,13 @@ class _Counting(Engine):
         self.target_tokens = 0
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
-        found = self.engine.n_best_ids(sources, decoding, count)
+        found = self.engine.n_best_ids(sources, decoding, count, prefixes=prefixes)
         self.target_tokens += sum(len(best.ids) + best.finished for best, *_ in found)
         return found

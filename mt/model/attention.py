@@ -23,15 +23,20 @@ class Mask:
     """Broadcasts to [B H T S]: True where a query may look, or a float that is added."""
     causal: bool = False
     """Queries and keys are the same positions, and none looks at a later one; `scores` is None."""
+    rows: int = 1
+    """So many keys stand side by side at each position, and as many queries at the last one."""
 
     def with_bias(self, bias: Tensor | None) -> "Mask":
         """Return a mask that allows the same and adds `bias` [1 H T S] to the scores, if any.
 
         The bias of a causal mask hides later keys by itself.
         """
-        if bias is None or self.scores is None:
-            return self if bias is None else Mask(bias)
-        return Mask(bias.masked_fill(~self.scores, float("-inf")))
+        if bias is None:
+            return self
+        bias = bias.repeat_interleave(self.rows, dim=-1) if self.rows > 1 else bias
+        if self.scores is not None:
+            bias = bias.masked_fill(~self.scores, float("-inf"))
+        return Mask(bias, rows=self.rows)
 
 
 EVERYWHERE = Mask()

@@ -17,9 +17,9 @@ class Dropout(nn.Dropout):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x, some of it dropped in training."""
-        if x.device.type != "cpu" or not self.training or self.p == 0.0:
-            return super().forward(x)
-        return x * _factors(x, self.p)
+        if not self.training or self.p == 0.0:
+            return x
+        return x * _factors(x, self.p) if x.device.type == "cpu" else super().forward(x)
 
 
 def _factors(x: Tensor, p: float) -> Tensor:

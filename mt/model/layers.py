@@ -21,20 +21,29 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
         """Let x [B T D] attend to itself where `mask` allows it."""
         keys, values = self.attention.keys_values(x)
-        return self._attend(x, positional.rotate(keys, 0), values, mask, positional)
+        keys = positional.rotate(keys, 0)
+        queries = positional.rotate(self.attention.queries(x), 0)
+        return positional.attend(self.attention, queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
-        """Let the newest piece x [R 1 D] attend to all pieces so far, itself included."""
-        keys, values = self.attention.keys_values(x)
-        cache.append(positional.rotate(keys, cache.pieces), values)
-        return self._attend(x, cache.keys, cache.values, mask, positional)
+        """Let the newest piece of each row, x [B K D], attend to what `mask` says it continues.
 
-    def _attend(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask, positional: Positional
-    ) -> Tensor:
-        first = keys.shape[2] - x.shape[1]
-        queries = positional.rotate(self.attention.queries(x), first)
-        return positional.attend(self.attention, queries, keys, values, mask)
+        Where x is [B 1 D], one row stands for all of a sentence's.
+        """
+        each = x.reshape(-1, 1, x.shape[-1])  # all stand at one position
+        keys, values = self.attention.keys_values(each)
+        keys = positional.rotate(keys, cache.pieces)
+        queries = positional.rotate(self.attention.queries(each), cache.pieces)
+        queries, keys, values = (
+            _side_by_side(heads, x.shape[1]) for heads in (queries, keys, values)
+        )
+        cache.append(keys, values)
+        return positional.attend(self.attention, queries, cache.keys, cache.values, mask)
+
+
+def _side_by_side(heads: Tensor, rows: int) -> Tensor:
+    """Turn what each row has at one position, [B*K G 1 K'], into [B G K K']."""
+    return heads.view(-1, rows, heads.shape[1], heads.shape[3]).transpose(1, 2)
 
 
 class EncoderLayer(nn.Module):
@@ -81,22 +90,26 @@ class DecoderLayer(nn.Module):
     def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
         """Return the cache before the first step over a memory [B S D]."""
         keys, values = self.cross_attention.keys_values(memory)
-        return LayerCache(keys, values, len(memory) * rows_per_sentence)
+        return LayerCache(keys, values, rows_per_sentence)
 
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional
     ) -> Tensor:
         """Map the newest pieces x [B K D], K rows a sentence, to [B K D]."""
 
-        def attend_self(y: Tensor) -> Tensor:
-            rows = y.reshape(-1, 1, y.shape[-1])
-            return self.self_attention.step(rows, cache, mask, positional).view_as(y)
+        def attend_to_memory(y: Tensor) -> Tensor:
+            if cache.watched:
+                cache.attention = self._weights(y, cache.memory_keys, memory_mask).mean(dim=1)
+            return self._cross(y, cache.memory_keys, cache.memory_values, memory_mask)
 
-        x = self.self_residual(x, attend_self)
-        x = self.cross_residual(
-            x, lambda y: self._cross(y, cache.memory_keys, cache.memory_values, memory_mask)
-        )
+        x = self.self_residual(x, lambda y: self.self_attention.step(y, cache, mask, positional))
+        x = self.cross_residual(x, attend_to_memory)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         return self.cross_attention(self.cross_attention.queries(x), keys, values, mask)  # type: ignore[no-any-return]
+
+    def _weights(self, x: Tensor, keys: Tensor, mask: Mask) -> Tensor:
+        """Return the weights [B H T S] that `_cross` keeps to itself."""
+        attention = self.cross_attention
+        return attention.weights(attention.queries(x), attention.for_queries(keys), mask)  # type: ignore[no-any-return]

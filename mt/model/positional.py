@@ -124,7 +124,8 @@ class RelativeLayer(Positional):
         and picked by offset, and the weights are summed by offset before they meet a^V.
         """
         k, v = attention.for_queries(k), attention.for_queries(v)
-        offsets = _offsets(q.shape[2], k.shape[2], q.device)
+        offsets = _offsets(1 if mask.rows > 1 else q.shape[2], k.shape[2] // mask.rows, q.device)
+        offsets = offsets.repeat_interleave(mask.rows, dim=1).expand(q.shape[2], -1)
         rows = offsets.clamp(-self.clip, self.last) + self.clip
         rows = rows.expand(*q.shape[:2], *rows.shape)
         weights = attention.weights(q, k, mask, (q @ self.keys.T).gather(-1, rows))

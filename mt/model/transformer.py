@@ -31,29 +31,70 @@ class Memory:
 
 @dataclass
 class DecoderState:
-    """What the decoder keeps between steps for B sentences of `rows_per_sentence` rows each.
+    """What the decoder keeps between steps for B sentences of K rows each.
 
-    Row r belongs to sentence r // rows_per_sentence.
+    Row r belongs to sentence r // K.
     """
 
     layers: list[LayerCache]
     source_mask: Tensor | None
-    rows_per_sentence: int
-    pieces: int = 0
+    beginnings: Tensor
+    """[B K T*K], True at the keys that a row's beginning is made of: one of K at each position."""
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
-        """Let the rows `places` [M] continue the former rows `rows` [M] of the same sentences."""
-        for cache in self.layers:
-            cache.reorder(rows, places)
+    @property
+    def rows_per_sentence(self) -> int:
+        """K."""
+        return self.beginnings.shape[1]
+
+    @property
+    def pieces(self) -> int:
+        """T, the pieces that each row has read."""
+        return self.beginnings.shape[2] // self.rows_per_sentence
+
+    @property
+    def watched(self) -> LayerCache:
+        """The cache of the layer whose attention says what a piece translates: the last but one.
+
+        Garg et al. 2019 found it to align best; of one layer, it is that one.
+        """
+        return self.layers[max(0, len(self.layers) - 2)]
+
+    def attention(self) -> Tensor:
+        """Return how much the rows of the last step looked at the source [R S]; 1 at padding.
+
+        Someone has set `watched.watched` before the step.
+        """
+        found = self.watched.attention
+        assert found is not None, "nobody watches"
+        if self.source_mask is not None:
+            found = found.masked_fill(~self.source_mask[:, None], 1.0)
+        return found.flatten(0, 1)
+
+    def grow(self) -> None:
+        """Take in one more position, where each row goes on with its own key."""
+        rows = self.rows_per_sentence
+        own = torch.eye(rows, dtype=torch.bool, device=self.beginnings.device)
+        own = own.expand(len(self.beginnings), -1, -1)
+        self.beginnings = torch.cat((self.beginnings, own), dim=2)
+
+    def mask(self, rows: int) -> Mask:
+        """Return which keys of a sentence its first `rows` rows look at."""
+        if self.rows_per_sentence == 1:
+            return EVERYWHERE
+        return Mask(self.beginnings[:, None, :rows], rows=self.rows_per_sentence)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Let row k of sentence b go on from what was its row `parents[b, k]` [B K]."""
+        former = parents[:, :, None].expand_as(self.beginnings)
+        self.beginnings = self.beginnings.gather(1, former)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but those numbered in `sentences`, with all of their rows."""
-        columns = torch.arange(self.rows_per_sentence, device=sentences.device)
-        rows = (sentences[:, None] * self.rows_per_sentence + columns).flatten()
+        self.beginnings = self.beginnings.index_select(0, sentences)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, sentences)
         for cache in self.layers:
-            cache.keep(sentences, rows)
+            cache.keep(sentences)
 
 
 class Embedding(nn.Embedding):
@@ -150,19 +191,24 @@ class Transformer(nn.Module):
 
     def start(self, memory: Memory, rows_per_sentence: int) -> DecoderState:
         """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
-        layers = [layer.start(memory.states, rows_per_sentence) for layer in self._decoder_layers()]
-        return DecoderState(layers, memory.source_mask, rows_per_sentence)
+        states = memory.states
+        layers = [layer.start(states, rows_per_sentence) for layer in self._decoder_layers()]
+        nothing = torch.empty(
+            len(states), rows_per_sentence, 0, dtype=torch.bool, device=states.device
+        )
+        return DecoderState(layers, memory.source_mask, nothing)
 
     def step(self, last_ids: Tensor, state: DecoderState) -> Tensor:
         """Return the logits [R V] of the piece after `last_ids` [R]; the first step is given BOS.
 
-        `state` takes in the new piece.
+        `state` takes in the new piece. While all rows of a sentence are alike, as at the first
+        step, one can stand for them: then `last_ids` and the logits have as many rows as sentences.
         """
         positional = self.decoder_positional
         x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.pieces)
-        x = x.view(-1, state.rows_per_sentence, x.shape[-1])
-        state.pieces += 1
-        mask = EVERYWHERE.with_bias(positional.bias(1, state.pieces))
+        x = x.view(len(state.beginnings), -1, x.shape[-1])
+        state.grow()
+        mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.pieces))
         memory_mask = _memory_mask(state.source_mask)
         for number, layer in enumerate(self._decoder_layers()):
             x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))

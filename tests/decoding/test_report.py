@@ -7,7 +7,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.decoding.details import ExplainingEngine, PieceDetails
-from mt.decoding.engine import Hypothesis
+from mt.decoding.engine import Hypothesis, Prefixes
 from mt.decoding.report import as_json, as_n_best, as_text, report_line
 from mt.decoding.translation import Alternative, Part, Translation
 from mt.decoding.translator import Translator
@@ -25,7 +25,12 @@ class Explaining(ExplainingEngine):
     """Every piece has its own number for a log-probability and looks at the first of the source."""
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         raise AssertionError("nothing is left to search for")
 

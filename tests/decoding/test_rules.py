@@ -37,7 +37,7 @@ class Bigrams:
         self.place += 1
         return self.table[self.place - 1, last_ids]
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
+    def reorder(self, parents: Tensor) -> None:
         """Nothing is kept but the place."""
 
     def keep(self, sentences: Tensor) -> None:
@@ -67,7 +67,9 @@ def best_of_all(
     count: int = 1,
     penalty: float = 1.0,
     normalization: Normalization = "gnmt",
+    free: int = 0,
 ) -> list[tuple[Ids, float]]:
+    """Rank all translations; the first `free` pieces cost nothing."""
     model, normalize = Bigrams(seed, rows=1), LENGTH_NORMALIZATIONS[normalization]
     scores = {}
     for ids in filter(allowed, EVERY):
@@ -75,6 +77,7 @@ def best_of_all(
         total = sum(
             part * (penalty if piece in ids[:place] else 1.0)
             for place, (piece, part) in enumerate(zip(ids, parts, strict=True))
+            if place >= free
         )
         scores[ids] = total / normalize(len(ids), 0.6)
     return sorted(scores.items(), key=lambda item: -item[1])[:count]
@@ -122,7 +125,9 @@ def test_none_is_shorter_than_it_may_be(seed: int) -> None:
 def test_all_begin_with_the_prefix(prefix: Ids) -> None:
     for seed in range(4):
         found = found_by_beam(seed, Rules(prefixes=[prefix]), count=3)
-        wanted = best_of_all(seed, lambda ids: ids[: len(prefix)] == prefix, count=3)
+        wanted = best_of_all(
+            seed, lambda ids: ids[: len(prefix)] == prefix, count=3, free=len(prefix)
+        )
         assert same(found, wanted)
 
 

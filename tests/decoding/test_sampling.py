@@ -70,7 +70,7 @@ class Always:
     def step(self, last_ids: Tensor) -> Tensor:
         return torch.tensor([PROBABILITIES]).log().repeat(len(last_ids), 1)
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
+    def reorder(self, parents: Tensor) -> None:
         raise AssertionError("a row a sentence has nothing to reorder")
 
     def keep(self, sentences: Tensor) -> None:

@@ -51,29 +51,30 @@ class PrefixModel:
     ) -> None:
         self.vocabulary, self.beam, self.sharpness = vocabulary, beam, sharpness
         self.seeds = list(seeds)
-        self.prefixes: list[Prefix] = [() for _ in range(len(seeds) * beam)]
+        self.prefixes: list[Prefix] = [()] * len(seeds)
         self.rows_by_step: list[int] = []
         self.reorders = 0
 
     def step(self, last_ids: Tensor) -> Tensor:
-        assert last_ids.shape == (len(self.seeds) * self.beam,)
+        rows = self.beam if self.rows_by_step else 1
+        assert last_ids.shape == (len(self.seeds) * rows,)
         self.rows_by_step.append(len(last_ids))
-        self.prefixes = [
+        read = [
             (*prefix, last) for prefix, last in zip(self.prefixes, last_ids.tolist(), strict=True)
         ]
+        self.prefixes = [prefix for prefix in read for _ in range(self.beam // rows)]
         return torch.stack(
-            [
-                self.logits(self.seeds[row // self.beam], prefix)
-                for row, prefix in enumerate(self.prefixes)
-            ]
+            [self.logits(self.seeds[row // rows], prefix) for row, prefix in enumerate(read)]
         )
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
+    def reorder(self, parents: Tensor) -> None:
+        assert parents.shape == (len(self.seeds), self.beam)
         self.reorders += 1
-        former = list(self.prefixes)
-        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-            assert row // self.beam == place // self.beam, "a row went to another sentence"
-            self.prefixes[place] = former[row]
+        self.prefixes = [
+            self.prefixes[sentence * self.beam + row]
+            for sentence, rows in enumerate(parents.tolist())
+            for row in rows
+        ]
 
     def keep(self, sentences: Tensor) -> None:
         kept = sentences.tolist()
@@ -98,7 +99,8 @@ class TableModel:
 
     def __init__(self, table: dict[Prefix, list[float]], *, beam: int) -> None:
         self.table = table
-        self.prefixes: list[Prefix] = [()] * beam
+        self.prefixes: list[Prefix] = [()]
+        self.beam = beam
         self.steps = 0
 
     def step(self, last_ids: Tensor) -> Tensor:
@@ -110,12 +112,12 @@ class TableModel:
         self.steps += 1
         width = len(next(iter(self.table.values())))
         even = [1.0 / width] * width
-        return torch.tensor([self.table.get(prefix, even) for prefix in self.prefixes]).log()
+        logits = torch.tensor([self.table.get(prefix, even) for prefix in self.prefixes]).log()
+        self.prefixes = self.prefixes * (self.beam if self.steps == 1 else 1)
+        return logits
 
-    def reorder(self, rows: Tensor, places: Tensor) -> None:
-        former = list(self.prefixes)
-        for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-            self.prefixes[place] = former[row]
+    def reorder(self, parents: Tensor) -> None:
+        self.prefixes = [self.prefixes[row] for row in parents[0].tolist()]
 
     def keep(self, sentences: Tensor) -> None:
         raise AssertionError("one sentence has nothing to drop")
@@ -292,7 +294,7 @@ def test_finished_sentences_leave_the_batch() -> None:
         [0.0, 0.0, 0.0, -9.0, 1.0, 2.0]
     )
     beam(model, torch.tensor([1, 4, 2, 3]), beam=2, length_penalty=1.0)
-    assert model.rows_by_step == [8, 6, 4, 2]
+    assert model.rows_by_step == [4, 6, 4, 2]
 
 
 # The likelier first piece leads to the less likely sentence.

@@ -48,6 +48,8 @@ def test_details_are_those_of_each_sentence_alone(layers: int, looked_at: int) -
         wanted = [-F.cross_entropy(logits[i], target[0, i + 1]) for i in range(len(found.ids))]
         assert detail.log_probs == pytest.approx([float(each) for each in wanted], abs=1e-5)
         cross = record_attention(model, row, target[:, :-1]).cross[looked_at, 0].mean(0)
+        assert detail.attention is not None
+        assert detail.attention == pytest.approx(cross.numpy(), abs=1e-5)
         places = [
             max(range(len(source)), key=lambda place, piece=piece: float(cross[piece, place]))  # type: ignore[misc]
             for piece in range(len(found.ids))

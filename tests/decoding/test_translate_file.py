@@ -106,7 +106,7 @@ def test_a_failure_leaves_the_old_files_and_no_other(
             device="cpu",
         )
 
-    def fail(*_: object) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise UserError("the model's output is not finite")
 
     monkeypatch.setattr("mt.decoding.torch_engine.TorchEngine.n_best_ids", fail)
@@ -194,14 +194,16 @@ from mt.decoding.translator import Translator
 class Bytes:
     def encode_source(self, lines):
         return [[*line.encode(), 3] for line in lines]
+    encode_target = encode_source
     def decode_target(self, ids):
         return bytes(ids).decode()
 
 class Backwards(Engine):
-    def n_best_ids(self, sources, decoding, count):
-        return [[Hypothesis(tuple(ids[-2::-1]), -1.0, -1.0, True)] for ids in sources]
+    def n_best_ids(self, sources, decoding, count, *, prefixes=()):
+        found = [(*prefix, *ids[-2::-1]) for ids, prefix in zip(sources, prefixes)]
+        return [[Hypothesis(ids, -1.0, -1.0, True)] for ids in found]
 
-source, output, report, spare = sys.argv[1:]
+source, prefixes, output, report, spare = sys.argv[1:]
 translator = Translator(
     Backwards(), Bytes(), DecodingConfig(), longest_source=100, target_language="en"
 )
@@ -211,7 +213,7 @@ pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + int(spare)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 with open(output, "wb") as out, open(report, "wb") as told:
-    job = FileJob(Path(source))
+    job = FileJob(Path(source), prefixes=Path(prefixes))
     write_translations(translator, read_lines(Path(source)), job=job, out=out, report=told)
 """
 
@@ -220,15 +222,17 @@ with open(output, "wb") as out, open(report, "wb") as told:
 @pytest.mark.parametrize("lines", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_file(lines: int, tmp_path: Path) -> None:
     """Had each line left its Translation behind, 50,000 would take 40 MB."""
-    source, output, report = (tmp_path / name for name in ("in", "out", "report"))
+    source, begins, output, report = (tmp_path / name for name in ("in", "begins", "out", "report"))
     with source.open("w") as file:
         file.writelines(f"{number} eulb\n" if number % 10 else "\n" for number in range(lines))
-    command = [sys.executable, "-c", FLAT, *map(str, (source, output, report, 16 << 20))]
+    with begins.open("w") as file:
+        file.writelines(f"{number}:\n" for number in range(lines))
+    command = [sys.executable, "-c", FLAT, *map(str, (source, begins, output, report, 16 << 20))]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     with output.open() as file:
         for number, line in enumerate(file):
-            assert line == (f"blue {str(number)[::-1]}\n" if number % 10 else "\n")
+            assert line == (f"{number}:blue {str(number)[::-1]}\n" if number % 10 else "\n")
     assert number == lines - 1
     with report.open() as file:
         assert sum(1 for _ in file) == lines

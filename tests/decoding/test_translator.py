@@ -6,7 +6,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.engine import Engine, Hypothesis, Prefixes
 from mt.decoding.repetition import BLOCKED_NGRAM
 from mt.decoding.translation import Alternative, Part, Translation, log_notes
 from mt.decoding.translator import Translator
@@ -40,7 +40,12 @@ class UpperCase(Engine):
         self.finished = True
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         self.calls.append([len(source) for source in sources])
         assert all(source[-1] == EOS for source in sources)
@@ -176,7 +181,12 @@ class Answers(Engine):
         self.blocked: list[str] = []
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         texts = ["".join(map(chr, source[:-1])) for source in sources]
         if decoding.no_repeat_ngram is not None:

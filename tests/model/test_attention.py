@@ -160,15 +160,17 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
 
-    def seen(source: Tensor, *, steps: int = 0, positional: str = "sinusoidal") -> Seen:
+    def seen(
+        source: Tensor, *, steps: int = 0, rows: int = 1, positional: str = "sinusoidal"
+    ) -> Seen:
         config = ModelConfig.model_validate(
             {"d_model": 8, "d_ff": 8, "heads": 2, **DEPTH, "positional": positional}
         )
         model = Transformer(config, source_vocabulary=9, target_vocabulary=9)
-        state = model.start(model.encode(source), 2)
+        state = model.start(model.encode(source), rows)
         calls.clear()
         for _ in range(steps):
-            model.step(torch.full((4,), BOS), state)
+            model.step(torch.full((2 * rows,), BOS), state)
         if not steps:
             model(source, TARGET_IN)
         names = ["self", "cross"] * steps or ["encoder", "self", "cross"]
@@ -183,6 +185,12 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
 def test_without_padding_no_mask_is_made(masks: Callable[..., Seen]) -> None:
     assert masks(FULL) == [("encoder", None, False), ("self", None, True), ("cross", None, False)]
     assert masks(FULL, steps=2) == [("self", None, False), ("cross", None, False)] * 2
+
+
+def test_beam_search_masks_the_keys_of_other_rows_beginnings(masks: Callable[..., Seen]) -> None:
+    steps = masks(FULL, steps=2, rows=3)
+    assert steps[0::2] == [("self", (2, 1, 3, 3), False), ("self", (2, 1, 3, 6), False)]
+    assert steps[1::2] == [("cross", None, False)] * 2
 
 
 def test_padding_of_the_source_is_one_row_a_sentence(masks: Callable[..., Seen]) -> None:

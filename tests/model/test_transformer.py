@@ -73,9 +73,11 @@ def test_the_state_follows_rows_and_sentences() -> None:
     source = source_ids()
     beginnings = torch.tensor([[4, 5], [6, 7], [8, 9]])  # the second pieces of two rows each
     state = model.start(model.encode(source), 2)
-    model.step(torch.full((6,), BOS), state)
+    first = model.step(torch.full((3,), BOS), state)  # one row stands for both
+    alone = all_logits(model, source, torch.full((3, 1), BOS))[:, -1]
+    torch.testing.assert_close(first, alone, atol=1e-5, rtol=1e-5)
     model.step(beginnings.flatten(), state)
-    state.reorder(torch.tensor([1, 5, 4]), torch.tensor([0, 4, 5]))
+    state.reorder(torch.tensor([[1, 1], [0, 1], [1, 0]]))
     state.keep(torch.tensor([0, 2]))
     logits = model.step(torch.full((4,), 20), state)
     rows = torch.tensor([[BOS, 5, 20], [BOS, 5, 20], [BOS, 9, 20], [BOS, 8, 20]])
