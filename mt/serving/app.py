@@ -1,9 +1,9 @@
 """The API and the page: which path gives what."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -14,9 +14,18 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from mt import __version__
 from mt.decoding.translation import Translation
-from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError
+from mt.serving.batching import (
+    Answer,
+    Batcher,
+    FailedError,
+    QueueFullError,
+    StoppedError,
+    Wanted,
+)
 from mt.serving.messages import (
+    MOST_WEIGHTS,
     Alternative,
+    Attention,
     Limits,
     Problem,
     TranslatedText,
@@ -28,7 +37,7 @@ from mt.serving.metrics import CLIENT_GONE, Measured, Metrics
 from mt.serving.texts import Text, notes_of, read_text, status_of
 
 TRANSLATE = "/translate"
-BUSY, STOPPING, FAILED = 429, 503, 500
+BUSY, CROWDED, STOPPING, FAILED = 429, 503, 503, 500
 _STOPPING = "the server is being stopped"
 # Nothing but what is in the page itself, and the API that it came from.
 _PAGE_POLICY = (
@@ -42,7 +51,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         (413, "Too many bytes, characters or lines."),
         (422, "Not what was expected."),
         (429, "Too many lines wait; try again later."),
-        (503, "The server is being stopped."),
+        (503, "Too many requests at once; try again later. Or the server is being stopped."),
     )
 }
 
@@ -75,17 +84,39 @@ def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) 
 def _add_translate(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
     schema = {"schema": TranslationRequest.model_json_schema()}
     body = {"required": True, "content": {"application/json": schema}}
+    places = _Places(limits.requests)
 
     @app.post(TRANSLATE, responses=_PROBLEMS, openapi_extra={"requestBody": body})
     async def translate(request: Request) -> TranslationResponse:
         """Translate texts, each line of them as a sentence."""
-        asked = await read_request(request, limits)
-        texts = [read_text(text) for text in asked.texts]
-        lines = [line for text in texts for line in text.lines]
-        future = _submit(batcher, lines, n_best=asked.alternatives + 1)
-        translations = iter(await _result(request, future))
-        found = [_answer(text, [next(translations) for _ in text.lines]) for text in texts]
+        with places.one():
+            asked = await read_request(request, limits)
+            texts = [read_text(text) for text in asked.texts]
+            lines = [line for text in texts for line in text.lines]
+            wanted = Wanted(asked.alternatives + 1, asked.attention)
+            answers = iter(await _result(request, _submit(batcher, lines, wanted)))
+        found = [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
         return TranslationResponse(translations=found)
+
+
+class _Places:
+    """The requests that there may be at once; uvicorn's own limit does not answer in JSON."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Take a place meanwhile; raise HTTPException where none is free."""
+        if self.taken >= self.most:
+            told = f"too many requests at once, at most {self.most:,} are taken; try again"
+            raise HTTPException(CROWDED, told, {"Retry-After": "1"})
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
 
 
 def _add_status(
@@ -112,9 +143,9 @@ def _add_page(app: FastAPI) -> None:
         return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 
-def _submit(batcher: Batcher, lines: Sequence[str], *, n_best: int) -> Future[list[Translation]]:
+def _submit(batcher: Batcher, lines: Sequence[str], wanted: Wanted) -> Future[list[Answer]]:
     try:
-        return batcher.submit(lines, n_best=n_best)
+        return batcher.submit(lines, wanted)
     except QueueFullError:
         told = f"too many lines wait already, at most {batcher.most_waiting:,} may; try again"
         raise HTTPException(BUSY, told, {"Retry-After": "1"}) from None
@@ -122,7 +153,7 @@ def _submit(batcher: Batcher, lines: Sequence[str], *, n_best: int) -> Future[li
         raise HTTPException(STOPPING, _STOPPING) from None
 
 
-async def _result(request: Request, future: Future[list[Translation]]) -> list[Translation]:
+async def _result(request: Request, future: Future[list[Answer]]) -> list[Answer]:
     try:
         return await _unless_gone(request, future)
     except StoppedError:
@@ -132,7 +163,7 @@ async def _result(request: Request, future: Future[list[Translation]]) -> list[T
         raise HTTPException(FAILED, told) from None
 
 
-async def _unless_gone(request: Request, future: Future[list[Translation]]) -> list[Translation]:
+async def _unless_gone(request: Request, future: Future[list[Answer]]) -> list[Answer]:
     """Return the future's result; where the client leaves before, the future is cancelled."""
     answer = asyncio.wrap_future(future)
     gone = asyncio.ensure_future(_leaving(request))
@@ -152,14 +183,32 @@ async def _leaving(request: Request) -> None:
         pass
 
 
-def _answer(text: Text, translations: list[Translation]) -> TranslatedText:
+def _answer(text: Text, answers: list[Answer]) -> TranslatedText:
+    translations = [each.translation for each in answers]
     return TranslatedText(
         text=text.join([each.text for each in translations]),
         status=status_of(translations),
         score=sum(each.score for each in translations),
         notes=list(notes_of(translations)),
         alternatives=_others(translations[0]) if len(translations) == 1 else [],
+        attention=_attention(answers),
     )
+
+
+def _attention(answers: Sequence[Answer]) -> list[Attention] | None:
+    known = [each.attention for each in answers if each.attention is not None]
+    parts = [part for of_line in known for part in of_line]
+    if len(known) < len(answers) or sum(part.weights.size for part in parts) > MOST_WEIGHTS:
+        return None
+    return [
+        # Rounded as float64: a rounded float32 has a long tail of digits.
+        Attention(
+            source=part.source,
+            target=part.target,
+            weights=part.weights.astype(float).round(3).tolist(),
+        )
+        for part in parts
+    ]
 
 
 def _others(translation: Translation) -> list[Alternative]:

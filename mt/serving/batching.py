@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from mt.decoding.translation import Translation
 from mt.decoding.translator import Translator
+from mt.serving.attention import PartAttention, attention_of
 from mt.serving.metrics import Metrics
 
 MORE_SECONDS = 0.003
@@ -30,14 +31,34 @@ class FailedError(Exception):
     """The engine could not translate this; the log says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request wants of each line."""
+
+    n_best: int = 1
+    attention: bool = False
+
+
+_PLAIN = Wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one line."""
+
+    translation: Translation
+    attention: tuple[PartAttention, ...] | None = None
+    """Of the parts of the best translation; None where nobody asked or the engine cannot tell."""
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
-    """The lines of one request; `translations` holds those of the first of them."""
+    """The lines of one request; `answers` holds those of the first of them."""
 
     lines: Sequence[str]
-    n_best: int
-    future: Future[list[Translation]] = field(default_factory=Future)
-    translations: list[Translation] = field(default_factory=list)
+    wanted: Wanted
+    future: Future[list[Answer]] = field(default_factory=Future)
+    answers: list[Answer] = field(default_factory=list)
     taken: int = 0
 
     @property
@@ -50,12 +71,14 @@ _Part = tuple[_Job, Sequence[str]]
 
 
 class Batcher:
-    """Translates the lines of all requests, `decoding.batch_size` at once, in order of arrival.
+    """Translates the lines of all requests, `decoding.batch_size` at once.
 
-    Lines in a batch are alike in how many translations are wanted of them: a search may find others
-    where it looks for more, and no request shall see what others ask for. The translator is called
-    from one thread alone, that between `start` and `stop`. Whoever cancels a future takes the lines
-    that wait for it out of the queue.
+    Requests take turns: one that has more lines than fit into a batch goes to the end of the queue
+    with the rest, so a short one waits for one batch of each that came before, however long they
+    are. Lines in a batch are alike in how many translations are wanted of them: a search may find
+    others where it looks for more, and no request shall see what others ask for. The translator is
+    called from one thread alone, that between `start` and `stop`. Whoever cancels a future takes
+    the lines that wait for it out of the queue.
     """
 
     def __init__(self, translator: Translator, metrics: Metrics, *, most_waiting: int) -> None:
@@ -97,13 +120,13 @@ class Batcher:
         """Wait for the batch at hand, after `stop`."""
         self._thread.join()
 
-    def submit(self, lines: Sequence[str], *, n_best: int = 1) -> Future[list[Translation]]:
-        """Return a future of the lines' translations, in order, with `n_best` alternatives each.
+    def submit(self, lines: Sequence[str], wanted: Wanted = _PLAIN) -> Future[list[Answer]]:
+        """Return a future of what became of the lines, in order.
 
         It may hold StoppedError or FailedError. Raises QueueFullError where too many lines wait,
         StoppedError after `stop`.
         """
-        job = _Job(lines, n_best)
+        job = _Job(lines, wanted)
         if not lines:
             job.future.set_result([])
             return job.future
@@ -129,29 +152,35 @@ class Batcher:
 
     def _next_batch(self) -> list[_Part]:
         """Wait for lines and take them; none are there where a request was cancelled meanwhile."""
-        size = self.translator.decoding.batch_size
+        size = self.translator.decoding.sentences_at_once
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._stopped)
             self._changed.wait_for(
                 lambda: sum(job.left for job in self._jobs) >= size or self._stopped,
                 timeout=MORE_SECONDS,
             )
-            alike = [job for job in self._jobs if job.n_best == self._jobs[0].n_best]
-            batch: list[_Part] = []
-            for job in alike:
-                lines = job.lines[job.taken : job.taken + size]
-                batch.append((job, lines))
-                job.taken += len(lines)
-                size -= len(lines)
-                if job.left:
-                    break
-                self._jobs.remove(job)
-            return [(job, lines) for job, lines in batch if lines]
+            return self._take(size)
+
+    def _take(self, size: int) -> list[_Part]:
+        """Take up to `size` lines; a job that has more has had its turn and goes to the end."""
+        alike = [job for job in self._jobs if job.wanted.n_best == self._jobs[0].wanted.n_best]
+        batch: list[_Part] = []
+        for job in alike:
+            lines = job.lines[job.taken : job.taken + size]
+            if not lines:
+                break
+            batch.append((job, lines))
+            job.taken += len(lines)
+            size -= len(lines)
+            self._jobs.remove(job)
+            if job.left:
+                self._jobs.append(job)
+        return batch
 
     def _translate(self, batch: list[_Part]) -> None:
         lines = [line for _, part in batch for line in part]
         try:
-            found = list(self.translator.stream(lines, n_best=batch[0][0].n_best))
+            found = list(self.translator.stream(lines, n_best=batch[0][0].wanted.n_best))
         except Exception as error:
             if len(batch) > 1:  # one that fails takes no other with it
                 for alone in batch:
@@ -162,10 +191,22 @@ class Batcher:
             return
         self.metrics.note_batch(self.translator.tokenizer, found)
         translations = iter(found)
-        for job, part in batch:
-            job.translations += itertools.islice(translations, len(part))
-            if len(job.translations) == len(job.lines) and _claim(job):
-                job.future.set_result(job.translations)
+        parts = [(job, [*itertools.islice(translations, len(part))]) for job, part in batch]
+        # Nobody waits for attention that another has asked for.
+        for job, part in sorted(parts, key=lambda part: part[0].wanted.attention):
+            self._answer(job, part)
+
+    def _answer(self, job: _Job, translations: Sequence[Translation]) -> None:
+        """Add to a job's answers; the last ones are given to whoever waits for them."""
+        try:
+            told = attention_of(translations, self.translator)
+            attention = told if job.wanted.attention else itertools.repeat(None)
+            job.answers += map(Answer, translations, attention)
+        except Exception as error:
+            _logger.exception("the attention of a request could not be told")
+            _fail(job, FailedError(str(error)))
+        if len(job.answers) == len(job.lines) and _claim(job):
+            job.future.set_result(job.answers)
 
 
 def _fail(job: _Job, error: Exception) -> None:

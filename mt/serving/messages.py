@@ -19,6 +19,9 @@ BODY_SECONDS = 30.0
 _ESCAPED_BYTES, _AROUND_BYTES = 12, 2**16
 _TOLD = 300
 
+MOST_WEIGHTS = 100_000
+"""Attention weights told of a text."""
+
 UNREADABLE, TOO_LARGE, TOO_SLOW = 422, 413, 408
 
 
@@ -34,6 +37,8 @@ class Limits:
     """Lines that wait for their translation."""
     alternatives: int = 0
     """Other translations of a text."""
+    requests: int = 512
+    """Requests that are read, or wait for their answer."""
 
     @property
     def body_bytes(self) -> int:
@@ -57,6 +62,8 @@ class TranslationRequest(BaseModel):
     """Texts of one or more lines, each line a sentence."""
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
     """How many other translations are wanted of each text that is one line."""
+    attention: Annotated[bool, Field(strict=True)] = False
+    """Whether the attention between the pieces is wanted."""
 
 
 class Alternative(BaseModel):
@@ -64,6 +71,20 @@ class Alternative(BaseModel):
 
     text: str
     score: float
+
+
+class Attention(BaseModel):
+    """The attention of a line, or of a part of a line that was too long for the model."""
+
+    source: list[str]
+    """The source pieces, the end mark last."""
+    target: list[str]
+    """The target pieces, without end mark."""
+    weights: list[list[float]]
+    """A row for each target piece: how much it looks at each source piece; a row sums to 1.
+
+    The mean over the heads of the last decoder layer but one, to three digits.
+    """
 
 
 class TranslatedText(BaseModel):
@@ -77,6 +98,11 @@ class TranslatedText(BaseModel):
     notes: list[str]
     alternatives: list[Alternative]
     """Other translations, best first; none of a text of several lines."""
+    attention: list[Attention] | None = None
+    """That of each line or part that is not empty, in order.
+
+    Null where it was not asked for, the engine cannot tell it, or it is more than 100,000 numbers.
+    """
 
 
 class TranslationResponse(BaseModel):

@@ -4,11 +4,13 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.config import DecodingConfig
 from mt.decoding.run import load_translator
@@ -19,10 +21,14 @@ from mt.serving.batching import Batcher
 from mt.serving.messages import Limits
 from mt.serving.metrics import Metrics
 
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 """What has been accepted is translated for so long after the signal to stop."""
-MOST_CONNECTIONS = 512
-"""Below the 1,024 files that a process may usually have open."""
+LAST_SECONDS = 8.0
+"""Whoever still sends or reads by then is cut off; below the 10 s that containers are given."""
+HEAD_SECONDS = 30.0
+"""A connection on which no request has come by then is closed."""
+MOST_CONNECTIONS = 4096
+"""Where the system permits; those beyond the requests that are taken are told so."""
 MOST_ALTERNATIVES = 9
 
 _logger = logging.getLogger(__name__)
@@ -54,6 +60,7 @@ def serve_run(
             f"--max-waiting {limits.waiting} is less than --max-sentences {limits.sentences}: "
             "a request of that many could never be taken"
         )
+    _allow_connections()
     with _bind(address) as listener:
         translator = load_translator(run, overrides=overrides, device=device)
         if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
@@ -69,13 +76,12 @@ def build_server(translator: Translator, name: str, *, limits: Limits) -> "Serve
     config = uvicorn.Config(
         build_app(batcher, metrics, name=name, limits=limits),
         loop="asyncio",
-        http="h11",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
     )
     return Server(config, batcher)
 
@@ -97,14 +103,45 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, answer what was accepted, but for GRACE_SECONDS at most."""
-        refuse = asyncio.get_running_loop().call_later(GRACE_SECONDS, self.batcher.stop)
+        call_later = asyncio.get_running_loop().call_later
+        refuse = call_later(GRACE_SECONDS, self.batcher.stop)
+        hang_up = call_later(LAST_SECONDS, self._hang_up)
         await super().shutdown(sockets)
         refuse.cancel()
+        hang_up.cancel()
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP, without connections that stay open and never ask anything."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
 def _most_alternatives(decoding: DecodingConfig) -> int:
     found = {"greedy": 1, "beam": decoding.beam, "sample": MOST_ALTERNATIVES + 1}
     return min(found[decoding.search] - 1, MOST_ALTERNATIVES)
+
+
+def _allow_connections() -> None:
+    """Let as many files be open as MOST_CONNECTIONS need; usually 1,024 may be, on request more."""
+    if sys.platform == "win32":  # has no such limit
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _bind(address: Address) -> socket.socket:

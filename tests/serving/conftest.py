@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.details import ExplainingEngine, PieceDetails
+from mt.decoding.engine import Engine, Hypothesis, Prefixes
 from mt.decoding.translator import Translator
 from mt.serving.messages import Limits
 from mt.serving.server import build_server
@@ -21,6 +23,12 @@ from mt.special_ids import EOS
 
 class Characters:
     """A tokenizer whose pieces are characters."""
+
+    def __init__(self) -> None:
+        self.source = self.target = self.processor = self
+
+    def id_to_piece(self, ids: Sequence[int]) -> list[str]:
+        return ["</s>" if number == EOS else chr(number) for number in ids]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         return [[*map(ord, line), EOS] for line in lines]
@@ -34,18 +42,27 @@ def turned(text: str, number: int) -> Hypothesis:
     return Hypothesis(ids, log_prob=-2.0, score=-1.0 - number, finished=True)
 
 
-class Backwards(Engine):
-    """Turns a sentence round; the alternatives are longer and longer; "bell" makes it fail."""
+class Backwards(ExplainingEngine):
+    """Turns a sentence round; the alternatives are longer and longer; "bell" makes it fail.
+
+    Each piece looks at the one that it is.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, list[str]]] = []
         self.threads: set[str] = set()
+        self.explained: Callable[[], None] = lambda: None
         self.begun = threading.Event()
         self.open = threading.Event()
         self.open.set()
 
     def n_best_ids(
-        self, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: Prefixes = (),
     ) -> list[list[Hypothesis]]:
         texts = ["".join(map(chr, source[:-1])) for source in sources]
         self.calls.append((count, texts))
@@ -55,6 +72,15 @@ class Backwards(Engine):
         if "bell" in texts:
             raise MemoryError("too much for one")
         return [[turned(text, number) for number in range(count)] for text in texts]
+
+    def explain(
+        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
+    ) -> list[PieceDetails]:
+        self.explained()
+        return [
+            PieceDetails((), (), np.eye(len(source), dtype=np.float32)[-2::-1])
+            for source in sources
+        ]
 
 
 @pytest.fixture
@@ -66,6 +92,22 @@ def engine() -> Backwards:
 def backwards(engine: Backwards) -> Callable[..., Translator]:
     """Return a function that gives a translator with the engine and settings of `decoding`."""
     return lambda **decoding: translator_with(engine, **decoding)
+
+
+class Plain(Engine):
+    """An engine that explains nothing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def n_best_ids(self, *given: Any, **named: Any) -> Any:
+        return self.engine.n_best_ids(*given, **named)
+
+
+@pytest.fixture
+def silent(engine: Backwards) -> Translator:
+    """Return a translator with an engine that tells no attention."""
+    return translator_with(Plain(engine))
 
 
 def translator_with(engine: Engine, **decoding: Any) -> Translator:
@@ -81,8 +123,9 @@ def translator_with(engine: Engine, **decoding: Any) -> Translator:
 class Client:
     """Asks a server, a connection for each request."""
 
-    def __init__(self, port: int, stop: Callable[[], None]) -> None:
+    def __init__(self, port: int, thread: threading.Thread, stop: Callable[[], None]) -> None:
         self.port = port
+        self.thread = thread
         self.stop = stop
 
     def request(
@@ -119,10 +162,21 @@ def running(translator: Translator, **limits: int) -> Iterator[Client]:
         server.should_exit = True
 
     thread.start()
+    _threads.append(thread)
     try:
-        yield Client(port, stop)
+        yield Client(port, thread, stop)
     finally:
         stop()
+
+
+_threads: list[threading.Thread] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_servers_end() -> Iterator[None]:
+    """Wait for the servers that tests have stopped; each takes a part of a second."""
+    yield
+    for thread in _threads:
         thread.join(30)
         assert not thread.is_alive()
 

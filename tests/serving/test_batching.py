@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator
-from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError
+from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError, Wanted
 from mt.serving.metrics import Metrics
 
 Build = Callable[..., Translator]
@@ -32,7 +32,7 @@ def started(batcher: Batcher) -> Iterator[None]:
 
 
 def texts(future: Any) -> list[str]:
-    return [translation.text for translation in future.result(timeout=10)]
+    return [answer.translation.text for answer in future.result(timeout=10)]
 
 
 def turned(lines: Sequence[str]) -> list[str]:
@@ -67,11 +67,13 @@ def test_everybody_gets_their_own(
     lines = [[f"{number}.{line}" for line in range(size)] for number, (size, _) in enumerate(jobs)]
     with started(queue):
         futures = [
-            queue.submit(each, n_best=n_best) for each, (_, n_best) in zip(lines, jobs, strict=True)
+            queue.submit(each, Wanted(n_best))
+            for each, (_, n_best) in zip(lines, jobs, strict=True)
         ]
         assert [texts(future) for future in futures] == [turned(each) for each in lines]
         for future, (_, n_best) in zip(futures, jobs, strict=True):
-            assert all(len(each.alternatives) == n_best for each in future.result())
+            found = [answer.translation.alternatives for answer in future.result()]
+            assert all(len(alternatives) == n_best for alternatives in found)
     assert all(len(batch) <= batch_size for _, batch in engine.calls)
     translated = [line for _, batch in engine.calls for line in batch]
     assert sorted(translated) == sorted(line for each in lines for line in each)
@@ -79,10 +81,69 @@ def test_everybody_gets_their_own(
 
 def test_how_many_are_wanted_parts_the_batches(backwards: Build, engine: Any) -> None:
     queue = batcher(backwards(batch_size=10))
-    futures = [queue.submit([str(number)], n_best=1 + number % 2) for number in range(4)]
+    futures = [queue.submit([str(number)], Wanted(1 + number % 2)) for number in range(4)]
     with started(queue):
         assert [texts(future) for future in futures] == [["0"], ["1"], ["2"], ["3"]]
     assert engine.calls == [(1, ["0", "2"]), (2, ["1", "3"])]
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    before=st.lists(st.integers(1, 60), max_size=6),
+    batch_size=st.integers(1, 5),
+)
+def test_a_short_request_waits_for_one_batch_of_each_before_it(
+    before: list[int], batch_size: int, backwards: Build, engine: Any
+) -> None:
+    engine.calls.clear()
+    queue = batcher(backwards(batch_size=batch_size), most_waiting=1000)
+    long = [queue.submit([f"{job}.{line}" for line in range(n)]) for job, n in enumerate(before)]
+    short = queue.submit(["short"])
+    with started(queue):
+        assert texts(short) == ["trohs"]
+        for job, lines in enumerate(before):
+            assert texts(long[job]) == turned([f"{job}.{line}" for line in range(lines)])
+    batches = [lines for _, lines in engine.calls]
+    its_own = next(number for number, lines in enumerate(batches) if "short" in lines)
+    assert its_own <= len(before)
+    assert all(len(lines) == batch_size for lines in batches[:-1])
+
+
+def test_nobody_waits_for_attention_that_another_wants(backwards: Build, engine: Any) -> None:
+    order: list[str] = []
+    engine.explained = lambda: order.append("explained")
+    queue = batcher(backwards(batch_size=8))
+    asks, plain = queue.submit(["ab", ""], Wanted(attention=True)), queue.submit(["cd"])
+    plain.add_done_callback(lambda _: order.append("plain"))
+    with started(queue):
+        assert texts(asks) == ["ba", ""]
+        assert texts(plain) == ["dc"]
+    assert order == ["plain", "explained"]
+    assert engine.calls == [(1, ["ab", "cd"])], "they share a batch"
+    [first, blank] = [answer.attention for answer in asks.result()]
+    assert first is not None
+    assert blank == ()
+    assert (first[0].source, first[0].target) == (["a", "b", "</s>"], ["b", "a"])
+    assert first[0].weights.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert [answer.attention for answer in plain.result()] == [None]
+
+
+def test_attention_that_fails_takes_no_other_with_it(
+    backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise MemoryError("too much attention")
+
+    engine.explained = fail
+    queue = batcher(backwards(batch_size=8))
+    asks, plain = queue.submit(["ab"], Wanted(attention=True)), queue.submit(["cd"])
+    with started(queue), caplog.at_level(logging.ERROR):
+        with pytest.raises(FailedError, match="too much attention"):
+            asks.result(timeout=10)
+        assert texts(plain) == ["dc"]
+        assert texts(queue.submit(["ef"])) == ["fe"]
 
 
 def test_what_is_cancelled_is_not_translated(backwards: Build, engine: Any) -> None:

@@ -37,11 +37,8 @@ Serve = Callable[..., Any]
 class Browser:
     """A window of Chromium."""
 
-    def __init__(self, driver: str, language: str) -> None:
-        options = {
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", f"--lang={language}"],
-            "prefs": {"intl.accept_languages": language},
-        }
+    def __init__(self, driver: str) -> None:
+        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu"]}
         self.driver = driver
         self.session = ""
         wanted = {"alwaysMatch": {"goog:chromeOptions": options}}
@@ -85,6 +82,11 @@ class Browser:
         actions = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
         keyboard = {"type": "key", "id": "keyboard", "actions": actions}
         self._send("POST", "actions", {"actions": [keyboard]})
+
+    def speak(self, language: str) -> None:
+        agent = self.run("navigator.userAgent")
+        settings = {"userAgent": agent, "acceptLanguage": language}
+        self._devtools("Emulation.setUserAgentOverride", settings)
 
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
@@ -130,44 +132,39 @@ def chromedriver() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def driver() -> Iterator[str]:
+def browser() -> Iterator[Browser]:
     with chromedriver() as address:
-        yield address
+        browser = Browser(address)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture
-def browse(driver: str) -> Iterator[Callable[[str], Browser]]:
-    """Return a function that opens a browser of a language."""
-    opened: list[Browser] = []
-
-    def browser(language: str) -> Browser:
-        opened.append(Browser(driver, language))
-        return opened[-1]
-
-    yield browser
-    for each in opened:
-        each.close()
+def page(browser: Browser) -> Browser:
+    """Return a window as wide as a desk's, in light colours, of an English reader."""
+    browser.speak("en")
+    browser.size(1200, 700)
+    browser.colours("light")
+    return browser
 
 
 LINES = "[...document.querySelectorAll('#output .line')].map(line => line.textContent)"
 
 
 def test_somebody_types_and_reads_the_translation(
-    serve: Serve, finished_run: Path, browse: Callable[[str], Browser]
+    serve: Serve, finished_run: Path, page: Browser
 ) -> None:
     # A run that was trained for longer may be looked at in its place.
     translator = load_translator(Path(os.environ.get("MT_SCREENSHOT_RUN", finished_run)))
     text = ["Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
-    page = browse("en")
-    page.size(1200, 700)
     page.open(serve(translator).port)
     assert page.run("document.activeElement.id") == "input", "one can type at once"
     page.type("#input", "\n".join(text))
     assert page.run("document.getElementById('count').textContent") == "70 of 20,000 characters"
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
-    alternatives = page.run("document.querySelectorAll('#output details').length")
-    assert alternatives == 2
+    found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
+    assert found == ["Alternatives", "Attention between the pieces"] * 2
     page.click("details summary")
     for scheme in ("light", "dark"):
         page.colours(scheme)
@@ -180,21 +177,79 @@ def test_somebody_types_and_reads_the_translation(
     assert page.mistakes() == []
 
 
-def test_by_keyboard_and_in_chinese(
-    serve: Serve, backwards: Build, engine: Any, browse: Callable[[str], Browser]
+HEADS, ROWS, CELLS, SHARES = (
+    f"[...document.querySelectorAll('{selector}')].map({told})"
+    for selector, told in (
+        ("thead th", "e => e.textContent"),
+        ("tbody th", "e => e.textContent"),
+        ("tbody tr", "e => [...e.cells].slice(1).map(e => e.textContent)"),
+        ("tbody td", "e => e.style.getPropertyValue('--share')"),
+    )
+)
+
+
+def test_the_attention_is_a_table_of_pieces(
+    serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
-    page = browse("zh-CN")
-    page.size(1200, 700)
+    client = serve(backwards(beam=2))
+    page.open(client.port)
+    page.type("#input", f"ab{_CONTROL}{_ENTER}")
+    page.wait_for("document.querySelectorAll('#output summary').length == 2")
+    assert page.run("document.querySelector('table')") is None, "it is made for who unfolds it"
+    page.click("details:last-of-type summary")
+    page.wait_for("document.querySelector('table')")
+    assert page.run(HEADS) == ["a", "b", "(end)"]
+    assert page.run(ROWS) == ["b", "a"]
+    assert page.run(CELLS) == [["", "100", ""], ["100", "", ""]]
+    assert page.run(SHARES) == ["0%", "100%", "0%", "100%", "0%", "0%"]
+    assert page.run("document.querySelector('tbody td').title") == "b looks at a: 0 %"
+    assert page.run("document.querySelector('table').dir") == "ltr"
+    page.click("details:last-of-type summary")
+    page.click("details:last-of-type summary")
+    assert page.run("document.querySelectorAll('table').length") == 1
+    assert page.mistakes() == []
+
+
+def test_the_attention_of_what_is_read_from_the_right_is_too(
+    serve: Serve, backwards: Build, page: Browser
+) -> None:
+    page.open(serve(backwards()).port)
+    page.type("#input", f"\u05d0\u05d1!{_CONTROL}{_ENTER}")
+    page.wait_for("document.querySelector('details')")
+    page.click("details:last-of-type summary")
+    page.wait_for("document.querySelector('table')")
+    assert page.run("document.querySelector('table').dir") == "rtl"
+    places = page.run(
+        "[...document.querySelectorAll('thead th')].map(e => e.getBoundingClientRect().left)"
+    )
+    assert places == sorted(places, reverse=True)
+    assert page.run("getComputedStyle(document.querySelector('.line')).direction") == "rtl"
+
+
+def test_the_page_says_that_there_is_no_attention(
+    serve: Serve, silent: Translator, page: Browser
+) -> None:
+    page.open(serve(silent).port)
+    page.type("#input", f"ab{_CONTROL}{_ENTER}")
+    told = "The attention between the pieces cannot be shown here."
+    assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == told
+    assert page.run(LINES) == ["ba"]
+
+
+def test_by_keyboard_and_in_chinese(
+    serve: Serve, backwards: Build, engine: Any, page: Browser
+) -> None:
+    page.speak("zh-CN")
     page.open(serve(backwards(beam=2), characters=20).port)
     assert page.run("document.documentElement.lang") == "zh-CN"
     assert page.run("document.querySelector('button').textContent") == "翻译"
     page.type("#input", f"<b>ab</b>{_CONTROL}{_ENTER}")
     assert page.wait_for(f"{LINES}.length && {LINES}") == [">b/<ba>b<"], "text is never HTML"
     reached = []
-    for _ in range(4):
+    for _ in range(5):
         page.press(_TAB)
         reached.append(page.run("document.activeElement.id || document.activeElement.localName"))
-    assert reached[:3] == ["button", "summary", "copy"]
+    assert reached[:4] == ["button", "summary", "summary", "copy"]
     page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
     assert page.wait_for("document.getElementById('problem').textContent").startswith("文本太长")
     page.picture("page-zh-problem")
@@ -202,9 +257,8 @@ def test_by_keyboard_and_in_chinese(
 
 
 def test_a_new_request_ends_the_one_before(
-    serve: Serve, backwards: Build, engine: Any, browse: Callable[[str], Browser]
+    serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
-    page = browse("en")
     client = serve(backwards(batch_size=1))
     page.open(client.port)
     engine.open.clear()

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from mt.decoding.run import load_translator
 from mt.decoding.translator import Translator
 from mt.errors import RunError, UserError
+from mt.export.folder import export_ctranslate2
 from mt.serving import server
 from mt.serving.messages import Limits
 from mt.serving.server import Address, serve_run
@@ -27,16 +29,18 @@ Build = Callable[..., Translator]
 Serve = Callable[..., Any]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [
-        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),  # each starts a program
-        (signal.SIGTERM, -15),
-    ],
-)
-def test_the_program_serves_until_a_signal(number: int, status: int, finished_run: Path) -> None:
-    command = [sys.executable, "-m", "mt", "serve", str(finished_run), "--port", "0"]
+@pytest.fixture(scope="module")
+def exported(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the finished run as `mt export --to ctranslate2` writes it."""
+    output = tmp_path_factory.mktemp("exports") / "ct2"
+    assert export_ctranslate2(finished_run, output, device="cpu").failure is None
+    return output
+
+
+@contextmanager
+def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Give the running program `mt serve` and its address."""
+    command = [sys.executable, "-m", "mt", "serve", str(folder), "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
     with subprocess.Popen(
@@ -46,15 +50,60 @@ def test_the_program_serves_until_a_signal(number: int, status: int, finished_ru
         told = process.stderr.readline()
         found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", told)
         assert found, told
-        body = json.dumps({"texts": ["one two", ""]}).encode()
-        with urllib.request.urlopen(f"{found[1]}/translate", body, timeout=30) as answer:
-            translations = json.load(answer)["translations"]
-        assert [each["text"] for each in translations] == load_translator(finished_run).translate(
-            ["one two", ""]
-        )
+        yield process, found[1]
+
+
+def check_answers(address: str, folder: Path) -> None:
+    """Compare what a server says with what the folder's translator says."""
+    lines = ["one two", "", "nine zero zero"]
+    body = json.dumps({"texts": lines, "attention": True}).encode()
+    with urllib.request.urlopen(f"{address}/translate", body, timeout=30) as answer:
+        answers = json.load(answer)["translations"]
+    assert [each["text"] for each in answers] == load_translator(folder).translate(lines)
+    for [part] in (answers[0]["attention"], answers[2]["attention"]):
+        assert part["source"][-1] == "</s>"
+        sums = [sum(row) for row in part["weights"]]
+        assert sums == pytest.approx([1] * len(part["target"]), abs=0.01)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, -15), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
+)
+def test_the_program_serves_until_a_signal(number: int, status: int, exported: Path) -> None:
+    with program(exported) as (process, address):
+        check_answers(address, exported)
         process.send_signal(number)
         assert process.communicate(timeout=20) == ("", "")
     assert process.returncode == status
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+def test_a_run_is_served_until_ctrl_c(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ThreadPoolExecutor(1) as clients, caplog.at_level("INFO"):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        startup = server.Server.startup
+        checked: list[Future[None]] = []
+
+        def check() -> None:
+            try:
+                check_answers(f"http://127.0.0.1:{port}", finished_run)
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        async def started(self: server.Server, sockets: Any = None) -> None:
+            await startup(self, sockets)
+            checked.append(clients.submit(check))
+
+        monkeypatch.setattr(server.Server, "startup", started)
+        with pytest.raises(KeyboardInterrupt):
+            serve_run(finished_run, Address(port=port), limits=Limits(), device="cpu")
+        checked[0].result()
+    assert f"serving at http://127.0.0.1:{port}, until Ctrl-C" in caplog.messages
 
 
 def test_what_was_accepted_is_answered_before_the_end(
@@ -88,6 +137,24 @@ def test_the_end_does_not_wait_for_ever(
         assert waits.result() == (503, {"error": "the server is being stopped"})
         engine.open.set()
         assert at_hand.result() == ["ba"]
+
+
+def test_who_neither_sends_nor_reads_is_cut_off(
+    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(server, "LAST_SECONDS", 0.2)
+    client = serve(backwards())
+    with client.connect() as connection:
+        connection.settimeout(10)
+        connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        time.sleep(0.2)
+        began = time.monotonic()
+        client.stop()
+        assert connection.recv(1000) == b""
+        client.thread.join(10)
+        assert not client.thread.is_alive()
+        assert time.monotonic() - began < 5, "long before the body is given up"
 
 
 def test_an_address_that_is_not_free_is_told_before_the_run_is_read(tmp_path: Path) -> None:
@@ -127,3 +194,27 @@ def test_who_opens_it_to_others_is_told(
     monkeypatch.setattr(server.Server, "run", lambda *_, **__: None)
     serve_run(tmp_path, Address(host, 0), limits=Limits())
     assert caplog.messages == warnings
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_more_connections_than_1024_may_be_open(
+    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    translator = backwards()
+    found = []
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1100)
+    monkeypatch.setattr(server, "load_translator", lambda *_, **__: translator)
+    monkeypatch.setattr(
+        server.Server,
+        "run",
+        lambda *_, **__: found.append(resource.getrlimit(resource.RLIMIT_NOFILE)),
+    )
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
+        serve_run(tmp_path, Address(port=0), limits=Limits())
+        assert found == [(1100, limits[1])]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mt.decoding.details import ExplainingEngine
 from mt.decoding.run import load_translator
 from mt.decoding.translator import Translator
 
@@ -37,6 +39,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\n12"]})
     assert status == 200
     plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": []}
+    plain |= {"attention": None}
     assert answer == {
         "translations": [
             {**plain, "text": "ba"},
@@ -56,6 +59,47 @@ def test_alternatives_for_those_who_ask(serve: Serve, backwards: Build) -> None:
     told = "`alternatives`: at most 2, this model's search finds no more"
     assert client.post({**asked, "alternatives": 3}) == (422, {"error": told})
     assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
+
+
+def test_attention_for_those_who_ask(
+    serve: Serve, backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = backwards()
+    translator.longest_source = 3
+    client = serve(translator)
+    asked = {"texts": ["ab\n \nc de"], "attention": True}
+    [answer] = client.post(asked)[1]["translations"]
+    two = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    assert answer["attention"] == [
+        {"source": ["a", "b", "</s>"], "target": ["b", "a"], "weights": two},
+        {"source": ["c", "</s>"], "target": ["c"], "weights": [[1.0, 0.0]]},
+        {"source": ["d", "e", "</s>"], "target": ["e", "d"], "weights": two},
+    ]
+    assert client.post({**asked, "texts": [" "]})[1]["translations"][0]["attention"] == []
+    monkeypatch.setattr("mt.serving.app.MOST_WEIGHTS", 13)
+    assert client.post(asked)[1]["translations"][0]["attention"] is None
+    told = {"error": "`attention`: Input should be a valid boolean"}
+    assert client.post({**asked, "attention": 1}) == (422, told)
+
+
+def test_attention_is_that_of_the_engine(serve: Serve, finished_run: Path) -> None:
+    translator = load_translator(finished_run, device="cpu")
+    [line] = translator.stream(["one two three"])
+    part = line.alternatives[0].parts[0]
+    engine = translator.engine
+    assert isinstance(engine, ExplainingEngine)
+    [details] = engine.explain([part.source], [part.hypothesis])
+    asked = {"texts": ["one two three"], "attention": True}
+    [found] = serve(translator).post(asked)[1]["translations"][0]["attention"]
+    assert details.attention is not None
+    assert np.array(found["weights"]) == pytest.approx(details.attention, abs=0.0006)
+    assert "".join(found["source"]).replace("\u2581", " ").strip() == "one two three</s>"
+    assert "".join(found["target"]).replace("\u2581", " ").strip() == line.text
+
+
+def test_an_engine_that_cannot_tell_says_null(serve: Serve, silent: Translator) -> None:
+    [answer] = serve(silent).post({"texts": ["ab"], "attention": True})[1]["translations"]
+    assert (answer["text"], answer["attention"]) == ("ba", None)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +204,31 @@ def test_who_comes_when_the_queue_is_full_is_told(
         assert json.loads(body) == {"error": told}
         engine.open.set()
         assert (first.result(), second.result()) == (["ba"], ["dc", "fe"])
+
+
+def test_too_many_requests_at_once_are_told(serve: Serve, backwards: Build, engine: Any) -> None:
+    client = serve(backwards(batch_size=1), requests=2)
+    engine.open.clear()
+    with ThreadPoolExecutor(2) as others:
+        first, second = others.submit(client.texts, "ab"), others.submit(client.texts, "cd")
+        wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 1)
+        response, body = client.request("POST", "/translate", b'{"texts": ["ef"]}')
+        assert (response.status, response.headers["Retry-After"]) == (503, "1")
+        told = "too many requests at once, at most 2 are taken; try again"
+        assert json.loads(body) == {"error": told}
+        assert client.request("GET", "/health")[0].status == 200
+        engine.open.set()
+        assert (first.result(), second.result()) == (["ba"], ["dc"])
+    assert client.texts("gh") == ["hg"], "the places are free again"
+
+
+def test_a_connection_that_asks_nothing_is_closed(
+    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.serving.server.HEAD_SECONDS", 0.1)
+    with serve(backwards()).connect() as connection:
+        connection.settimeout(10)
+        assert connection.recv(1000) == b""
 
 
 def test_a_client_who_leaves_costs_nothing_more(
