@@ -52,6 +52,24 @@ def aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def put_in_place(folder: Path, output: Path) -> None:
+    """Let `folder` take the name `output`, all of it on the disk; a folder of that name goes."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            sync(path)
+    sync_folder(folder)
+    if output.exists():
+        former = output.with_name(f".{output.name}.{os.getpid()}.former")
+        output.rename(former)
+        folder.rename(output)
+        shutil.rmtree(former)
+    else:
+        folder.rename(output)
+    sync_folder(output.parent)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file as a whole."""
     with replacing(path) as temporary:

@@ -53,7 +53,8 @@ def write_model(
     `weights` are the parameters by the names that the model gives them, `positions` the longest
     sequence that the model must do. `quantization` is one of CTranslate2's, None for float32.
     """
-    spec = build_spec(config, weights, positions=positions)
+    # Forced scoring asks for an end mark behind what the limit has cut: one position more.
+    spec = build_spec(config, weights, positions=positions + 1)
     spec.register_source_vocabulary(_pieces(tokenizer.source))
     spec.register_target_vocabulary(_pieces(tokenizer.target))
     spec.config.bos_token = spec.config.decoder_start_token = _pieces(tokenizer.target)[BOS]
@@ -130,6 +131,9 @@ def _decoder(config: ModelConfig) -> TransformerDecoderSpec:
         config.heads,
         relative_attention_bias=config.positional == "relative_bias",
         alibi=config.positional == "alibi",
+        # What `mt.decoding.torch_details` takes the alignment from.
+        alignment_layer=max(0, config.decoder_layers - 2),
+        alignment_heads=config.heads,
         external_pre_post_encoder_layers=config.residual == "sandwich",
         **_common(config),
     )
@@ -164,7 +168,7 @@ def _encodings(stack: _Stack) -> Array | None:
     """Return what is added to the embeddings, [positions d_model]; None where nothing is."""
     config = stack.config
     if config.positional == "learned":
-        table = stack.weights[f"{stack.side}_positional.table"]
+        table = padded(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
     elif config.positional == "sinusoidal":
         table = sinusoids(stack.positions, config.d_model).numpy()
     elif config.positional == "none":

@@ -1,8 +1,6 @@
 """Exporting a run to CTranslate2: into a folder that is whole, proven, and enough by itself."""
 
-import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,8 +21,8 @@ from mt.decoding.lengths import length_limit
 from mt.decoding.run import FinishedRun, load_translator, read_run
 from mt.decoding.run_files import CONFIG_FILE, EVALUATIONS_FOLDER, TOKENIZER_FOLDER
 from mt.errors import UserError, listed
-from mt.export.parity import Parity, compare, read_sample
-from mt.files import aside, file_sha256, sync, sync_folder
+from mt.export.parity import PLAIN_SEARCH, Parity, compare, read_sample
+from mt.files import aside, file_sha256, put_in_place
 
 # Enough for other decoding settings than those of the run; a table of them is small beside a model.
 _FEWEST_POSITIONS = 1024
@@ -65,11 +63,12 @@ def export_ctranslate2(
     lines = read_sample(finished.config, sample)
     with aside(output) as folder:
         exported = _write(finished, run, folder, quantization=quantization)
-        parity = compare(load_translator(run, device=device), load_exported(folder), lines)
+        of_run = load_translator(run, overrides=PLAIN_SEARCH, device=device)
+        parity = compare(of_run, load_exported(folder, overrides=PLAIN_SEARCH), lines)
         failure = parity.why_not_equal() if quantization == "none" else None
         if failure is None:
             write_exported(folder, replace(exported, parity=asdict(parity)))
-            _put_in_place(folder, output)
+            put_in_place(folder, output)
     return ExportResult(parity, failure)
 
 
@@ -133,21 +132,3 @@ def _positions(config: Config, longest_source: int) -> int:
         return config.model.max_positions
     longest_target = length_limit(longest_source, config.decoding)
     return max(_FEWEST_POSITIONS, 2 * longest_source, 2 * longest_target)
-
-
-def _put_in_place(folder: Path, output: Path) -> None:
-    """Let `folder` take the name `output`; what an earlier export has left there goes."""
-    for path in _files(folder):
-        sync(path)
-    if output.exists():
-        former = output.with_name(f".{output.name}.{os.getpid()}.former")
-        output.rename(former)
-        folder.rename(output)
-        shutil.rmtree(former)
-    else:
-        folder.rename(output)
-    sync_folder(output.parent)
-
-
-def _files(folder: Path) -> Sequence[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]

@@ -16,9 +16,10 @@ from mt.config.data import TextSource
 from mt.config.load import dump_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.tokenizer import Tokenizer, write_tokenizer
-from mt.decoding.run_files import MODEL_FORMAT
+from mt.decoding.run_files import Provenance, write_description
 from mt.errors import RunError
 from mt.export.marian_folder import MarianFolder, MarianSettings, read_marian_folder
+from mt.export.marian_length import alpha_of
 from mt.export.marian_names import (
     DECODER_EMBEDDING,
     ENCODER_EMBEDDING,
@@ -33,7 +34,7 @@ from mt.export.marian_names import (
     sines_first,
 )
 from mt.export.marian_vocabulary import MarianRows, source_vocabulary, target_vocabulary
-from mt.files import aside, file_sha256, write_json, write_text
+from mt.files import aside, put_in_place, write_text
 from mt.model.parameters import load_parameters
 from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
@@ -77,7 +78,7 @@ def import_marian(path: Path, run: Path) -> Imported:
     # It takes its own name once it is complete.
     with aside(run) as temporary:
         parameters = _write(RunFolder(temporary), folder, config)
-        temporary.rename(run)
+        put_in_place(temporary, run)
     languages = f"{config.data.source_language}-{config.data.target_language}"
     return Imported(languages, parameters, notes)
 
@@ -91,12 +92,9 @@ def our_weights(
     """
     settings, model = folder.settings, _model(folder.settings)
     _check_positions(folder)
-    # transformers shares none of the matrices where `tie_word_embeddings` is false.
-    tied = settings.tie_word_embeddings
-    shared = tied and settings.share_encoder_decoder_embeddings
-    encoder = _tensor(folder, SHARED if shared else ENCODER_EMBEDDING)
-    decoder = _tensor(folder, SHARED if shared else DECODER_EMBEDDING)
-    head = decoder if tied else _tensor(folder, LM_HEAD)
+    encoder = _embedding(folder, ENCODER_EMBEDDING)
+    decoder = _embedding(folder, DECODER_EMBEDDING)
+    head = decoder if settings.tie_word_embeddings else _tensor(folder, LM_HEAD)
     bias = folder.weights.get(LOGITS_BIAS, torch.zeros(1, len(head)))[0]
     last = f"model.decoder.layers.{settings.decoder_layers - 1}.final_layer_norm"
     gain = _tensor(folder, f"{last}.weight")
@@ -163,6 +161,19 @@ def _check_positions(folder: MarianFolder) -> None:
             raise RunError(f"{folder.path}: `{name}` is no table of sinusoids")
 
 
+def _embedding(folder: MarianFolder, name: str) -> Tensor:
+    """Return the matrix of a side, which is the shared one where that is what both sides have.
+
+    Where `tie_word_embeddings` is false, transformers 4 shares it between the sides nevertheless
+    and has no other one in its file; transformers 5 shares nothing then.
+    """
+    settings = folder.settings
+    shared = settings.share_encoder_decoder_embeddings
+    if shared and (settings.tie_word_embeddings or name not in folder.weights):
+        return _tensor(folder, SHARED)
+    return _tensor(folder, name)
+
+
 def _tensor(folder: MarianFolder, name: str) -> Tensor:
     if name not in folder.weights:
         raise RunError(f"{folder.path}: damaged, its weights lack `{name}`")
@@ -181,20 +192,11 @@ def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
     load_parameters(model, weights, str(folder.path))
     save_tensors(weights, run.weights)
     write_text(run.config, dump_config(config))
-    write_json(
-        run.model,
-        {
-            "format": MODEL_FORMAT,
-            "source_vocabulary": tokenizer.source_size,
-            "target_vocabulary": tokenizer.target_size,
-            "longest_source": folder.settings.max_position_embeddings,
-            "tokenizer": tokenizer.fingerprint,
-            "weights": file_sha256(run.weights),
-            "averaged_updates": [],
-            "updates": 0,
-            "score": f"imported from {folder.path}",
-            "ends": {},
-        },
+    write_description(
+        run.path,
+        tokenizer,
+        longest_source=folder.settings.max_position_embeddings,
+        provenance=Provenance(f"imported from {folder.path}"),
     )
     return sum(tensor.numel() for tensor in weights.values())
 
@@ -278,7 +280,7 @@ def _decoding(folder: MarianFolder) -> tuple[DecodingConfig, tuple[str, ...]]:
             "search": "greedy" if beams == 1 else "beam",
             "beam": beams,
             "length_normalization": normalization,
-            "length_penalty": min(max(exponent, 0.0), 10.0),
+            "length_penalty": min(max(alpha_of(exponent), 0.0), 10.0),
             "max_length_ratio": 0.0,
             "max_length_extra": max(longest - 1, 1),
             "no_repeat_ngram": generation.no_repeat_ngram_size or None,
@@ -287,7 +289,8 @@ def _decoding(folder: MarianFolder) -> tuple[DecodingConfig, tuple[str, ...]]:
     if normalization != "gnmt" or beams == 1:
         return decoding, ()
     note = (
-        f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers, here it "
-        "is the exponent of `decoding.length_normalization: gnmt`, so that a beam may end elsewhere"
+        f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers; here "
+        f"`decoding.length_normalization: gnmt` with `decoding.length_penalty: "
+        f"{decoding.length_penalty:g}` is the most alike, so that a beam may end elsewhere"
     )
     return decoding, (note,)

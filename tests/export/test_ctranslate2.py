@@ -11,6 +11,8 @@ from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
+from mt.decoding.engine import Hypothesis
+from mt.decoding.torch_details import explain
 from mt.export.ctranslate2 import write_model
 from mt.model.parameters import parameter_tensors
 from mt.model.transformer import Transformer
@@ -129,6 +131,26 @@ def check_steps(folder: Path, model: Transformer, tokenizer: Tokenizer, search: 
             assert found.log_prob == pytest.approx(log_prob, abs=1e-4)
 
 
+def check_details(folder: Path, model: Transformer, tokenizer: Tokenizer) -> None:
+    """Each piece has the probability and the source piece that ours tells of it."""
+    engine = CTranslate2Engine(
+        folder, device="cpu", tokenizer=tokenizer, positions=POSITIONS, threads=1
+    )
+    sources = [[*ids, EOS] for ids in sentences(tokenizer, (3, 30, 1, 8))]
+    targets = sentences(tokenizer, (5, POSITIONS, 2, 0))  # up to a translation cut by the limit
+    found = [Hypothesis(tuple(ids), 0.0, 0.0, finished=False) for ids in targets]
+    expected = explain([model], sources, found, device=torch.device("cpu"))
+    details = engine.explain(sources, found)
+    assert sum(len(each.alignment) for each in expected) > 40
+    for theirs, ours in zip(details, expected, strict=True):
+        assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
+        assert theirs.alignment == ours.alignment
+        if ours.attention is None:
+            assert theirs.attention is None
+        else:
+            assert theirs.attention == pytest.approx(ours.attention, abs=1e-4)
+
+
 @pytest.mark.parametrize("changes", EVERY_WORD, ids=lambda changes: "-".join(map(str, changes)))
 def test_every_variant_computes_what_ours_does(
     changes: dict[str, Any], tokenizer: Tokenizer, tmp_path: Path
@@ -137,6 +159,7 @@ def test_every_variant_computes_what_ours_does(
     check_probabilities(tmp_path, config, model, tokenizer)
     check_steps(tmp_path, model, tokenizer, "greedy")
     check_steps(tmp_path, model, tokenizer, "beam")
+    check_details(tmp_path, model, tokenizer)
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.decoding.run import read_run
+from mt.decoding.run import load_translator, read_run
 from mt.errors import UserError
 from mt.export import ctranslate2, folder, parity
 from mt.export.folder import export_ctranslate2
@@ -44,6 +45,19 @@ def test_an_export_translates_and_evaluates_like_its_run(
     record = json.loads((alone / "evaluations" / "test.json").read_text())
     assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
     assert record["quantization"] == "none"
+
+
+def test_the_loops_of_a_weak_model_do_not_stop_an_export(run: Path, tmp_path: Path) -> None:
+    """Each program blocks repetition by a formula of its own; the models are the same."""
+    words, numbers = ("one", "two", "three", "four", "five", "six", "seven"), random.Random(1)
+    lines = [" ".join(numbers.choices(words, k=numbers.randint(3, 15))) for _ in range(60)]
+    sample = tmp_path / "sample.en"
+    sample.write_text("".join(f"{line}\n" for line in lines))
+    statuses = {each.status for each in load_translator(run, device="cpu").stream(lines)}
+    assert "repeated" in statuses
+    result = export_ctranslate2(run, tmp_path / "exported", sample=sample, device="cpu")
+    assert result.failure is None
+    assert result.parity.identical == 60
 
 
 def test_quantised_the_difference_is_kept(run: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What we write as Marian, transformers loads: the same logits, the same pieces, the same lines."""
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from mt.config import ModelConfig
 from mt.config.tokenizer import TokenizerConfig
@@ -150,6 +152,18 @@ def test_the_translations_are_the_same(
     assert theirs == [line.strip() for line in ours]
 
 
+@pytest.mark.filterwarnings("ignore:.translation. task was used")
+def test_the_pipeline_translates_with_it(finished_run: Path, tmp_path: Path) -> None:
+    if "translation" not in PIPELINE_REGISTRY.get_supported_tasks():
+        pytest.skip("transformers 5 has no translation pipeline; 4 has")
+    settings = ["decoding.search=greedy", "decoding.max_length_ratio=0"]
+    write_marian(read_run(finished_run, overrides=settings), tmp_path / "marian")
+    lines = ["one two three", "  seven </s> nine", "零 🦊"]
+    translate = pipeline("translation", model=str(tmp_path / "marian"))
+    found = [each["translation_text"] for each in translate(lines)]
+    assert found == [line.strip() for line in translations(finished_run, lines, settings)]
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
@@ -183,6 +197,9 @@ def test_an_export_proves_itself(finished_run: Path, tmp_path: Path) -> None:
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
     assert [each.name for each in tmp_path.iterdir()] == ["marian"]
+    kept = json.loads((tmp_path / "marian" / "parity.json").read_text())
+    assert kept["identical"] == result.parity.identical
+    assert kept["export"]["bleu"] == result.parity.export.bleu
 
 
 def test_one_wrong_tensor_fails_the_proof(

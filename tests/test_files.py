@@ -1,0 +1,42 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from mt.files import put_in_place
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "new"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "model").write_text("new")
+    (folder / "inner" / "piece").write_text("new")
+    return folder
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [folder, folder / "inner", folder / "model", folder / "inner" / "piece"]
+    wanted = {path.stat().st_ino for path in parts}
+    output, synced = tmp_path / "out", []
+
+    def watched(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, output.exists()))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    put_in_place(folder, output)
+    assert {number for number, there in synced if not there} == wanted
+    assert synced[-1] == (tmp_path.stat().st_ino, True), "and then the name itself"
+    assert (output / "inner" / "piece").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_earlier_folder_goes_as_a_whole(folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "old").write_text("old")
+    put_in_place(folder, output)
+    assert sorted(path.name for path in output.iterdir()) == ["inner", "model"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
