@@ -1,0 +1,1 @@
+"""Training pairs that a trained model makes: back-translation and distillation."""

@@ -1,0 +1,169 @@
+"""Back-translation: which pairs come of which lines, and what is refused."""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt import Translator
+from mt.augment.backtranslate import BackTranslation
+from mt.augment.noise import Noise
+from mt.augment.record import Job
+from mt.augment.resumable import write_pairs
+from mt.augment.shard import Shard
+from mt.augment.teacher import Teacher
+from mt.data.pairs import SentencePair
+from mt.errors import DataError, UserError
+
+SAMPLE = ["decoding.search=sample"]
+LINES = ["one two three four", "nine eight", "five five five five", "four", "six one"]
+
+
+@pytest.fixture(scope="module")
+def teacher(finished_run: Path) -> Teacher:
+    return Teacher.load(finished_run, overrides=SAMPLE, device="cpu")
+
+
+def mono(folder: Path, lines: list[str], name: str = "news.en") -> Path:
+    path = folder / name
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+    return path
+
+
+def work(teacher: Teacher, text: Path, noise: Noise | None = None) -> BackTranslation:
+    return BackTranslation(teacher, text, noise or Noise())
+
+
+def translated(translator: Translator, lines: list[str]) -> list[tuple[str, str]]:
+    """Return the lines whose translations are whole, each with its translation before it."""
+    return [
+        (each.text, each.source)
+        for each in translator.stream(lines)
+        if all(part.hypothesis.finished for part in each.alternatives[0].parts)
+    ]
+
+
+def made(each: BackTranslation) -> list[Any]:
+    return list(each.make(range(len(each.text.read_bytes().splitlines()))))
+
+
+def test_the_translation_is_the_source_and_the_text_the_target(
+    teacher: Teacher, finished_run: Path, tmp_path: Path
+) -> None:
+    each = work(teacher, mono(tmp_path, LINES))
+    job = each.job(tmp_path / "out", Shard())
+    record = write_pairs(job, each.make)
+    translator = Translator.load(finished_run, overrides=SAMPLE, device="cpu")
+    wanted = translated(translator, LINES)
+    assert [path.name for path in job.texts] == ["news.de", "news.en"]
+    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+    assert list(zip(*texts, strict=True)) == wanted
+    assert record.counts["written"] == len(wanted)
+    assert sum(record.counts.values()) == len(LINES)
+    assert record.settings["model"] == teacher.model
+    assert record.settings["decoding.search"] == "sample"
+    assert len(wanted) > 2
+
+
+def test_a_sample_follows_from_its_sentence_and_the_seed(
+    teacher: Teacher, finished_run: Path, tmp_path: Path
+) -> None:
+    pairs = made(work(teacher, mono(tmp_path, LINES)))
+    assert made(work(teacher, mono(tmp_path, LINES[::-1]))) == pairs[::-1]
+    assert list(work(teacher, mono(tmp_path, LINES)).make(range(3, 5))) == pairs[3:]
+    other = Teacher.load(finished_run, overrides=[*SAMPLE, "decoding.seed=2"], device="cpu")
+    assert made(work(other, mono(tmp_path, LINES))) != pairs
+
+
+def test_what_is_no_pair_is_left_out_and_counted(finished_run: Path, tmp_path: Path) -> None:
+    # Whatever is longer than its limit is cut, and some translations are.
+    limits = ["decoding.max_length_ratio=0", "decoding.max_length_extra=12"]
+    teacher = Teacher.load(finished_run, overrides=limits, device="cpu")
+    lines = ["one", " \u3000", "two \udcff", *LINES, ""]
+    each = work(teacher, mono(tmp_path, lines))
+    job = each.job(tmp_path / "out", Shard())
+    record = write_pairs(job, each.make)
+    whole = translated(teacher.translator, [line for line in lines if line in [*LINES, "one"]])
+    cut = len(lines) - 3 - len(whole)
+    assert cut
+    assert whole
+    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+    assert list(zip(*texts, strict=True)) == whole
+    assert record.counts == {
+        "written": len(whole),
+        "blank line": 2,
+        "line that is not UTF-8": 1,
+        "translation cut at its length limit": cut,
+    }
+
+
+def test_an_empty_translation_is_left_out(
+    teacher: Teacher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(teacher.translator.tokenizer), "decode_target", lambda *_: " ")
+    assert made(work(teacher, mono(tmp_path, LINES))) == ["empty translation"] * len(LINES)
+
+
+def test_noise_is_on_the_translation_alone_and_follows_from_the_line(
+    teacher: Teacher, tmp_path: Path
+) -> None:
+    plain = made(work(teacher, mono(tmp_path, LINES)))
+    noise = Noise(mask=0.5, swap=2)
+    noisy = made(work(teacher, mono(tmp_path, LINES), noise))
+    assert noisy == [
+        replace(pair, source=noise.on(pair.source, language="de", seed=1, line=line))
+        if isinstance(pair, SentencePair)
+        else pair
+        for line, pair in enumerate(plain)
+    ]
+    assert noisy != plain
+    again = work(teacher, mono(tmp_path, LINES), noise).make(range(2, 5))
+    assert list(again) == noisy[2:]
+
+
+def test_batches_change_nothing_but_the_window(finished_run: Path, tmp_path: Path) -> None:
+    text = mono(tmp_path, LINES * 7)
+    jobs = []
+    for size in (1, 4):
+        teacher = Teacher.load(
+            finished_run, overrides=[*SAMPLE, f"decoding.batch_size={size}"], device="cpu"
+        )
+        jobs.append(work(teacher, text).job(tmp_path / "out", Shard()))
+        write_pairs(replace(jobs[-1], folder=tmp_path / str(size)), work(teacher, text).make)
+    assert jobs[0].window == 8
+    assert replace(jobs[0], window=jobs[1].window) == jobs[1]
+    for name in ("news.de", "news.en"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "4" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [
+        ("news.en", "news"),
+        ("a.b.txt", "a.b"),
+        ("news.en.gz", "news"),
+        ("en", "en"),
+        (".en", "text"),
+    ],
+)
+def test_names_of_files(name: str, left: str, teacher: Teacher, tmp_path: Path) -> None:
+    content = b"one\ntwo\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    job: Job = work(teacher, tmp_path / name).job(tmp_path / "out", Shard(2, 2))
+    assert [path.name for path in job.texts] == [f"{left}.2-of-2.de", f"{left}.2-of-2.en"]
+    assert job.lines == range(1, 2)
+
+
+def test_a_text_that_will_not_do_is_told(teacher: Teacher, tmp_path: Path) -> None:
+    def refused(path: Path, shard: Shard) -> str:
+        with pytest.raises((UserError, DataError)) as error:
+            work(teacher, path).job(tmp_path / "out", shard)
+        return str(error.value)
+
+    assert "is in de by its name" in refused(mono(tmp_path, LINES, "news.de"), Shard())
+    assert "is empty" in refused(mono(tmp_path, [], "no.en"), Shard())
+    assert "no such file; did you mean `news.de`" in refused(tmp_path / "news.dee", Shard())
+    assert "6 parts of 5 lines" in refused(mono(tmp_path, LINES), Shard(1, 6))
+    assert "so it must be a file and no pipe" in refused(Path("/dev/null"), Shard())

@@ -1,0 +1,111 @@
+"""Distillation: the teacher's translations of the training sources, and the nearest of several."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu import sentence_bleu, sentence_chrf
+
+from mt.augment.distill import Distillation, Interpolation, Similarity
+from mt.augment.resumable import write_pairs
+from mt.augment.shard import Shard
+from mt.augment.teacher import Teacher
+from mt.config.load import load_config
+from mt.data.sources import open_source
+from mt.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def teacher(finished_run: Path) -> Teacher:
+    return Teacher.load(finished_run, overrides=["decoding.beam=4"], device="cpu")
+
+
+def translated(teacher: Teacher, lines: list[str]) -> list[tuple[str, str]]:
+    """Return the lines whose translations are whole, each with its translation."""
+    return [
+        (each.source, each.text)
+        for each in teacher.translator.stream(lines)
+        if all(part.hypothesis.finished for part in each.alternatives[0].parts)
+    ]
+
+
+def written(work: Distillation, folder: Path, shard: Shard | None = None) -> list[list[str]]:
+    job = work.job(folder, shard or Shard())
+    write_pairs(job, work.make)
+    return [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+
+
+def test_the_sources_of_a_config_are_translated(
+    teacher: Teacher, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    data = load_config(tiny_recipe).data
+    sources, targets = written(Distillation(teacher, data), tmp_path)
+    lines = (tiny_corpus / "train.en").read_text().splitlines()
+    assert list(zip(sources, targets, strict=True)) == translated(teacher, lines)
+    assert len(sources) > 30
+    assert {path.name for path in tmp_path.glob("[!.]*")} == {"train.en", "train.de", "train.json"}
+
+
+def test_what_the_cleaning_takes_out_is_not_translated_and_noise_is_not_made(
+    teacher: Teacher, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    overrides = ["data.cleaning.min_characters=20", "data.cleaning.noise_case=1"]
+    data = load_config(tiny_recipe, overrides=overrides).data
+    pairs = list(_train(data).pairs())
+    wanted = [pair.source for pair in pairs if min(len(pair.source), len(pair.target)) >= 20]
+    assert 0 < len(wanted) < len(pairs)
+    sources, targets = written(Distillation(teacher, data), tmp_path)
+    assert list(zip(sources, targets, strict=True)) == translated(teacher, wanted)
+
+
+def _train(data: Any) -> Any:
+    return open_source(data.train, data)
+
+
+@pytest.mark.parametrize("similarity", ["bleu", "chrf"])
+def test_of_several_translations_the_nearest_to_the_reference_is_taken(
+    similarity: Similarity, teacher: Teacher, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    data = load_config(tiny_recipe).data
+    work = Distillation(teacher, data, Interpolation(4, similarity))
+    sources, targets = written(work, tmp_path, Shard(1, 3))
+    references = [pair.target for pair in _train(data).pairs()]
+    metrics: dict[Similarity, Any] = {"bleu": sentence_bleu, "chrf": sentence_chrf}
+    metric = metrics[similarity]
+    moved = 0
+    for target, reference, translation in zip(
+        targets, references, teacher.translator.stream(sources, n_best=4), strict=False
+    ):
+        texts = [
+            each.text
+            for each in translation.alternatives
+            if each.text and all(part.hypothesis.finished for part in each.parts)
+        ]
+        scores = [metric(text, [reference]).score for text in texts]
+        assert target == texts[scores.index(max(scores))]
+        moved += target != texts[0]
+    assert moved > 2
+
+
+def test_a_text_is_translated_too(teacher: Teacher, tmp_path: Path) -> None:
+    text = tmp_path / "more.en.txt"
+    text.write_text("one two\n\nthree four\n")
+    sources, targets = written(Distillation(teacher, text), tmp_path / "out")
+    assert sources == ["one two", "three four"]
+    assert targets == teacher.translator.translate(sources)
+    assert (tmp_path / "out" / "more.json").exists()
+
+
+def test_what_will_not_do_is_told(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
+    text = tmp_path / "more.en"
+    text.write_text("one\n")
+    with pytest.raises(UserError, match="--n-best needs a CONFIG"):
+        Distillation(teacher, text, Interpolation(2, "bleu")).job(tmp_path, Shard())
+    turned = load_config(
+        tiny_recipe, overrides=["data.source_language=de", "data.target_language=en"]
+    )
+    with pytest.raises(UserError, match="from en into de, the config's corpora are from de into"):
+        Distillation(teacher, turned.data).job(tmp_path, Shard())
+    work = Distillation(teacher, load_config(tiny_recipe).data, Interpolation(5, "bleu"))
+    with pytest.raises(UserError, match="`decoding.beam` must be at least 5, it is 4"):
+        work.job(tmp_path, Shard())

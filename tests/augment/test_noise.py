@@ -1,0 +1,77 @@
+"""Noise on translations: what it does, how much of it, and that it follows from the line."""
+
+import pytest
+
+from mt.augment.noise import FILLER, Noise
+from mt.errors import UserError
+
+WORDS = [f"w{number}" for number in range(40)]
+TEXT = " ".join(WORDS)
+
+
+def on(
+    noise: Noise, text: str = TEXT, *, line: int = 1, seed: int = 1, language: str = "de"
+) -> str:
+    return noise.on(text, language=language, seed=seed, line=line)
+
+
+def test_without_noise_a_text_stays_as_it_is() -> None:
+    assert on(Noise(), " a  b\u3000 ") == " a  b\u3000 "
+
+
+def test_words_are_dropped_as_often_as_asked_for_and_keep_their_order() -> None:
+    kept = [on(Noise(drop=0.25), line=line).split() for line in range(200)]
+    for words in kept:
+        assert words == sorted(words, key=WORDS.index)
+    assert sum(map(len, kept)) / (200 * len(WORDS)) == pytest.approx(0.75, abs=0.02)
+
+
+def test_words_are_masked_as_often_as_asked_for_in_their_places() -> None:
+    masked = [on(Noise(mask=0.1), line=line).split() for line in range(200)]
+    for words in masked:
+        assert all(word in {FILLER, was} for word, was in zip(words, WORDS, strict=True))
+    share = sum(words.count(FILLER) for words in masked) / (200 * len(WORDS))
+    assert share == pytest.approx(0.1, abs=0.02)
+
+
+def test_no_word_moves_further_than_asked_for_and_some_move_so_far() -> None:
+    moved = set()
+    for line in range(200):
+        words = on(Noise(swap=3), line=line).split()
+        assert sorted(words) == sorted(WORDS)
+        moved |= {abs(place - WORDS.index(word)) for place, word in enumerate(words)}
+    assert moved == {0, 1, 2, 3}
+
+
+def test_it_follows_from_seed_and_line() -> None:
+    noise = Noise(0.1, 0.1, 3)
+    assert on(noise) == on(noise)
+    assert len({on(noise, line=line, seed=seed) for line in range(5) for seed in range(5)}) == 25
+
+
+@pytest.mark.parametrize("language", ["de", "zh"])
+def test_a_word_is_left_of_every_text(language: str) -> None:
+    texts = [on(Noise(drop=0.99), "猫 hat", line=line, language=language) for line in range(50)]
+    assert set(texts) <= {"猫", "hat", "猫 hat"}
+    assert "猫" in texts
+
+
+def test_where_words_stand_without_spaces_characters_are_words_but_for_latin_ones() -> None:
+    text = "我在New York买了2个苹果。"
+    units = ["我", "在", "New", "York", "买", "了", "2", "个", "苹", "果", "。"]
+    masked = [on(Noise(mask=0.3), text, line=line, language="zh") for line in range(100)]
+    assert sum(each.count(FILLER) for each in masked) / 1100 == pytest.approx(0.3, abs=0.05)
+    rest = "".join(masked).replace(FILLER, "")
+    assert not set(rest) - set(text)
+    for line in range(20):
+        swapped = on(Noise(swap=2), text, line=line, language="zh")
+        assert all(unit in swapped for unit in units)
+        assert len(swapped.replace(" ", "")) == len(text) - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "told"), [((1.0,), "--drop 1.0"), ((0, -0.1), "--mask -0.1"), ((0, 0, -1), "--swap")]
+)
+def test_what_is_no_amount_is_told(values: tuple[float, float, int], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        Noise(*values)

@@ -1,0 +1,277 @@
+"""Files that survive a kill: whenever it comes, the same call makes the same files."""
+
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.augment.record import Job, read_record
+from mt.augment.resumable import Made, write_pairs
+from mt.augment.shard import Shard
+from mt.data.pairs import SentencePair
+from mt.errors import DataError, UserError
+
+# Forks of this process compute in one thread; those of libraries sleep.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+
+TOTAL = 60
+SETTINGS = {"model": "m", "beam": 5, "noise": (0.1, 3)}
+
+
+def job(folder: Path, **changes: Any) -> Job:
+    whole = Job(
+        folder=folder,
+        name="news",
+        languages=("de", "en"),
+        run=Path("runs/a"),
+        settings=SETTINGS,
+        total=TOTAL,
+        window=7,
+        shard=Shard(),
+    )
+    return replace(whole, **changes)
+
+
+def made_of(line: int) -> Made:
+    if line % 5 == 3:
+        return "left out"
+    return SentencePair(f"Zeile\u2028{line}", f"line {line} ä")
+
+
+def make(lines: range) -> Iterator[Made]:
+    return map(made_of, lines)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {name: content for name, content in files.items() if not name.endswith(".lock")}
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> dict[str, bytes]:
+    write_pairs(job(tmp_path / "whole"), make)
+    return contents(tmp_path / "whole")
+
+
+def test_the_files_hold_the_pairs_in_order_and_the_record_counts(tmp_path: Path) -> None:
+    record = write_pairs(job(tmp_path), make)
+    pairs = [each for each in map(made_of, range(TOTAL)) if isinstance(each, SentencePair)]
+    assert contents(tmp_path) == {
+        "news.de": "".join(f"{pair.source}\n" for pair in pairs).encode(),
+        "news.en": "".join(f"{pair.target}\n" for pair in pairs).encode(),
+        "news.json": (tmp_path / "news.json").read_bytes(),
+    }
+    assert record.counts == {"written": 48, "left out": 12}
+    assert (record.lines, record.done) == (60, 60)
+    # Settings are read back as JSON has them.
+    read = read_record(tmp_path / "news.json")
+    assert replace(read, settings=SETTINGS) == record
+
+
+def test_nothing_is_read_again_once_it_is_done(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    def never(_lines: range) -> Iterator[Made]:
+        raise AssertionError("read again")
+
+    record = write_pairs(job(tmp_path / "whole"), never)
+    assert record.counts == {"written": 48, "left out": 12}
+    assert contents(tmp_path / "whole") == whole
+
+
+class _Stop(BaseException):
+    """What a kill is to the code: nothing catches it, nothing runs after it."""
+
+
+def _stopping(patch: pytest.MonkeyPatch, after: int) -> None:
+    """Stop at the n-th of all calls that write, sync or rename."""
+    calls = itertools.count(1)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if next(calls) == after:
+                raise _Stop
+            return function(*arguments)
+
+        return call
+
+    for place in ("sync", "sync_folder", "write_record"):
+        function = getattr(__import__("mt.augment.resumable", fromlist=[place]), place)
+        patch.setattr(f"mt.augment.resumable.{place}", counted(function))
+    patch.setattr(Path, "replace", counted(Path.replace))
+
+
+def test_wherever_it_stops_the_same_call_ends_with_the_same_files(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    for after in itertools.count(1):
+        folder = tmp_path / str(after)
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                _stopping(patch, after)
+                write_pairs(job(folder, window=20), make)
+        except _Stop:
+            assert not (folder / "news.json").exists() or not list(folder.glob("*.part"))
+        else:
+            break
+        for text in folder.glob("news.??.part"):  # half a line more, as a torn write leaves
+            record = folder / "news.json.part"
+            if read_record(record).done < TOTAL:
+                text.write_bytes(text.read_bytes() + b"\xc3")
+        write_pairs(job(folder, window=20), make)
+        assert contents(folder) == whole
+    assert after > 20  # there were as many places to stop at
+
+
+def test_it_goes_on_at_the_window_where_it_stopped(tmp_path: Path) -> None:
+    asked: list[range] = []
+
+    def some(lines: range) -> Iterator[Made]:
+        asked.append(lines)
+        for line in lines:
+            if len(asked) < 3 and line == 20 * len(asked):
+                raise _Stop
+            yield made_of(line)
+
+    for _ in range(2):
+        with pytest.raises(_Stop):
+            write_pairs(job(tmp_path), some)
+    write_pairs(job(tmp_path), some)
+    assert asked == [range(0, 60), range(14, 60), range(35, 60)]
+
+
+def _slowly(lines: range) -> Iterator[Made]:
+    for line in lines:
+        time.sleep(0.001)
+        yield made_of(line)
+
+
+def _done(folder: Path) -> int:
+    record = folder / "news.json.part"
+    return read_record(record).done if record.exists() else 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_killed_at_random_moments_the_files_are_the_same(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    moments = random.Random(7)
+    kills = 0
+    for attempt in range(6):
+        folder = tmp_path / str(attempt)
+        while not (folder / "news.json").exists():
+            process = multiprocessing.get_context("fork").Process(
+                target=write_pairs, args=(job(folder, window=2), _slowly)
+            )
+            process.start()
+            wanted = _done(folder) + moments.randrange(30)
+            while process.is_alive() and _done(folder) < wanted:
+                time.sleep(0.001)
+            time.sleep(moments.uniform(0, 0.01))
+            process.kill()
+            process.join()
+            kills += process.exitcode == -signal.SIGKILL
+        write_pairs(job(folder, window=2), make)
+        assert contents(folder) == whole
+    assert kills >= 12
+
+
+def test_shards_together_are_the_whole(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    jobs = [job(tmp_path / "parts", shard=shard) for shard in Shard(1, 3).all()]
+    for number in (2, 0):
+        write_pairs(jobs[number], make)
+    assert jobs[0].missing_shards() == [Shard(2, 3)]
+    write_pairs(jobs[1], make)
+    assert jobs[2].missing_shards() == []
+    for language in ("de", "en"):
+        parts = sorted((tmp_path / "parts").glob(f"news.*.{language}"))
+        assert b"".join(part.read_bytes() for part in parts) == whole[f"news.{language}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"settings": {**SETTINGS, "beam": 4}}, "was begun with `beam` 5, now it is 4; a folder"),
+        ({"settings": {**SETTINGS, "new": 1}}, "was begun with `new` null, now it is 1;"),
+        (
+            {"settings": {**SETTINGS, "model": "n"}, "run": Path("b")},
+            "with `model` m, now it is n (of runs/a and of b);",
+        ),
+        ({"settings": {**SETTINGS, "beam": 4}, "shard": Shard(2, 2)}, "with `beam` 5"),
+        ({"settings": {**SETTINGS, "beam": 4}, "name": "other"}, "with `beam` 5"),
+    ],
+)
+@pytest.mark.parametrize("stopped", [True, False])
+def test_another_work_in_the_same_folder_is_refused(
+    stopped: bool, changes: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    def stops(lines: range) -> Iterator[Made]:
+        yield from make(lines[:20])
+        raise _Stop
+
+    if stopped:
+        with pytest.raises(_Stop):
+            write_pairs(job(tmp_path), stops)
+    else:
+        write_pairs(job(tmp_path), make)
+    before = contents(tmp_path)
+    with pytest.raises(UserError) as error:
+        write_pairs(job(tmp_path, **changes), make)
+    assert told in str(error.value)
+    assert contents(tmp_path) == before
+
+
+def test_where_nothing_is_done_yet_settings_may_change(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    def fails(lines: range) -> Iterator[Made]:
+        raise DataError("wrong")
+
+    with pytest.raises(DataError):
+        write_pairs(job(tmp_path / "a", settings={"beam": 1}), fails)
+    write_pairs(job(tmp_path / "a"), make)
+    assert contents(tmp_path / "a") == whole
+
+
+@pytest.mark.parametrize("name", ["news.de", "news.en", "news.en.part"])
+def test_a_file_of_the_user_is_not_replaced(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine\n")
+    with pytest.raises(UserError, match=f"{name}: exists already"):
+        write_pairs(job(tmp_path), make)
+    assert contents(tmp_path) == {name: b"mine\n"}
+
+
+def test_two_processes_do_not_write_the_same_files(tmp_path: Path) -> None:
+    def meanwhile(lines: range) -> Iterator[Made]:
+        with pytest.raises(UserError, match=r"news.json: another process is at work"):
+            write_pairs(job(tmp_path), make)
+        return make(lines)
+
+    write_pairs(job(tmp_path), meanwhile)
+
+
+def test_an_input_that_has_become_shorter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the input has changed: it ends after 30 lines"):
+        write_pairs(job(tmp_path), lambda lines: make(lines[:30]))
+
+
+def test_a_text_that_has_become_shorter_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        write_pairs(job(tmp_path), lambda lines: make(lines[:30]))
+    (tmp_path / "news.de.part").write_text("")
+    with pytest.raises(DataError, match=r"news.de.part: is shorter than it was, 0 bytes"):
+        write_pairs(job(tmp_path), make)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "run": 1}'])
+def test_a_record_that_is_none_is_told(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(DataError, match=r"mine.json: (damaged|of another format)"):
+        write_pairs(job(tmp_path), make)
+    assert (tmp_path / "mine.json").read_text() == text

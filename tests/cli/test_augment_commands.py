@@ -1,0 +1,167 @@
+"""`mt backtranslate` and `mt distill`: files, counts, going on after a kill, and mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Program = Callable[..., tuple[int, str, str]]
+
+SMALL_WINDOWS = ["--set", "decoding.batch_size=1"]
+
+
+@pytest.fixture
+def mono(tiny_corpus: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "more.en"
+    path.write_text((tiny_corpus / "train.en").read_text() + "\n")
+    return path
+
+
+def texts(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_corpus_of_text_alone(
+    finished_run: Path,
+    mono: Path,
+    tmp_path: Path,
+    program: Program,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out = tmp_path / "out"
+    call = ("backtranslate", finished_run, mono, "--out", out, "--mask", "0.1", "--device", "cpu")
+    status, told, err = program(*call)
+    assert (status, err) == (0, "")
+    record = json.loads((out / "more.json").read_text())
+    written = record["counts"]["written"]
+    assert record["settings"]["decoding.search"] == "sample"
+    assert record["settings"]["noise.mask"] == 0.1
+    assert record["counts"]["blank line"] == 1
+    assert sum(record["counts"].values()) == record["lines"] == 61
+    assert [path.name for path in sorted(out.iterdir())] == ["more.de", "more.en", "more.json"]
+    for name in ("more.de", "more.en"):
+        assert (out / name).read_bytes().count(b"\n") == written
+    assert told.splitlines()[0].split() == ["lines", "read", "61"]
+    assert f"pairs written {written}" in " ".join(told.split())
+    assert told.splitlines()[-2:] == [str(out / "more.de"), str(out / "more.en")]
+    before = texts(out)
+    status, again, err = program(*call)
+    assert (status, again, caplog.messages) == (0, told, [f"{out}/more.json: finished already"])
+    status, told, err = program(*call, "--search", "beam")
+    assert (status, told) == (2, "")
+    assert err == (
+        f"error: {out}/more.json: was begun with `decoding.search` sample, now it is beam; "
+        "a folder holds one work: name another --out\n"
+    )
+    assert texts(out) == before
+
+
+def test_killed_by_the_system_the_same_command_goes_on(
+    finished_run: Path,
+    mono: Path,
+    tmp_path: Path,
+    program: Program,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    call = ["backtranslate", finished_run, mono, "--device", "cpu", *SMALL_WINDOWS, "--out"]
+    assert program(*call, tmp_path / "whole")[0] == 0
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mt", *map(str, call), str(out)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    record = out / "more.json.part"
+    while process.poll() is None and not (record.exists() and done(record) > 8):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 8 < done(record) < 61
+    assert sorted(path.name for path in out.glob("more*")) == [
+        f"more.{ending}.part" for ending in ("de", "en", "json")
+    ]
+    assert program(*call, out)[0] == 0
+    assert "of 61 lines are done" in caplog.text
+    assert texts(out) == texts(tmp_path / "whole")
+
+
+def done(record: Path) -> int:
+    return int(json.loads(record.read_text())["done"])
+
+
+def test_shards_tell_what_is_still_to_be_done(
+    finished_run: Path, mono: Path, tmp_path: Path, program: Program
+) -> None:
+    call = ("backtranslate", finished_run, mono, "--out", tmp_path / "out", "--device", "cpu")
+    greedy = ("--search", "greedy")
+    last = [
+        program(*call, *greedy, "--shard", shard)[1].splitlines()[-1] for shard in ("2/3", "1/3")
+    ]
+    assert last == ["still to be done: 1/3, 3/3", "still to be done: 3/3"]
+    told = program(*call, *greedy, "--shard", "3/3")[1].splitlines()[-1]
+    assert told == "all 3 parts are there; `cat` joins them in the order of their names"
+    status, _, err = program(*call, *greedy, "--shard", "1/2")
+    assert status == 2
+    assert "was begun with `shards` 3, now it is 2" in err
+
+
+def test_a_distilled_corpus(
+    finished_run: Path, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+) -> None:
+    call = ("distill", finished_run, tiny_recipe, "--device", "cpu")
+    status, told, err = program(*call, "--out", tmp_path / "one")
+    assert (status, err) == (0, "")
+    assert told.splitlines()[-1] == str(tmp_path / "one" / "train.de")
+    sources = (tmp_path / "one" / "train.en").read_text().splitlines()
+    assert set(sources) <= set((tiny_corpus / "train.en").read_text().splitlines())
+    assert len(sources) == int(" ".join(told.split()).partition("pairs written ")[2].split()[0])
+    status, _, err = program(
+        *call, "--out", tmp_path / "two", "--n-best", "2", "--similarity", "chrf"
+    )
+    assert (status, err) == (0, "")
+    settings = json.loads((tmp_path / "two" / "train.json").read_text())["settings"]
+    assert (settings["n_best"], settings["similarity"]) == (2, "chrf")
+    one, two = ((tmp_path / name / "train.de").read_text() for name in ("one", "two"))
+    assert one != two
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("backtranslate {run} {text} --out o --shard 3/2", "--shard 3/2: say which part of how"),
+        ("backtranslate {run} {text} --out o --drop 1", "--drop 1.0: is a probability from 0"),
+        ("backtranslate {run} {text} --out o --set beam=4", "did you mean `decoding.beam`?"),
+        ("backtranslate {run} {text}n --out o", "did you mean `more.en`?"),
+        ("backtranslate {text} {text} --out o", "is a file, a run folder was expected"),
+        ("backtranslate {run} {text}", "Missing option '--out'"),
+        ("distill {run} {text} --out o --n-best 2", "--n-best needs a CONFIG"),
+        (
+            "distill {run} {recipe} --out o --n-best 3",
+            "`decoding.beam` must be at least 3, it is 2",
+        ),
+        ("distill {run} no.yaml --out o", "no.yaml: no such file"),
+        ("distill {run} {recipe} --out o --set seed=1", "only keys of `decoding` can be set here"),
+    ],
+)
+def test_a_mistake_is_one_line_and_makes_no_folder(
+    arguments: str,
+    told: str,
+    finished_run: Path,
+    tiny_recipe: Path,
+    mono: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(mono.parent)
+    words = arguments.format(run=finished_run, text=mono, recipe=tiny_recipe).split()
+    status, out, err = program(*words)
+    assert (status, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+    assert not Path("o").exists()
