@@ -1,0 +1,219 @@
+"""What the tokenizer doctor says of made-up corpora whose numbers are known."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.config import Config
+from mt.data.tokenizer import Tokenizer
+from mt.doctor.tokenizer_check import check_tokenizer, configured_tokenizer
+from mt.doctor.tokenizer_report import SideReport, TokenizerReport
+from mt.doctor.tokenizer_text import tokenizer_as_text
+
+Program = Callable[..., tuple[int, str, str]]
+
+FULL_WIDTH = "，：；！？（）"
+CHINESE = [
+    "你好，世界！今天的天气很好。",
+    "他问：你是谁？我不知道。",
+    "她说（小声）：请安静；我在看书。",
+    "猫在桌子上，狗在桌子下，鸟在树上。",
+    "今天是星期一；明天是星期二。",
+    "请问（老师）图书馆在哪里？",
+]
+ENGLISH = [
+    "hello, world! it is fine today.",
+    "he asked: who are you? I do not know.",
+    "she said (softly): be quiet; I read.",
+    "the cat is on the table, the dog below.",
+    "today is Monday; tomorrow is Tuesday.",
+    "excuse me (teacher), where is the library?",
+]
+SMALL = {"vocabulary_size": 400, "character_coverage": 1.0}
+
+
+@pytest.fixture
+def chinese(tmp_path: Path) -> Callable[..., Config]:
+    """Return a function that makes the config of a made-up Chinese corpus."""
+    (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in ENGLISH * 5))
+    (tmp_path / "a.zh").write_text("".join(f"{line}\n" for line in CHINESE * 5), encoding="utf-8")
+    return lambda **tokenizer: _config(tmp_path, "zh", SMALL | tokenizer)
+
+
+def _config(folder: Path, target: str, tokenizer: dict[str, Any]) -> Config:
+    corpus = {"source": str(folder / "a.en"), "target": str(folder / f"a.{target}")}
+    return Config.model_validate(
+        {
+            "data": {
+                "source_language": "en",
+                "target_language": target,
+                "train": corpus,
+                "valid": corpus,
+                "tests": {"test": corpus},
+            },
+            "tokenizer": tokenizer,
+            "model": {"tie_embeddings": "decoder"},
+            "training": {"max_updates": 1},
+        }
+    )
+
+
+def report_on(config: Config) -> TokenizerReport:
+    with configured_tokenizer(config) as tokenizer:
+        return check_tokenizer(config, tokenizer)
+
+
+def never_written(side: SideReport) -> set[str]:
+    return {loss.character for loss in side.losses if loss.never_written}
+
+
+def test_the_default_loses_nothing(chinese: Callable[..., Config]) -> None:
+    report = report_on(chinese())
+    assert [ceiling.split for ceiling in report.ceilings] == ["valid", "test"]
+    for ceiling in report.ceilings:
+        assert (ceiling.bleu, ceiling.changed_lines, ceiling.lines) == (100.0, 0, 30)
+        assert "|tok:zh|" in ceiling.signature
+    for side in (report.source, report.target):
+        assert (side.losses, side.changed_lines, side.unknown_pieces) == ((), 0, 0)
+    assert (report.pairs, report.sampled_pairs) == (30, 30)
+
+
+def test_nmt_nfkc_can_never_write_full_width_punctuation(chinese: Callable[..., Config]) -> None:
+    report = report_on(chinese(normalization="nmt_nfkc"))
+    assert never_written(report.target) == set(FULL_WIDTH)
+    assert report.source.losses == ()
+    by_character = {loss.character: loss for loss in report.target.losses}
+    text = "".join(CHINESE * 5)
+    assert {c: by_character[c].count for c in FULL_WIDTH} == {c: text.count(c) for c in FULL_WIDTH}
+    assert [by_character[c].becomes for c in FULL_WIDTH] == list(",:;!?()")
+    counts = [loss.count for loss in report.target.losses]
+    assert counts == sorted(counts, reverse=True)
+    assert report.target.changed_lines == 30
+    for ceiling in report.ceilings:
+        assert 10 < ceiling.bleu < 95
+        assert ceiling.changed_lines == 30
+    shown = tokenizer_as_text(report)
+    (line,) = [line for line in shown.splitlines() if "can write" in line]
+    assert line.startswith("7 characters that no model with this tokenizer can write: ")
+    assert set(line.partition(": ")[2].split()) == set(FULL_WIDTH)
+
+
+def test_a_character_that_is_lost_at_places_can_still_be_written(tmp_path: Path) -> None:
+    """Decomposed é is composed; the e of other words is not lost for good, the accent is."""
+    (tmp_path / "a.en").write_text("one cafe\ntwo tea\n" * 9)
+    (tmp_path / "a.fr").write_text("un cafe\u0301\ndeux thes\n" * 9, encoding="utf-8")
+    report = report_on(_config(tmp_path, "fr", SMALL | {"normalization": "nmt_nfkc"}))
+    lost = {loss.character: loss for loss in report.target.losses}
+    assert {c: (loss.count, loss.becomes) for c, loss in lost.items()} == {
+        "e": (9, "e"),
+        "\u0301": (9, "\u0301"),
+    }
+    assert never_written(report.target) == {"\u0301"}
+    shown = tokenizer_as_text(report)
+    assert "U+0065      9  itself where it stands alone" in shown
+    assert "1 characters that no model with this tokenizer can write: U+0301" in shown
+
+
+def test_without_byte_fallback_rare_characters_are_unknown(tmp_path: Path) -> None:
+    lines = ["aa bb cc dd ee\n"] * 2000
+    (tmp_path / "a.en").write_text("".join(lines))
+    (tmp_path / "a.de").write_text("".join(["ß bb\n", *lines[1:]]), encoding="utf-8")
+    rare = {"vocabulary_size": 300, "byte_fallback": "off", "character_coverage": 0.999}
+    report = report_on(_config(tmp_path, "de", rare))
+    assert (report.source.unknown_pieces, report.target.unknown_pieces) == (0, 1)
+    assert never_written(report.target) == {"ß"}
+    assert report.target.losses[0].becomes == "\N{REPLACEMENT CHARACTER}"
+    spelled = report_on(_config(tmp_path, "de", {**rare, "byte_fallback": "on"}))
+    assert (spelled.target.unknown_pieces, spelled.target.byte_pieces) == (0, 2)
+    assert spelled.target.losses == ()
+
+
+def test_pieces_are_counted_as_sentencepiece_counts_them(chinese: Callable[..., Config]) -> None:
+    config = chinese()
+    with configured_tokenizer(config) as tokenizer:
+        report = check_tokenizer(config, tokenizer)
+        encode = tokenizer.source.processor.encode
+        pieces = [[len(encode(line)) for line in side] for side in (ENGLISH, CHINESE)]
+        used = {piece for line in ENGLISH + CHINESE for piece in encode(line, out_type=str)}
+        unused = set(tokenizer.source.texts().values()) - used
+    assert report.source.pieces == 5 * sum(pieces[0])
+    assert report.target.pieces == 5 * sum(pieces[1])
+    words, characters = len(" ".join(ENGLISH).split()), len("".join(ENGLISH))
+    assert report.source.pieces_per_word == pytest.approx(sum(pieces[0]) / words)
+    assert report.source.pieces_per_character == pytest.approx(sum(pieces[0]) / characters)
+    assert report.target.pieces_per_word is None
+    (vocabulary,) = report.vocabularies
+    assert vocabulary.name == "joint"
+    assert set(vocabulary.unused) == unused
+    assert unused
+
+
+def test_the_advice_counts_the_pieces_that_are_frequent(tmp_path: Path) -> None:
+    """Twenty words 150 times and forty words once: only what builds the twenty is frequent."""
+    common = [f"{chr(97 + n)}{chr(98 + n)}{chr(99 + n)}" for n in range(20)]
+    rare = [f"{chr(97 + n % 20)}x{chr(97 + n // 2)}y" for n in range(40)]
+    lines = [*(" ".join(common) for _ in range(150)), *rare]
+    for language in ("en", "de"):
+        (tmp_path / f"a.{language}").write_text("".join(f"{line}\n" for line in lines))
+    config = _config(tmp_path, "de", {"vocabulary_size": 480, "vocabulary": "separate"})
+    with configured_tokenizer(config) as tokenizer:
+        report = check_tokenizer(config, tokenizer)
+        counts = dict.fromkeys(tokenizer.source.texts().values(), 0)
+        for line in lines:
+            for piece in tokenizer.source.processor.encode(line, out_type=str):
+                counts[piece] += 1
+    source, target = report.vocabularies
+    assert (source.name, target.name) == ("source", "target")
+    frequent = sum(count >= 100 for count in counts.values())
+    assert source.rare == len(counts) - frequent
+    others = source.size - source.text_pieces
+    assert others == 4 + 256
+    single = sum(len(text) == 1 for text in counts)
+    assert source.advised_size is not None
+    assert others + max(frequent / 0.95, single) <= source.advised_size < source.size
+    assert f"`tokenizer.vocabulary_size: {source.advised_size}`" in tokenizer_as_text(report)
+
+
+def test_a_vocabulary_of_frequent_pieces_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 80 lines a sample of 40 shows 40 + 40 of the piece: 160 in all of both sides."""
+    monkeypatch.setattr("mt.doctor.tokenizer_check._MOST_PAIRS", 40)
+    for language in ("en", "de"):
+        (tmp_path / f"a.{language}").write_text("b\n" * 80)
+    report = report_on(_config(tmp_path, "de", {"vocabulary_size": 300}))
+    (vocabulary,) = report.vocabularies
+    assert vocabulary.text_pieces == 3  # `▁b`, and its characters, which never stand alone
+    assert (vocabulary.rare, vocabulary.advised_size) == (2, None)
+    assert report.ceilings[0].bleu == 100.0  # though sacreBLEU gives texts so short nothing
+
+
+def test_the_sample_is_what_the_counts_are_scaled_from(
+    chinese: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.doctor.tokenizer_check._MOST_PAIRS", 10)
+    report = report_on(chinese())
+    assert (report.pairs, report.sampled_pairs, report.source.lines) == (30, 10, 10)
+    assert report == report_on(chinese())
+    assert tokenizer_as_text(report).startswith("training text: 10 of 30 pairs\n")
+
+
+def test_a_tokenizer_of_a_config_is_that_of_the_training_and_leaves_nothing(
+    tiny_recipe: Path, finished_run: Path, program: Program, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(scratch))
+        report = tmp_path / "report.json"
+        status, out, _ = program("data", "tokenizer", tiny_recipe, "--json", report)
+    assert status == 0
+    assert list(scratch.iterdir()) == []
+    fingerprint = Tokenizer.load(finished_run / "tokenizer").fingerprint
+    assert json.loads(report.read_text())["fingerprint"] == fingerprint
+    of_run = program("data", "tokenizer", finished_run)
+    assert of_run[:2] == (0, out)
