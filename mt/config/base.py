@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LocalPath = Annotated[Path, Field(strict=False)]
 """A path, which YAML can only give as text."""
 
+TagText = Annotated[str, Field(pattern=r"^<[1-9a-z][A-Za-z0-9_-]+>$")]
+"""A tag: a word in angle brackets, such as `<bt>` or `<2de>`."""
+
 
 class Section(BaseModel):
     """A frozen section: unknown keys are errors, and no value is converted to a declared type.

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from mt.config.base import LocalPath, Section
+from mt.config.base import LocalPath, Section, TagText
+from mt.config.cleaning import CleaningConfig
 
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
@@ -32,6 +33,14 @@ class CorpusSource(Section):
     """SHA-256 of the decompressed source side; `unverified` records it in the run folder."""
     sha256_target: Checksum = "unverified"
     """SHA-256 of the decompressed target side; `unverified` records it in the run folder."""
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """How often an epoch of training passes over it: 2 takes each pair twice, 0.5 another half."""
+    source_language: Language | None = None
+    """Language code of its source side; null: as `data.source_language`."""
+    target_language: Language | None = None
+    """Language code of its target side; null: as `data.target_language`."""
+    tag: TagText | None = None
+    """A piece in front of each source line, of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
 
 
 class TextSource(CorpusSource):
@@ -65,6 +74,34 @@ class TsvSource(CorpusSource):
     """Column of the source side, from 0."""
     target_column: Annotated[int, Field(ge=0)] = 1
     """Column of the target side, from 0."""
+
+
+class ExchangeSource(CorpusSource):
+    """What the formats share whose units are found by the code of their language."""
+
+    path: Text
+    """Path or URL; plain, .gz, .xz or .zst."""
+
+
+class TmxSource(ExchangeSource):
+    """A translation memory; `en` also finds what it calls `EN` or `en-US`."""
+
+    format: Literal["tmx"]
+    """Translation Memory eXchange."""
+
+
+class XliffSource(ExchangeSource):
+    """An XLIFF file of version 1.2 or 2; texts marked as untranslated are left out."""
+
+    format: Literal["xliff"]
+    """XML Localization Interchange File Format."""
+
+
+class PoSource(ExchangeSource):
+    """A gettext file, whose header names the language of its translations."""
+
+    format: Literal["po"]
+    """Messages of gettext; fuzzy and obsolete ones are left out."""
 
 
 class RecordSource(CorpusSource):
@@ -125,20 +162,41 @@ class HubSource(RecordSource):
 def _format_of(source: Any) -> str | None:
     """Return the tag that selects the kind of source, or None for what is no section at all."""
     if isinstance(source, dict):
-        return str(source.get("format", "text"))
-    return str(source.format) if isinstance(source, CorpusSource) else None
+        return str(source.get("format", "mixture" if "corpora" in source else "text"))
+    return str(source.format) if isinstance(source, CorpusSource | MixtureSource) else None
 
 
-Source = Annotated[
+_Corpus = (
     Annotated[TextSource, Tag("text")]
     | Annotated[TsvSource, Tag("tsv")]
     | Annotated[JsonlSource, Tag("jsonl")]
     | Annotated[ParquetSource, Tag("parquet")]
     | Annotated[FolderSource, Tag("folder")]
-    | Annotated[HubSource, Tag("hub")],
-    Discriminator(_format_of),
-]
+    | Annotated[HubSource, Tag("hub")]
+    | Annotated[TmxSource, Tag("tmx")]
+    | Annotated[XliffSource, Tag("xliff")]
+    | Annotated[PoSource, Tag("po")]
+)
+
+Source = Annotated[_Corpus, Discriminator(_format_of)]
 """Any of the kinds of corpus, told apart by `format`."""
+
+
+class MixtureSource(Section):
+    """Several corpora that are trained on together."""
+
+    format: Literal["mixture"] = "mixture"
+    """A mixture; the format where `corpora` is given and no format is named."""
+    corpora: Annotated[dict[SplitName, Source], Field(min_length=1)]
+    """The corpora by name, each with the `weight` that it has in an epoch."""
+    temperature: Annotated[float, Field(ge=1, le=1000)] = 1.0
+    """T makes shares proportional to size^(1/T), in epochs as long as all pairs; 1: as they are."""
+
+
+TrainSource = Annotated[
+    _Corpus | Annotated[MixtureSource, Tag("mixture")], Discriminator(_format_of)
+]
+"""What can be trained on: one corpus of any kind, or a mixture of several."""
 
 
 class DataConfig(Section):
@@ -148,20 +206,63 @@ class DataConfig(Section):
     """Language code of the source side, such as `en`."""
     target_language: Language
     """Language code of the target side, such as `de`; it selects the tokenizer of BLEU."""
-    train: Source
-    """The pairs to learn from."""
+    train: TrainSource
+    """The pairs to learn from: a corpus, or several under `corpora`."""
     valid: Source
     """The pairs that choose the checkpoint."""
     tests: dict[SplitName, Source] = Field(default_factory=dict)
     """The pairs to score, by name; `mt evaluate RUN --split NAME`."""
     max_pieces: Annotated[int, Field(ge=2)] = 256
     """Training pairs with more pieces on a side, end mark included, are left out and counted."""
+    check: bool = True
+    """Look for what is alarming when training pairs are first encoded; `mt data check` sees all."""
+    cleaning: CleaningConfig = CleaningConfig()
+    """What is done to the training pairs before anything is learnt from them."""
 
     @model_validator(mode="after")
     def _tests_have_names_of_their_own(self) -> "DataConfig":
         if taken := sorted({"train", "valid"} & set(self.tests)):
             raise ValueError(f"`data.tests.{taken[0]}`: `{taken[0]}` is the name of another split")
         return self
+
+    @model_validator(mode="after")
+    def _only_training_is_weighted(self) -> "DataConfig":
+        for name in self.split_names():
+            source = self.split(name)
+            if source is not None and source.weight != 1:
+                key = f"data.{'' if name == 'valid' else 'tests.'}{name}.weight"
+                raise ValueError(f"`{key}`: only corpora that are trained on have a weight")
+        return self
+
+    def of(self, source: Source) -> "DataConfig":
+        """Return the same data with the languages of one corpus; the splits keep their own."""
+        if source.source_language is None and source.target_language is None:
+            return self
+        splits = {name: self._with_languages(split) for name, split in self.tests.items()}
+        languages = self._languages(source)
+        update = {**languages, "valid": self._with_languages(self.valid), "tests": splits}
+        return self.model_copy(update=update)
+
+    @property
+    def is_multilingual(self) -> bool:
+        """Whether there is more than one target language."""
+        sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
+        return len({self._languages(each)["target_language"] for each in sources}) > 1
+
+    def _languages(self, source: Source) -> dict[str, str]:
+        return {
+            "source_language": source.source_language or self.source_language,
+            "target_language": source.target_language or self.target_language,
+        }
+
+    def _with_languages(self, source: Source) -> Source:
+        return source.model_copy(update=self._languages(source))
+
+    def train_corpora(self) -> dict[str, Source]:
+        """Return the corpora to train on by the key below `data` that each stands under."""
+        if isinstance(self.train, MixtureSource):
+            return {f"train.corpora.{name}": each for name, each in self.train.corpora.items()}
+        return {"train": self.train}
 
     def split(self, name: str) -> Source | None:
         """Return the source of `valid` or of a test split, or None where no such split is."""

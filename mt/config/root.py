@@ -56,6 +56,11 @@ class Config(Section):
             return "training.init_from", self.training.init_from
         return None
 
+    def split_tag(self, name: str) -> str | None:
+        """Return what is set in front of the source lines of `valid` or of a test split."""
+        source = self.data.split(name)
+        return source.tag if source and source.tag else self.decoding.tag
+
     def _broken_rules(self) -> Iterator[str]:
         if self.tokenizer.added_pieces and self.tokenizer_origin is None:
             yield (
@@ -84,12 +89,25 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, and there is none: "
                 "set `model.dropout` above 0"
             )
+        yield from self._tags_without_a_piece()
         yield from self._half_frozen()
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:
                 near = did_you_mean(name, splits)
                 yield f"`evaluation.expected.{name}`: no split of `data.tests` has this name{near}"
+
+    def _tags_without_a_piece(self) -> Iterator[str]:
+        """Yield the tags that a tokenizer of the run's own does not have."""
+        sources = {**self.data.train_corpora(), "valid": self.data.valid}
+        sources |= {f"tests.{name}": source for name, source in self.data.tests.items()}
+        used = {f"data.{key}.tag": source.tag for key, source in sources.items()}
+        for key, tag in {**used, "decoding.tag": self.decoding.tag}.items():
+            if tag and tag not in self.tokenizer.tags and self.tokenizer_origin is None:
+                near = did_you_mean(tag, self.tokenizer.tags)
+                yield f"`{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"
+        for name in sorted({"<pad>", "<unk>"} & {*self.tokenizer.tags}):
+            yield f"`tokenizer.tags`: `{name}` is a special piece already"
 
     def _half_frozen(self) -> Iterator[str]:
         """Yield what is wrong where some, but not all, users of one matrix are to be frozen."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mt.config.base import LocalPath, Section
+from mt.config.base import LocalPath, Section, TagText
 
 
 class TokenizerConfig(Section):
@@ -24,6 +24,10 @@ class TokenizerConfig(Section):
     """Share of the characters that get a piece of their own; the rest is spelled in bytes."""
     byte_fallback: Literal["on", "off"] = "on"
     """Spell unseen characters in bytes (lossless), or map them to the unknown piece."""
+    normalization: Literal["identity", "nmt_nfkc"] = "identity"
+    """Leave text as it is, or fold it by SentencePiece's rule (lossy: `，` becomes `,`)."""
+    tags: Annotated[tuple[TagText, ...], Field(strict=False)] = ()
+    """Pieces that no text gives, set in front of source lines by `tag` keys: `<bt>`, `<2de>`."""
     sample_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
     """At most so many lines, drawn by the seed, train the tokenizer."""
     sampling: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0

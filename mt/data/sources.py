@@ -6,13 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt.config.data import CorpusSource, DataConfig, Source, TextSource, TsvSource
+from mt.config.data import (
+    CorpusSource,
+    DataConfig,
+    ExchangeSource,
+    MixtureSource,
+    TextSource,
+    TrainSource,
+    TsvSource,
+)
 from mt.data.cache import download
 from mt.data.corpora import supplied_files, supply_hint, where_looked
+from mt.data.exchange import READERS, UnitPairs
 from mt.data.lines import FileScan, LineReader, existing_file, scan
-from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, verify
+from mt.data.pairs import UNVERIFIED, Checksums, ColumnSource, PairSource, SentencePair, verify
 from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
-from mt.errors import DataError
+from mt.errors import DataError, listed
 
 __all__ = ["Checksums", "PairSource", "SentencePair", "TextPairs", "TsvPairs", "open_source"]
 
@@ -90,12 +99,34 @@ class TsvPairs(ColumnSource):
             yield SentencePair(columns[source], columns[target])
 
 
-def open_source(source: Source, data: DataConfig) -> PairSource:
+@dataclass(frozen=True)
+class ChainedPairs(ColumnSource):
+    """Several corpora, one after the other."""
+
+    parts: tuple[PairSource, ...]
+
+    @property
+    def description(self) -> str:
+        """The descriptions of all."""
+        return listed([part.description for part in self.parts])
+
+    def read(self) -> Iterator[SentencePair]:
+        """Stream the pairs of each corpus, which checks them by itself."""
+        return (pair for part in self.parts for pair in part.pairs())
+
+
+def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     """Find the files of a corpus, downloading what is not at hand; none is read yet.
+
+    A mixture gives the pairs of all its corpora, each once.
 
     `$MT_CORPORA/<name>/<split>.<language>[.gz]` comes first, for every kind of corpus that has a
     `corpus` key. Raises `DataError` naming what is missing.
     """
+    if isinstance(source, MixtureSource):
+        parts = tuple(open_source(each, data) for each in source.corpora.values())
+        return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
+    data = data.of(source)
     files = supplied_files(source, data)
     if files is not None:
         return TextPairs(_expected(source), files.source, files.target)
@@ -123,6 +154,12 @@ def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
     return TsvPairs(_expected(source), path, source.source_column, source.target_column)
 
 
+def _open_exchange(source: ExchangeSource, data: DataConfig) -> PairSource:
+    path = _fetch(source.path, source)
+    languages = data.source_language, data.target_language
+    return UnitPairs(_expected(source), path, *languages, READERS[source.format])
+
+
 def _fetch(place: str, source: CorpusSource) -> Path:
     """Return the local file behind a path or URL."""
     if place.startswith(("http://", "https://")):
@@ -146,4 +183,7 @@ _OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {
     "parquet": open_parquet,
     "folder": open_folder,
     "hub": open_hub,
+    "tmx": _open_exchange,
+    "xliff": _open_exchange,
+    "po": _open_exchange,
 }

@@ -9,8 +9,9 @@ import hashlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from mt.data.cleaning import Cleaning
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.rows import Rows
 from mt.data.tokenizer import Tokenizer
@@ -56,11 +58,19 @@ class LeftOut:
     """Nothing but white space on a side."""
     total: int
     """All pairs of the corpus, those of the store included."""
+    cleaned: dict[str, int] = field(default_factory=dict)
+    """Taken out by `data.cleaning` before the others are counted, by filter."""
+    noisy: dict[str, int] = field(default_factory=dict)
+    """Not left out, but with a source that has got noise, by its kind."""
 
     def plus(self, other: "LeftOut") -> "LeftOut":
         """Add up the counts of two parts of a corpus."""
         return LeftOut(
-            self.too_long + other.too_long, self.empty + other.empty, self.total + other.total
+            self.too_long + other.too_long,
+            self.empty + other.empty,
+            self.total + other.total,
+            dict(Counter(self.cleaned) + Counter(other.cleaned)),
+            dict(Counter(self.noisy) + Counter(other.noisy)),
         )
 
 
@@ -150,23 +160,39 @@ def prepare_store(
     max_pieces: int,
     cache: Path,
     sums: Checksums | None = None,
+    cleaning: Cleaning | None = None,
 ) -> PairStore:
     """Open the encoded pairs of a corpus, encoding them first unless `cache` has them.
 
-    The file's name is a fingerprint of the text itself, the tokenizer and `max_pieces`, so a
-    changed corpus is never mistaken for its former self. `sums` are the checksums of the corpus
-    where they have just been taken; it is else read for them. Memory does not grow with the corpus
-    but for its lengths, 8 bytes a pair. Raises `DataError` where the corpus is unreadable, or no
-    pair of it is left. Several processes may prepare the same store at once.
+    The file's name is a fingerprint of the text itself, its cleaning, the tokenizer and
+    `max_pieces`, so a changed corpus is never mistaken for its former self. `sums` are the
+    checksums of the corpus where they have just been taken; it is else read for them. Memory does
+    not grow with the corpus but for its lengths, 8 bytes a pair, and what the cleaning needs.
+    Raises `DataError` where the corpus is unreadable, or no pair of it is left. Several processes
+    may prepare the same store at once.
     """
     sums = sums or pairs.checksums()
-    key = [_FORMAT, sums.source, sums.target, max_pieces, tokenizer.fingerprint]
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-    path = cache / "pairs" / f"{name}.arrow"
+    path = store_path(sums, tokenizer, max_pieces=max_pieces, cache=cache, cleaning=cleaning)
     if store := open_store(path):
         return store
-    write_store(path, _encoded(pairs, tokenizer, max_pieces), doing="encoding")
+    chunks = _encoded(pairs, tokenizer, max_pieces=max_pieces, cleaning=cleaning)
+    write_store(path, chunks, doing="encoding")
     return PairStore(path)
+
+
+def store_path(
+    sums: Checksums,
+    tokenizer: Tokenizer,
+    *,
+    max_pieces: int,
+    cache: Path,
+    cleaning: Cleaning | None = None,
+) -> Path:
+    """Return where `prepare_store` keeps the pairs of a corpus, encoded already or not."""
+    key = [_FORMAT, sums.source, sums.target, max_pieces, tokenizer.fingerprint]
+    key += [cleaning.fingerprint] if cleaning and cleaning.fingerprint else []
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    return cache / "pairs" / f"{name}.arrow"
 
 
 def open_store(path: Path) -> PairStore | None:
@@ -216,20 +242,27 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
     )
 
 
-def _encoded(pairs: PairSource, tokenizer: Tokenizer, max_pieces: int) -> Iterator[Chunk]:
+def _encoded(
+    pairs: PairSource, tokenizer: Tokenizer, *, max_pieces: int, cleaning: Cleaning | None
+) -> Iterator[Chunk]:
     """Encode a corpus chunk by chunk; raise `DataError` at its end where no pair is left."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
-    remaining = iter(pairs.pairs())
+    taken, noisy = Counter[str](), Counter[str]()
+    remaining = cleaning.clean(pairs.pairs(), taken, noisy) if cleaning else iter(pairs.pairs())
     while read := list(islice(remaining, _CHUNK_PAIRS)):
         chunk = _encode(read, tokenizer, max_pieces=max_pieces)
         left_out = left_out.plus(chunk.left_out)
         yield chunk
     if left_out.too_long + left_out.empty == left_out.total:
+        told = f", the cleaning takes out {taken.total():,}" if taken else ""
         raise DataError(
-            f"{pairs.description}: no pair is left to train on: of {left_out.total:,}, "
-            f"{left_out.empty:,} have an empty side and {left_out.too_long:,} have more than "
-            f"`data.max_pieces` {max_pieces} pieces on a side"
+            f"{pairs.description}: no pair is left to train on: of "
+            f"{left_out.total + taken.total():,}{told}, {left_out.empty:,} have an empty side and "
+            f"{left_out.too_long:,} have more than `data.max_pieces` {max_pieces} pieces on a side"
         )
+    if taken or noisy:
+        nothing = Rows.of([])
+        yield Chunk(nothing, nothing, LeftOut(0, 0, taken.total(), dict(taken), dict(noisy)))
 
 
 def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_pieces: int) -> Chunk:

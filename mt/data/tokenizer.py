@@ -3,15 +3,16 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer_extension import extend_model
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
-from mt.errors import RunError
+from mt.errors import ConfigError, RunError, listed
 from mt.files import replacing, write_json
 
 _FORMAT = 1
@@ -33,16 +34,36 @@ class Tokenizer:
     source: Vocabulary
     target: Vocabulary
     fingerprint: str
-    """SHA-256 over the model files: equal ids come of equal fingerprints."""
+    """SHA-256 over the model files, and the tag: equal ids come of equal fingerprints."""
+    tag: str | None = None
+    """The piece that stands in front of each source line."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
         """Read a tokenizer folder; raise `RunError` where it is missing, damaged or foreign."""
         sums = _read_manifest(folder)
         vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
-        listed = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
-        fingerprint = hashlib.sha256(listed.encode()).hexdigest()
+        lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
+        fingerprint = hashlib.sha256(lines.encode()).hexdigest()
         return cls(vocabularies[0], vocabularies[-1], fingerprint)
+
+    def tagged(self, tag: str | None) -> "Tokenizer":
+        """Return a tokenizer that sets a tag in front of each source line; None: sets none.
+
+        Training, translation and what is exported all set tags in this way alone. Raises
+        `ConfigError` where the tag has no piece of its own.
+        """
+        known = self.source.tags
+        if tag is None:
+            return self
+        if tag not in known:
+            there = f"only {listed(known)}" if known else "none"
+            raise ConfigError(
+                f"the tag `{tag}` has no piece: of tags, the tokenizer has {there}; "
+                "`tokenizer.tags` reserves them before a training"
+            )
+        fingerprint = hashlib.sha256(f"{self.fingerprint} {tag}".encode()).hexdigest()
+        return replace(self, fingerprint=fingerprint, tag=tag)
 
     @property
     def source_size(self) -> int:
@@ -55,8 +76,12 @@ class Tokenizer:
         return len(self.target)
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each source line, EOS last."""
-        return self.source.encode(lines)
+        """Return the ids of each source line, the tag first if there is one, EOS last."""
+        encoded = self.source.encode(lines)
+        if self.tag is None:
+            return encoded
+        number = self.source.tags[self.tag]
+        return [[number, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line, EOS last and no BOS."""
@@ -90,6 +115,25 @@ def train_tokenizer(
     )
 
 
+def provide_tokenizer(
+    config: Config, folder: Path, *, pairs: Callable[[], Iterator[SentencePair]]
+) -> Tokenizer:
+    """Return the tokenizer that `folder` holds, else the one that a config asks for, put there.
+
+    That is a copy where the config names an origin, extended if need be, else one trained on
+    `pairs`. Raises what `copy_tokenizer`, `extend_tokenizer` and `train_tokenizer` do.
+    """
+    if any(folder.glob("*.json")):
+        return Tokenizer.load(folder)
+    settings, seed = config.tokenizer, config.seed
+    if config.tokenizer_origin is None:
+        return train_tokenizer(pairs, folder, config=settings, seed=seed)
+    _, origin = config.tokenizer_origin
+    if settings.added_pieces or settings.tags:
+        return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
+    return copy_tokenizer(origin, folder)
+
+
 def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
     """Copy the tokenizer of a run folder or tokenizer folder into `folder` and load it.
 
@@ -114,7 +158,7 @@ def extend_tokenizer(
     config: TokenizerConfig,
     seed: int,
 ) -> Tokenizer:
-    """Copy a tokenizer as `copy_tokenizer` does, with up to `added_pieces` learnt from a corpus.
+    """Copy a tokenizer as `copy_tokenizer` does, with the tags and `added_pieces` of a config.
 
     The same source, pairs, config and seed give the same files. Raises `RunError` as
     `copy_tokenizer` does, `DataError` where there is no text to learn from.

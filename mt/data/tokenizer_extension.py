@@ -20,6 +20,7 @@ from mt.special_ids import UNK
 _PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
 _PIECE_TEXT = 1
 _PIECE_SCORE = b"\x15"
+_CONTROL = b"\x18\x03"
 _VOCABULARY_SIZE = 4
 _NO_SPACE_IN_FRONT = b"\x18\x00"
 
@@ -31,15 +32,20 @@ _logger = logging.getLogger(__name__)
 def extend_model(
     model: bytes, lines: Iterable[str], *, config: TokenizerConfig, seed: int
 ) -> bytes:
-    """Return a SentencePiece model with up to `added_pieces` new pieces learnt from `lines`.
+    """Return a SentencePiece model with `tags`, and up to `added_pieces` learnt from `lines`.
 
-    They are what a vocabulary trained on the lines has and the old one lacks: first single
+    Those learnt are what a vocabulary trained on the lines has and the old one lacks: first single
     characters, then longer pieces, both as frequent as they come. Old pieces keep ids and scores.
     Text that holds no new piece is cut as before, since a new piece comes in only where all of it
     stands: in BPE it is joined after all old pieces, in a unigram model it is one more choice.
     """
     old = Vocabulary.from_model(model)
+    tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
+    if tags:
+        old = Vocabulary.from_model(_with_tags(old, tags))
     wanted = config.added_pieces
+    if not wanted:
+        return old.processor.serialized_model_proto() if tags else model
     sample = text_sample(lines, config.sample_lines, seed=seed)
     pieces = _usable(old, _lacking(old, sample, config), wanted)
     if pieces:
@@ -95,6 +101,7 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
     characters = len(set().union(*sample))
     settings = {
         "algorithm": old.algorithm,
+        "tags": tuple(old.tags),
         "vocabulary_size": len(old) + config.added_pieces + characters,
     }
     found = Vocabulary.from_model(learn(sample, config.model_copy(update=settings)))
@@ -119,6 +126,16 @@ def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, 
         if not unused:
             return chosen
         pieces = [piece for piece in pieces if piece not in unused]
+
+
+def _with_tags(old: Vocabulary, tags: list[str]) -> bytes:
+    """Return the model of `old` with pieces that no text gives."""
+    added = [
+        bytes_field(_PIECES, bytes_field(_PIECE_TEXT, tag.encode()) + _CONTROL) for tag in tags
+    ]
+    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tags)))
+    model: bytes = old.processor.serialized_model_proto() + b"".join(added) + counted
+    return model
 
 
 def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:

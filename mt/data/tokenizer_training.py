@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import sentencepiece
@@ -14,6 +15,8 @@ from mt.config.tokenizer import TokenizerConfig
 from mt.data.vocabulary import Vocabulary, escape
 from mt.errors import ConfigError, DataError
 from mt.special_ids import BOS, EOS, PAD, UNK
+
+_Item = TypeVar("_Item")
 
 _logger = logging.getLogger(__name__)
 
@@ -31,10 +34,10 @@ _BLOCK_LINES = 1 << 16
 def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> bytes:
     """Return a serialised SentencePiece model learnt from a sample of `lines`.
 
-    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is taken as it is: no normalisation, no
-    space removed, no line too long. A vocabulary that the text cannot fill is lowered, which is
-    logged. Raises `DataError` where no line holds anything, `ConfigError` where the vocabulary
-    is too small for the characters.
+    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is taken as it is, but for
+    `normalization`: no space removed, no line too long. A vocabulary that the text cannot fill is
+    lowered, which is logged. Raises `DataError` where no line holds anything, `ConfigError` where
+    the vocabulary is too small for the characters.
     """
     began = time.monotonic()
     sample = text_sample(lines, config.sample_lines, seed=seed)
@@ -65,7 +68,7 @@ def text_sample(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
     return sample
 
 
-def sample_lines(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
+def sample_lines(lines: Iterable[_Item], count: int, *, seed: int) -> list[_Item]:
     """Return at most `count` of `lines`, each as likely as any other, in one pass.
 
     Reservoir sampling (Vitter 1985, algorithm R): memory grows with `count` only.
@@ -97,7 +100,8 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             hard_vocab_limit=False,
             character_coverage=config.character_coverage,
             byte_fallback=config.byte_fallback == "on",
-            normalization_rule_name="identity",
+            control_symbols=list(dict.fromkeys(config.tags)),
+            normalization_rule_name=config.normalization,
             remove_extra_whitespaces=False,
             pad_id=PAD,
             unk_id=UNK,

@@ -76,6 +76,16 @@ class Vocabulary:
         scores = [self.processor.get_score(number) for number in self.texts()]
         return "bpe" if scores == [-rank for rank in range(len(scores))] else "unigram"
 
+    @property
+    def tags(self) -> dict[str, int]:
+        """The ids of the pieces that stand for a tag: no text gives them, and they give none."""
+        numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
+        return {
+            self.processor.id_to_piece(number): number
+            for number in numbers
+            if self.processor.is_control(number)
+        }
+
     def texts(self) -> dict[int, str]:
         """Return the pieces that are text, as SentencePiece writes them, by their ids."""
         processor = self.processor

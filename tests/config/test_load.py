@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
+from mt.config.data import TextSource
 from mt.config.load import load_config, override_config, require_section
 from mt.errors import ConfigError
 
@@ -74,7 +75,9 @@ def test_what_looks_like_a_date_is_text_in_a_value(file: Path) -> None:
 
 def test_a_byte_order_mark_and_carriage_returns_are_no_text(file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + BASE.replace("\n", "\r\n").encode())
-    assert load_config(file).data.train.corpus == "c/train"
+    train = load_config(file).data.train
+    assert isinstance(train, TextSource)
+    assert train.corpus == "c/train"
 
 
 def test_an_alias_may_be_used_twice_and_an_anchor_given_anew(file: Path) -> None:

@@ -75,7 +75,8 @@ def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "properties" not in schema:
         values = [*schema.get("patternProperties", {}).values()]
         inner = values[0] if values else schema["additionalProperties"]
-        return st.dictionaries(NAMES, following(inner), max_size=2)
+        fewest = schema.get("minProperties", 0)
+        return st.dictionaries(NAMES, following(inner), min_size=fewest, max_size=2)
     known = {key: following(value) for key, value in schema["properties"].items()}
     required = {key: known.pop(key) for key in schema.get("required", ())}
     return st.fixed_dictionaries(required, optional=known)
@@ -85,11 +86,18 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     """Change what is right by itself, but not together."""
     data = tree["data"]
     training = tree.setdefault("training", {})
-    for source in (data["train"], data["valid"], *data.get("tests", {}).values()):
+    train = data["train"].get("corpora", {"": data["train"]})
+    held_out = [data["valid"], *data.get("tests", {}).values()]
+    for source in held_out:
+        source.pop("weight", None)
+    for source in (*train.values(), *held_out):
         if source.get("format", "text") == "text":
             both = (source.get("source"), source.get("target"))
             if None in both:
                 source.update(corpus="c/s", source=None, target=None)
+    decoding = tree.setdefault("decoding", {})
+    tags = (each.get("tag") for each in (*train.values(), *held_out, decoding))
+    tree.setdefault("tokenizer", {})["tags"] = [tag for tag in tags if tag]
     bands = tree.get("evaluation", {}).pop("expected", {})
     for name, band in zip(data.get("tests", {}), bands.values(), strict=False):
         band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.config.data import DataConfig, HubSource, Source, TextSource
+from mt.config.data import DataConfig, HubSource, MixtureSource, Source, TextSource
 from mt.config.load import load_config
 from mt.data.corpora import supplied_files
 from mt.data.pairs import UNVERIFIED
@@ -26,6 +26,7 @@ class Split:
 
 def splits(recipe: Path) -> Iterator[Split]:
     data = load_config(recipe).data
+    assert not isinstance(data.train, MixtureSource)
     for name, source in {"train": data.train, "valid": data.valid, **data.tests}.items():
         yield Split(name, source, data)
 

@@ -38,7 +38,7 @@ def write_jsonl(path: Path, records: list[Any]) -> Path:
     return path
 
 
-def jsonl(path: Path, **fields: str) -> PairSource:
+def jsonl(path: Path, **fields: Any) -> PairSource:
     return open_jsonl(JsonlSource(format="jsonl", path=path, **fields), DATA)
 
 
@@ -47,7 +47,7 @@ def write_parquet(path: Path, records: list[dict[str, Any]]) -> Path:
     return path
 
 
-def parquet_pairs(path: Path, **fields: str) -> PairSource:
+def parquet_pairs(path: Path, **fields: Any) -> PairSource:
     return open_parquet(ParquetSource(format="parquet", path=path, **fields), DATA)
 
 
@@ -244,7 +244,7 @@ def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
         parquet_pairs(tmp_path / "trian.parquet")
 
 
-def folder(path: Path, **fields: str) -> PairSource:
+def folder(path: Path, **fields: Any) -> PairSource:
     return open_folder(FolderSource(format="folder", path=path, **fields), DATA)
 
 

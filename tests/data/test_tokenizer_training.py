@@ -67,6 +67,13 @@ def test_text_is_taken_as_it_is() -> None:
     assert {character.encode() for character in "ﬁ，　ｗ"} <= set(vocabulary.piece_bytes)
 
 
+def test_nmt_nfkc_folds_text_before_it_is_cut() -> None:
+    config = TokenizerConfig(normalization="nmt_nfkc")
+    vocabulary = Vocabulary.from_model(train_model(["ﬁne，　ｗｉｄｅ"] * 20, config=config, seed=1))
+    assert not {character.encode() for character in "ﬁ，　ｗ"} & set(vocabulary.piece_bytes)
+    assert vocabulary.decode(vocabulary.encode(["ﬁne，　ｗｉｄｅ"])[0]) == "fine, wide"
+
+
 def test_a_very_long_line_teaches_too() -> None:
     lines = ["short", "zebra " * 2000]
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))

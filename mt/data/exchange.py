@@ -1,0 +1,206 @@
+"""Corpora in the files that translators exchange: TMX, XLIFF, gettext.
+
+Such a file is a row of units, each a text in several languages. A code of the configuration finds
+the same code in upper or lower case, and one with more to it: `en` finds `EN` and `en-US`. Tags
+inside a text go, line breaks become spaces, and units that lack a side are left out and counted.
+"""
+
+import functools
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from mt.data.lines import read_chunks
+from mt.data.pairs import ColumnSource, SentencePair
+from mt.data.xml_units import read_units
+from mt.errors import DataError, did_you_mean, listed
+
+_logger = logging.getLogger(__name__)
+
+Texts = Mapping[str, str]
+"""The texts of a unit by the code of their language; "" is one that the file does not name."""
+
+_BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+_NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+"""Tags that hold markup of the document; other tags inside a text hold text, or nothing."""
+_UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
+"""States that XLIFF 1.2 gives to a target, and XLIFF 2 to a segment, before it is translated."""
+_CODES_TOLD = 20
+
+
+@dataclass(frozen=True)
+class UnitPairs(ColumnSource):
+    """The units of a file that have a text in both languages."""
+
+    path: Path
+    source_language: str
+    target_language: str
+    read_texts: Callable[[Path], Iterator[Texts]]
+
+    @property
+    def description(self) -> str:
+        """The file name."""
+        return str(self.path)
+
+    def read(self) -> Iterator[SentencePair]:
+        """Take from every unit the two texts that are asked for."""
+        units = left_out = 0
+        codes: dict[str, None] = {}
+        for texts in self.read_texts(self.path):
+            units += 1
+            codes |= dict.fromkeys(texts)
+            pair = self._pair(texts)
+            if pair is None:
+                left_out += 1
+            else:
+                yield pair
+        if left_out == units:
+            raise DataError(f"{self.path}: {self._lacking([code for code in codes if code])}")
+        if left_out:
+            _tell_left_out(self.path, left_out, units)
+
+    def _pair(self, texts: Texts) -> SentencePair | None:
+        source = _find(texts, self.source_language)
+        target = _find(texts, self.target_language)
+        if source is None or target is None or source == target:
+            return None
+        left, right = one_line(texts[source]), one_line(texts[target])
+        return SentencePair(left, right) if left and right else None
+
+    def _lacking(self, codes: list[str]) -> str:
+        both = f"`{self.source_language}` and `{self.target_language}`"
+        if not codes:
+            return f"no unit has a text in {both}; the file names no language"
+        named = dict.fromkeys(codes, "")
+        absent = [
+            wanted
+            for wanted in (self.source_language, self.target_language)
+            if _find(named, wanted) is None
+        ]
+        if absent:
+            more = ", ..." if len(codes) > _CODES_TOLD else ""
+            near = did_you_mean(absent[0], codes)
+            return (
+                f"nothing is in {' or '.join(f'`{wanted}`' for wanted in absent)}; "
+                f"there are {listed(sorted(codes)[:_CODES_TOLD])}{more}{near}"
+            )
+        return f"no unit has a text in both {both}"
+
+
+def read_tmx(path: Path) -> Iterator[Texts]:
+    """Stream the units of a TMX file (TMX 1.4b, https://www.gala-global.org/tmx-14b)."""
+    for unit in read_units(path, frozenset({"tu"})):
+        texts: dict[str, str] = {}
+        for variant in unit.element.iterfind("tuv"):
+            segment = variant.find("seg")
+            code = variant.get("xml:lang") or variant.get("lang")
+            if code and segment is not None:
+                texts.setdefault(code, _text(segment))
+        yield texts
+
+
+def read_xliff(path: Path) -> Iterator[Texts]:
+    """Stream the units of an XLIFF file, 1.2 or 2; what is marked untranslated lacks its target.
+
+    https://docs.oasis-open.org/xliff/v1.2, https://docs.oasis-open.org/xliff/xliff-core/v2.0
+    """
+    for unit in read_units(path, frozenset({"trans-unit", "segment"})):
+        source, target = unit.element.find("source"), unit.element.find("target")
+        around = unit.around
+        texts: dict[str, str] = {}
+        if source is not None:
+            code = around.get("source-language") or around.get("srcLang") or ""
+            texts[code] = _text(source)
+        states = {unit.element.get("state"), target.get("state")} if target is not None else set()
+        if target is not None and not _UNTRANSLATED & states:
+            code = around.get("target-language") or around.get("trgLang") or ""
+            texts.setdefault(target.get("xml:lang") or code, _text(target))
+        yield texts
+
+
+def read_po(path: Path) -> Iterator[Texts]:
+    """Stream the messages of a gettext file, in memory as a whole; its header names its language.
+
+    What is fuzzy, obsolete or empty lacks its translation. Of plural forms two are singular and
+    plural, one alone is the plural; with more, none is clearly either. Raises `DataError` naming
+    the line of what cannot be read.
+    """
+    catalogue = _catalogue(path)
+    code = catalogue.metadata.get("Language")
+    if not code:
+        raise DataError(f"{path}: the header does not name the `Language` of the translations")
+    for entry in catalogue:
+        usable = not (entry.obsolete or entry.fuzzy)
+        forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
+        if not usable or len(forms) > 2:
+            yield {}
+        elif forms:
+            messages = [entry.msgid, entry.msgid_plural][-len(forms) :]
+            yield from ({"": text, code: form} for text, form in zip(messages, forms, strict=True))
+        else:
+            yield {"": entry.msgid, code: entry.msgstr}
+
+
+def _catalogue(path: Path) -> Any:
+    try:
+        import polib  # an extra that not everyone needs
+    except ModuleNotFoundError as error:
+        raise DataError('reading .po needs another package: pip install "mt[po]"') from error
+    with TemporaryDirectory(prefix="mt-po-") as folder:
+        # polib reads files alone as they are: it cuts the lines of a string at U+2028, too.
+        plain = Path(folder) / "messages.po"
+        with plain.open("wb") as file:
+            file.writelines(read_chunks(path))
+        try:
+            return polib.pofile(str(plain))
+        except (OSError, ValueError) as error:
+            reason = str(error).replace(str(plain), "").strip()
+            raise DataError(f"{path}: cannot be read ({reason})") from error
+
+
+READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
+    "tmx": read_tmx,
+    "xliff": read_xliff,
+    "po": read_po,
+}
+"""What streams the units of each format."""
+
+
+def one_line(text: str) -> str:
+    """Return `text` with every line break, and the spaces around it, as one space; none outside."""
+    return _BREAK.sub(" ", text).strip(" \t")
+
+
+def _text(element: Element) -> str:
+    """Return what a reader would see of a text: tags go, and the markup that some of them hold."""
+    parts = [element.text or ""]
+    for child in element:
+        if child.tag not in _NATIVE_CODES:
+            parts.append(_text(child))
+        parts.append(child.tail or "")
+    return "".join(parts)
+
+
+def _find(texts: Texts, wanted: str) -> str | None:
+    """Return the code of the text in a language: the same, one with more to it, or the unnamed."""
+    parts = _parts(wanted)
+    same = [code for code in texts if _parts(code) == parts]
+    longer = [code for code in texts if _parts(code)[: len(parts)] == parts]
+    unnamed = [code for code in texts if not code]
+    return next(iter([*same, *longer, *unnamed]), None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parts(code: str) -> tuple[str, ...]:
+    return tuple(re.split("[-_@]", code.lower()))
+
+
+@functools.cache
+def _tell_left_out(path: Path, count: int, units: int) -> None:
+    """Say it once for a file, however often it is read."""
+    _logger.warning("%s: %d of %d units lack one of the sides and are left out", path, count, units)

@@ -1,0 +1,188 @@
+"""Cleaning of training pairs: every row of the table, their order, counts and fingerprints."""
+
+import typing
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.config.cleaning import CleaningConfig
+from mt.config.data import DataConfig, TextSource
+from mt.data.cleaning import CHANGES, DUPLICATES, FILTERS, OVERLAP, Cleaning
+from mt.data.pairs import SentencePair
+from mt.data.source_noise import NOISES
+
+GOOD = SentencePair("The house is very old.", "Das Haus ist sehr alt.")
+OTHER = SentencePair("We came in 1990.", "Wir kamen 1990.")
+HELD_OUT = {
+    "valid": SentencePair("Where is the cat?", "Wo ist die Katze?"),
+    "test": SentencePair("It rains.", "Es regnet."),
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataConfig:
+    sources = {}
+    for name, pair in {"train": GOOD, **HELD_OUT}.items():
+        source, target = tmp_path / f"{name}.en", tmp_path / f"{name}.de"
+        source.write_text(f"{pair.source}\n")
+        target.write_text(f"{pair.target}\n")
+        sources[name] = TextSource(source=str(source), target=str(target))
+    return DataConfig(
+        source_language="en",
+        target_language="de",
+        train=sources["train"],
+        valid=sources["valid"],
+        tests={"test": sources["test"]},
+    )
+
+
+def cleaning(data: DataConfig, **settings: Any) -> Cleaning:
+    return Cleaning(data.model_copy(update={"cleaning": CleaningConfig(**settings)}))
+
+
+def taken(data: DataConfig, pairs: list[SentencePair], **settings: Any) -> list[str | None]:
+    return [judged.taken_by for judged in cleaning(data, **settings).judge(pairs)]
+
+
+def test_every_key_is_a_row_of_a_table_in_the_same_order() -> None:
+    keys = [*CHANGES, *FILTERS, *NOISES, "noise_seed"]
+    assert keys == list(CleaningConfig.model_fields)
+    words = {"overlap": set(OVERLAP), "duplicates": set(DUPLICATES)}
+    for key, known in words.items():
+        choices = typing.get_args(CleaningConfig.model_fields[key].annotation)[0]
+        assert set(typing.get_args(choices)) == known
+
+
+def test_without_a_key_nothing_happens(data: DataConfig) -> None:
+    pairs = [SentencePair(" \0", "\ufffd"), GOOD, GOOD]
+    off = cleaning(data)
+    assert not off.is_on
+    assert off.fingerprint is None
+    assert off.filters == ()
+    assert list(off.clean(pairs)) == pairs
+
+
+BAD = {
+    "empty_sides": (True, SentencePair("text", " \u3000")),
+    "identical_sides": (True, SentencePair("The same text.", "The same text. ")),
+    "min_characters": (3, SentencePair("no ", "Nein")),
+    "max_characters": (25, SentencePair("yes", "j" + 25 * "a")),
+    "max_length_ratio": (
+        2.5,
+        SentencePair("Short.", "Das ist ein deutlich längerer Satz als der."),
+    ),
+    "wrong_script": (True, SentencePair("Это по-русски.", "Das ist deutsch.")),
+    "mojibake": (True, SentencePair("Cologne is big.", "KÃ¶ln ist groß.")),
+    "pieces": (True, SentencePair("un@@ do it", "mach es ungeschehen")),
+    "tokenized": (True, SentencePair("I do n't know .", "Ich weiß nicht.")),
+    "control_characters": (True, SentencePair("a\0b", "ab")),
+    "markup": (True, SentencePair("A <b>house</b>.", "Ein Haus.")),
+    "numbers": (True, SentencePair("in 1990", "1991")),
+    "language": (True, SentencePair("It was nice.", "The text on this side is still in English.")),
+    "overlap": ("exact", SentencePair("Is it raining?", "Es regnet.")),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_filter_takes_what_it_is_for_and_nothing_else(name: str, data: DataConfig) -> None:
+    value, bad = BAD[name]
+    found = taken(data, [GOOD, bad, OTHER], **{name: value})
+    assert found == [None, name, None]
+    backwards = SentencePair(bad.target, bad.source)
+    if name not in {"wrong_script", "language", "overlap"}:  # these know the sides
+        assert taken(data, [backwards], **{name: value}) == [name]
+
+
+def test_every_filter_is_tested_above() -> None:
+    assert {*BAD, "duplicates"} == set(FILTERS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stays"),
+    [
+        ("pair", [True, True, True, True, False, True]),
+        ("source", [True, False, True, True, False, False]),
+        ("target", [True, True, False, True, False, True]),
+    ],
+)
+def test_the_first_of_several_stays(kind: str, stays: list[bool], data: DataConfig) -> None:
+    texts = [("a", "b"), ("a", "c"), ("d", "b"), ("e", "f"), ("a", "b"), ("a", "B")]
+    pairs = [SentencePair(*each) for each in texts]
+    found = taken(data, pairs, duplicates=kind)
+    assert [name is None for name in found] == stays
+    # A second pass begins anew.
+    assert taken(data, pairs, duplicates=kind) == found
+
+
+def test_pairs_are_told_apart_where_their_sides_meet(data: DataConfig) -> None:
+    pairs = [SentencePair("ab", "c"), SentencePair("a", "bc")]
+    assert taken(data, pairs, duplicates="pair") == [None, None]
+
+
+def test_overlap_is_of_any_split_and_either_side_but_not_across(data: DataConfig) -> None:
+    valid, test = HELD_OUT["valid"], HELD_OUT["test"]
+    pairs = [
+        SentencePair(f" {valid.source}", "x"),
+        SentencePair("x", test.target),
+        SentencePair(valid.target, valid.source),
+        SentencePair(valid.source.upper(), "x"),
+        SentencePair("x", "es ｒegnet !"),
+    ]
+    assert taken(data, pairs, overlap="exact") == ["overlap", "overlap", None, None, None]
+    normalized = taken(data, pairs, overlap="normalized")
+    assert normalized == ["overlap", "overlap", None, "overlap", "overlap"]
+
+
+def test_an_empty_line_of_a_test_split_takes_no_empty_side(
+    data: DataConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "valid.en").write_text("\n")
+    assert taken(data, [SentencePair(" ", "x")], overlap="normalized") == [None]
+
+
+def test_texts_are_changed_before_they_are_judged(data: DataConfig) -> None:
+    pair = SentencePair(" a\0\u2028 b\t\u3000c ", "x  y")
+    settings = {"strip_control": True, "normalize_spaces": True, "control_characters": True}
+    (judged,) = cleaning(data, **settings).judge([pair])
+    assert judged.original is pair
+    assert judged.pair == SentencePair("a b c", "x y")
+    assert judged.taken_by is None
+    spaced = SentencePair("It  rains. ", "x")
+    assert taken(data, [spaced], overlap="exact") == [None]
+    assert taken(data, [spaced], overlap="exact", normalize_spaces=True) == ["overlap"]
+
+
+def test_a_pair_is_counted_for_the_first_filter_and_order_is_kept(data: DataConfig) -> None:
+    both = SentencePair("<b>un@@ do</b>", "<b>un@@ do</b>")
+    counts = Counter[str]()
+    settings = {"duplicates": "pair", "markup": True, "pieces": True}
+    wanted = cleaning(data, **settings)
+    assert wanted.filters == ("pieces", "markup", "duplicates")
+    left = list(wanted.clean([OTHER, both, GOOD, OTHER], counts))
+    assert left == [OTHER, GOOD]
+    assert counts == {"pieces": 1, "duplicates": 1}
+
+
+def test_the_fingerprint_follows_from_all_that_decides(data: DataConfig, tmp_path: Path) -> None:
+    def fingerprint(given: DataConfig, **settings: Any) -> str | None:
+        return cleaning(given, **settings).fingerprint
+
+    swapped = data.model_copy(update={"source_language": "fr"})
+    before = [
+        fingerprint(data, mojibake=True),
+        fingerprint(data, markup=True),
+        fingerprint(data, max_characters=100),
+        fingerprint(data, max_characters=101),
+        fingerprint(swapped, mojibake=True),
+        fingerprint(data, language=True),
+        fingerprint(data, overlap="exact"),
+        fingerprint(data, overlap="normalized"),
+    ]
+    assert len(set(before)) == len(before)
+    for side in ("en", "de"):
+        (tmp_path / f"test.{side}").write_text("x\n")
+        assert fingerprint(data, mojibake=True) == before[0]
+        assert fingerprint(data, overlap="exact") not in before
+        before.append(fingerprint(data, overlap="exact"))

@@ -1,0 +1,370 @@
+"""TMX, XLIFF and gettext: which texts are pairs, which are left out, and what is refused."""
+
+import gzip
+import logging
+import lzma
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from mt.config.data import DataConfig
+from mt.data.pairs import PairSource, SentencePair
+from mt.data.sources import open_source
+from mt.errors import DataError
+
+TMX = """<?xml version="1.0" encoding="{encoding}"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header srclang="en" segtype="sentence"/><body>{units}</body></tmx>
+"""
+XLIFF_1 = """<?xml version="1.0"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:s="http://s.example">
+<file original="a" source-language="en-US" target-language="de" datatype="x"><body>{units}</body>
+</file></xliff>
+"""
+XLIFF_2 = """<?xml version="1.0"?>
+<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="de-AT">
+<file id="f">{units}</file></xliff>
+"""
+PO = """msgid ""
+msgstr ""
+"Language: de\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MT_CORPORA", raising=False)
+
+
+def opened(path: Path, *, source: str = "en", target: str = "de") -> PairSource:
+    kind = next(suffix[1:] for suffix in path.suffixes if suffix in {".tmx", ".xliff", ".po"})
+    keys = {"format": kind, "path": str(path)}
+    data = DataConfig.model_validate(
+        {"source_language": source, "target_language": target, "train": keys, "valid": keys}
+    )
+    return open_source(data.train, data)
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def read(path: Path, *, source: str = "en", target: str = "de") -> list[tuple[str, str]]:
+    pairs = list(opened(path, source=source, target=target).pairs())
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+def unit(*variants: tuple[str, str]) -> str:
+    inner = "".join(f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>' for code, text in variants)
+    return f"<tu>{inner}</tu>"
+
+
+def tmx(folder: Path, *units: str) -> Path:
+    return written(folder / "a.tmx", TMX.format(encoding="UTF-8", units="".join(units)))
+
+
+# TMX
+
+
+def test_tmx_finds_the_languages_whatever_their_place_and_number(tmp_path: Path) -> None:
+    path = tmx(
+        tmp_path,
+        unit(("en", "one"), ("de", "eins")),
+        unit(("fr", "deux"), ("DE", "zwei"), ("EN", "two")),
+        unit(("en-US", "three"), ("de_CH", "drei")),
+    )
+    assert read(path) == [("one", "eins"), ("two", "zwei"), ("three", "drei")]
+    assert read(path, source="de", target="en")[1] == ("zwei", "two")
+    assert read(path, source="fr", target="de") == [("deux", "zwei")]
+
+
+def test_of_two_variants_the_one_whose_code_is_the_same_is_taken(tmp_path: Path) -> None:
+    path = tmx(
+        tmp_path, unit(("pt-BR", "ônibus"), ("pt", "autocarro"), ("eng", "x"), ("en", "bus"))
+    )
+    assert read(path, target="pt") == [("bus", "autocarro")]
+    assert read(path, target="pt-BR") == [("bus", "ônibus")]
+
+
+def test_an_older_tmx_says_lang(tmp_path: Path) -> None:
+    units = unit(("en", "one"), ("de", "eins")).replace("xml:lang", "lang")
+    assert read(tmx(tmp_path, units)) == [("one", "eins")]
+
+
+def test_tags_go_and_what_reads_as_text_stays(tmp_path: Path) -> None:
+    english = (
+        '<bpt i="1">&lt;b&gt;</bpt>Fat<ept i="1">&lt;/b&gt;</ept> &amp; <hi>very <hi>thin</hi></hi>'
+        "<ph>{0}<sub>alt</sub></ph>.<it pos='begin'>x</it><ut>y</ut>"
+    )
+    path = tmx(tmp_path, unit(("en", english), ("de", "a<ph/>b &lt;c&gt; &#x4f60;<!-- no -->好")))
+    assert read(path) == [("Fat & very thin.", "ab <c> 你好")]
+
+
+def test_line_breaks_are_layout_and_other_characters_are_not(tmp_path: Path) -> None:
+    path = tmx(tmp_path, unit(("en", "\n  two \n\n lines\u2028 \u00a0 x\t"), ("de", "a  b\tc")))
+    assert read(path) == [("two lines\u2028 \u00a0 x", "a  b\tc")]
+
+
+def test_units_that_lack_a_side_are_left_out_and_counted_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmx(
+        tmp_path,
+        unit(("en", "one")),
+        unit(("en", "two"), ("de", " \n ")),
+        "<tu><tuv xml:lang='en'><seg>three</seg></tuv><tuv xml:lang='de'/></tu>",
+        unit(("en", "four"), ("de", "<ph>4</ph>")),
+        unit(("en", "five"), ("de", "fünf")),
+    )
+    corpus = opened(path)
+    with caplog.at_level(logging.WARNING, "mt"):
+        assert list(corpus.pairs()) == [SentencePair("five", "fünf")]
+        corpus.checksums()
+    told = f"{path}: 4 of 5 units lack one of the sides and are left out"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
+@pytest.mark.parametrize(
+    ("variants", "told"),
+    [
+        (
+            (("en", "a"), ("den", "b")),
+            r"nothing is in `de`; there are `den`, `en`; did you mean `den`",
+        ),
+        ((("fr", "a"), ("de", "b")), "nothing is in `en`; there are `de`, `fr`$"),
+        ((("en", ""), ("de", "")), "no unit has a text in both `en` and `de`$"),
+    ],
+)
+def test_a_language_that_is_not_there_names_the_nearest(
+    tmp_path: Path, variants: tuple[tuple[str, str], ...], told: str
+) -> None:
+    corpus = opened(tmx(tmp_path, unit(*variants)))
+    for reading in (corpus.checksums, lambda: list(corpus.pairs())):
+        with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {told}"):
+            reading()
+
+
+def test_a_tmx_without_units_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"a.tmx: no unit has a text in `en` and `de`; the file nam"
+    ):
+        read(tmx(tmp_path))
+
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16", "ISO-8859-1", "windows-1252"])
+def test_the_encoding_is_that_of_the_declaration(tmp_path: Path, encoding: str) -> None:
+    text = TMX.format(encoding=encoding, units=unit(("en", "two"), ("de", "zwölf «é»")))
+    assert read(written(tmp_path / "a.tmx", text.encode(encoding))) == [("two", "zwölf «é»")]
+
+
+def test_compressed_files_are_read(tmp_path: Path) -> None:
+    text = TMX.format(encoding="UTF-8", units=unit(("en", "one"), ("de", "eins"))).encode()
+    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress)):
+        assert read(written(tmp_path / f"a.tmx{suffix}", pack(text))) == [("one", "eins")]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("<tmx>\n<body><tu></body></tmx>", r"line 2: is not XML \(mismatched tag\)"),
+        ("<tmx>\n\n<body>", r"line 3: is not XML \(no element found\)"),
+        ("", r"line 1: is not XML \(no element found\)"),
+        (
+            b"<tmx>\n<tu>\xff</tu></tmx>",
+            r"line 2: is not XML \(not well-formed \(invalid token\)\)",
+        ),
+        ('<?xml version="1.0" encoding="klingon"?><tmx/>', "line 1: unknown encoding: klingon"),
+        (
+            '<?xml version="1.0" encoding="shift_jis"?><tmx/>',
+            "line 1: multi-byte encodings are not",
+        ),
+        ("<tmx>" + "<tu>" * 101 + "</tu>" * 101 + "</tmx>", "line 1: more than 100 elements stand"),
+        ("<tmx><tu>&nbsp;</tu></tmx>", "line 1: is not XML .undefined entity"),
+        (
+            '<!DOCTYPE tmx SYSTEM "a.dtd">\n<tmx><tu>&nbsp;</tu></tmx>',
+            "line 2: the entity `nbsp` is not one of XML's own",
+        ),
+    ],
+)
+def test_what_is_no_xml_names_its_line(tmp_path: Path, content: str | bytes, told: str) -> None:
+    with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {told}"):
+        read(written(tmp_path / "a.tmx", content))
+
+
+def test_entities_are_refused_before_they_grow(tmp_path: Path) -> None:
+    """A thousand million laughs in ten lines, and a file of the machine's."""
+    laughs = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
+    units = unit(("en", "&l9;"), ("de", "x"))
+    bomb = f'<!DOCTYPE tmx [\n<!ENTITY l0 "ha">{laughs}]><tmx>{units}</tmx>'
+    with pytest.raises(DataError, match="a.tmx: line 2: declares the entity `l0`; such files are"):
+        read(written(tmp_path / "a.tmx", bomb))
+    secret = written(tmp_path / "secret", "a secret")
+    for declaration in (
+        f'<!ENTITY l9 SYSTEM "file://{secret}">',
+        f'<!ENTITY % l9 SYSTEM "file://{secret}"> %l9;',
+    ):
+        outside = f"<!DOCTYPE tmx [{declaration}]><tmx>{units}</tmx>"
+        with pytest.raises(DataError, match="declares the entity `l9`"):
+            read(written(tmp_path / "a.tmx", outside))
+
+
+def test_a_tmx_of_any_size_takes_little_memory(tmp_path: Path) -> None:
+    """The elements of 18 MB take 45 MB when they are kept."""
+    block = unit(("en", "x" * 400), ("de", "y" * 400)).encode() * 1000
+    with (tmp_path / "a.tmx").open("wb") as file:
+        file.write(b"<tmx><body>")
+        for _ in range(20):
+            file.write(block)
+        file.write(b"</body></tmx>")
+    corpus = opened(tmp_path / "a.tmx")
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in corpus.pairs())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 20_000
+    assert peak < 16_000_000
+
+
+# XLIFF
+
+
+def xliff(folder: Path, frame: str, *units: str) -> Path:
+    return written(folder / "a.xliff", frame.format(units="".join(units)))
+
+
+def test_xliff_1_2(tmp_path: Path) -> None:
+    path = xliff(
+        tmp_path,
+        XLIFF_1,
+        '<trans-unit id="1"><source>one <x id="1"/><g id="2">fat</g><ph id="3">%s</ph></source>'
+        '<seg-source>no</seg-source><target state="translated">ein <mrk mtype="seg">fettes</mrk>'
+        "</target><alt-trans><source>old</source><target>alt</target></alt-trans></trans-unit>",
+        '<group><s:info>z</s:info><trans-unit id="2"><source>two</source><target>zwei</target>'
+        "</trans-unit></group>",
+        '<trans-unit id="3"><source>three</source></trans-unit>',
+        '<trans-unit id="4"><source>four</source><target state="new">four</target></trans-unit>',
+        '<trans-unit id="5"><source>five</source><target xml:lang="fr">cinq</target></trans-unit>',
+    )
+    assert read(path) == [("one fat", "ein fettes"), ("two", "zwei")]
+    assert read(path, source="de", target="en") == [("ein fettes", "one fat"), ("zwei", "two")]
+    assert read(path, target="fr") == [("five", "cinq")]
+    with pytest.raises(DataError, match="nothing is in `da`; there are `de`, `en-US`, `fr`"):
+        read(path, target="da")
+
+
+def test_each_file_of_an_xliff_has_its_languages(tmp_path: Path) -> None:
+    unit = "<body><trans-unit id='1'><source>{}</source><target>{}</target></trans-unit></body>"
+    files = [
+        f'<file source-language="{left}" target-language="{right}">{unit.format(*texts)}</file>'
+        for left, right, *texts in (
+            ("en", "de", "one", "eins"),
+            ("de", "en", "zwei", "two"),
+            ("en", "fr", "three", "trois"),
+        )
+    ]
+    path = written(tmp_path / "a.xliff", f"<xliff version='1.2'>{''.join(files)}</xliff>")
+    assert read(path) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_a_target_of_no_named_language_is_the_other_one(tmp_path: Path) -> None:
+    frame = XLIFF_1.replace(' target-language="de"', "")
+    path = xliff(
+        tmp_path, frame, "<trans-unit><source>one</source><target>eins</target></trans-unit>"
+    )
+    assert read(path) == [("one", "eins")]
+    assert read(path, source="de", target="en") == [("eins", "one")]
+    with pytest.raises(DataError, match="nothing is in `fr` or `de`; there are `en-US`$"):
+        read(path, source="fr", target="de")
+
+
+def test_xliff_2(tmp_path: Path) -> None:
+    path = xliff(
+        tmp_path,
+        XLIFF_2,
+        '<unit id="1"><originalData><data id="d">x</data></originalData>'
+        '<segment><source>A <pc id="1">fat</pc> word.<ph id="2" dataRef="d"/></source>'
+        "<target>Ein <pc id='1'>fettes</pc> Wort.</target></segment>"
+        "<ignorable><source> </source><target> </target></ignorable>"
+        '<segment state="final"><source>Two.</source><target>Zwei.</target></segment></unit>',
+        '<unit id="2"><segment state="initial"><source>Three.</source><target>Three.</target>'
+        "</segment></unit>",
+    )
+    assert read(path) == [("A fat word.", "Ein fettes Wort."), ("Two.", "Zwei.")]
+
+
+# gettext
+
+
+def test_po(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("polib")
+    body = """#: a.c:1
+msgid "one\\n"
+"line\\u2028"
+msgstr "eine Zeile"
+
+#, fuzzy
+msgid "two"
+msgstr "drei"
+
+msgid "three"
+msgstr ""
+
+msgctxt "menu"
+msgid "a \\"file\\""
+msgstr "eine \\"Datei\\"\u2028"
+
+msgid "%d file"
+msgid_plural "%d files"
+msgstr[0] "%d Datei"
+msgstr[1] "%d Dateien"
+
+msgid "%d day"
+msgid_plural "%d days"
+msgstr[0] "a"
+msgstr[1] "b"
+msgstr[2] "c"
+
+msgid "%d hour"
+msgid_plural "%d hours"
+msgstr[0] "%d Stunden"
+
+#~ msgid "old"
+#~ msgstr "alt"
+""".replace("\\u2028", "")
+    expected = [
+        ("one line", "eine Zeile"),
+        ('a "file"', 'eine "Datei"\u2028'),
+        ("%d file", "%d Datei"),
+        ("%d files", "%d Dateien"),
+        ("%d hours", "%d Stunden"),
+    ]
+    path = written(tmp_path / "a.po", PO + body)
+    with caplog.at_level(logging.WARNING, "mt"):
+        assert read(path) == expected
+    assert "a.po: 4 of 9 units lack one of the sides" in caplog.text
+    assert read(path, source="de", target="en") == [(b, a) for a, b in expected]
+    packed = written(tmp_path / "a.po.gz", gzip.compress((PO + body).encode()))
+    assert read(packed) == expected
+
+
+def test_po_of_another_language_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("polib")
+    path = written(tmp_path / "a.po", PO.replace("de", "de_AT") + 'msgid "a"\nmsgstr "b"\n')
+    assert read(path) == [("a", "b")]
+    with pytest.raises(DataError, match="a.po: nothing is in `en` or `fr`; there are `de_AT`$"):
+        read(path, target="fr")
+    with pytest.raises(DataError, match="b.po: the header does not name the `Language`"):
+        read(written(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n'))
+
+
+def test_a_damaged_po_names_file_and_line(tmp_path: Path) -> None:
+    pytest.importorskip("polib")
+    path = written(tmp_path / "a.po", PO + 'msgid "a"\nnonsense here\n')
+    with pytest.raises(DataError, match=r"a.po: cannot be read \(.*line 7"):
+        read(path)

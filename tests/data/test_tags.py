@@ -1,0 +1,99 @@
+"""Tags: pieces in front of source lines that no text gives."""
+
+from pathlib import Path
+
+import pytest
+
+from mt.config.tokenizer import TokenizerConfig
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import Tokenizer, copy_tokenizer, extend_tokenizer, train_tokenizer
+from mt.errors import ConfigError
+from mt.special_ids import EOS
+
+PAIRS = [
+    SentencePair(f"<bt> the {word} of <2de>", f"a {word}<bt> <s>")
+    for word in ("house", "horse", "mouse", "nurse", "purse")
+] * 9
+TAGS = ("<bt>", "<2de>")
+
+
+def trained(folder: Path, **settings: object) -> Tokenizer:
+    config = TokenizerConfig.model_validate({"vocabulary_size": 330, **settings})
+    return train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+
+
+@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_a_tag_is_one_piece_in_front_that_reads_as_nothing(
+    algorithm: str, vocabulary: str, tmp_path: Path
+) -> None:
+    tokenizer = trained(tmp_path / "t", tags=TAGS, algorithm=algorithm, vocabulary=vocabulary)
+    lines = ["the house", "", "<bt> of <2de>"]
+    plain = tokenizer.encode_source(lines)
+    numbers = tokenizer.source.tags
+    assert tuple(numbers) == TAGS
+    for tag in TAGS:
+        tagged = tokenizer.tagged(tag)
+        assert tagged.encode_source(lines) == [[numbers[tag], *ids] for ids in plain]
+        assert tagged.encode_target(lines) == tokenizer.encode_target(lines)
+        assert [tagged.decode_source(ids) for ids in tagged.encode_source(lines)] == lines
+    assert tokenizer.tagged(None) is tokenizer
+    assert tokenizer.source.algorithm == algorithm
+
+
+def test_a_tag_that_is_spelled_out_is_text(tmp_path: Path) -> None:
+    tokenizer = trained(tmp_path / "t", tags=TAGS)
+    lines = ["<bt>", "<bt> the", "x<2de>y", "the <bt><bt>", "▁<bt>"]
+    special = {*tokenizer.source.tags.values()}
+    assert len(special) == len(TAGS)
+    for line, ids in zip(lines, tokenizer.encode_source(lines), strict=True):
+        assert not special & set(ids)
+        assert tokenizer.decode_source(ids) == line
+        assert ids[-1] == EOS
+
+
+def test_without_tags_the_tokenizer_is_what_it_was(tmp_path: Path) -> None:
+    plain, tagged = trained(tmp_path / "a"), trained(tmp_path / "b", tags=TAGS)
+    assert plain.source.tags == {}
+    assert plain.fingerprint != tagged.fingerprint
+    assert len({tagged.fingerprint, *(tagged.tagged(tag).fingerprint for tag in TAGS)}) == 3
+
+
+def test_an_unknown_tag_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="`<fr>` has no piece: .* only `<bt>`, `<2de>`;"):
+        trained(tmp_path / "a", tags=TAGS).tagged("<fr>")
+    with pytest.raises(ConfigError, match="the tokenizer has none; `tokenizer.tags` reserves"):
+        trained(tmp_path / "b").tagged("<bt>")
+
+
+def test_a_copied_tokenizer_gets_the_tags_that_it_lacks_and_nothing_else(tmp_path: Path) -> None:
+    old = trained(tmp_path / "old", tags=["<bt>"])
+    config = TokenizerConfig(tags=TAGS)
+    new = extend_tokenizer(
+        tmp_path / "old", tmp_path / "new", pairs=lambda: iter(PAIRS), config=config, seed=1
+    )
+    assert new.source_size == old.source_size + 1
+    assert new.source.tags == {**old.source.tags, "<2de>": old.source_size}
+    lines = [pair.source for pair in PAIRS]
+    assert new.encode_source(lines) == old.encode_source(lines)
+    again = extend_tokenizer(
+        tmp_path / "new", tmp_path / "again", pairs=lambda: iter(PAIRS), config=config, seed=1
+    )
+    assert (
+        again.fingerprint
+        == new.fingerprint
+        == copy_tokenizer(tmp_path / "new", tmp_path / "copy").fingerprint
+    )
+
+
+def test_tags_and_new_pieces_may_come_together(tmp_path: Path) -> None:
+    old = trained(tmp_path / "old", tags=["<bt>"])
+    config = TokenizerConfig(tags=("<2de>",), added_pieces=10)
+    pairs = [SentencePair("zebra quagga", "zebra quagga")] * 20
+    new = extend_tokenizer(
+        tmp_path / "old", tmp_path / "new", pairs=lambda: iter(pairs), config=config, seed=1
+    )
+    assert new.source_size == old.source_size + 11
+    assert [*new.source.tags] == ["<bt>", "<2de>"]
+    assert new.source.algorithm == "bpe"
+    assert len(new.encode_source(["zebra"])[0]) < len(old.encode_source(["zebra"])[0])
