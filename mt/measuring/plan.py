@@ -233,14 +233,15 @@ def _update_flops(config: Config, corpus: Corpus, plan: list[Indices]) -> NDArra
 def _work(session: Session, plan: list[Indices], flops: NDArray[np.float64]) -> Work:
     corpus, model = session.corpus, session.learner.model
     lengths = corpus.epoch_store(0).lengths
+    taken = np.concatenate(plan)
     parameters = [*model.parameters()]
     return Work(
         parameters=sum(each.numel() for each in parameters),
         learning=sum(each.numel() for each in parameters if each.requires_grad),
-        pairs=len(lengths),
+        pairs=len(taken),
         vocabularies=(corpus.tokenizer.source_size, corpus.tokenizer.target_size),
         updates_per_epoch=len(plan),
-        target_tokens_per_update=float(lengths[:, TARGET].sum(dtype=int)) / len(plan),
+        target_tokens_per_update=float(lengths[taken, TARGET].sum(dtype=int)) / len(plan),
         flops_per_update=float(flops.mean()),
         padding=planned_padding(plan, lengths, session.config),
     )

@@ -130,7 +130,7 @@ def _time_validation(session: Session) -> tuple[Spent, float]:
     """
     corpus, config = session.corpus, session.config
     lengths = corpus.valid_lengths
-    sample = _sample(lengths[:, SOURCE], config.decoding.batch_size)
+    sample = _sample(lengths[:, SOURCE], config.decoding.sentences_at_once)
     part = replace(
         corpus,
         valid=tuple(corpus.valid[number] for number in sample),

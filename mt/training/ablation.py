@@ -15,6 +15,8 @@ from mt.config import Config
 from mt.config.ablation import Ablation
 from mt.errors import DivergedError, RunError
 from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.guard import FORMS
+from mt.evaluation.job import EvaluationJob
 from mt.evaluation.scores import Score
 from mt.training.ablation_results import AblationResults, RunResult, VariantResults
 from mt.training.interruption import Interruption, interruptible
@@ -115,7 +117,8 @@ def _test_bleu(config: Config, folder: RunFolder, split: str) -> Score:
         scored = {"weights": model["weights"], "decoding": config.decoding.model_dump(mode="json")}
         if all(written[name] == value for name, value in scored.items()):
             return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])
-    return evaluate_run(folder.path, split=split, device=config.training.device).bleu
+    device, job = config.training.device, EvaluationJob(allow=FORMS)
+    return evaluate_run(folder.path, split=split, device=device, job=job).bleu
 
 
 def _events(journal: Path) -> Iterator[Mapping[str, Any]]:

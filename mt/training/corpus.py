@@ -1,12 +1,13 @@
 """What a run trains and validates on: tokenizer, encoded pairs, validation pairs."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mt.config import Config
+from mt.config.data import MixtureSource
 from mt.data.batches import (
     Indices,
     Lengths,
@@ -18,10 +19,14 @@ from mt.data.batches import (
 from mt.data.cache import cache_folder
 from mt.data.draw import Drawing
 from mt.data.epochs import DrawnEpochs
+from mt.data.mixture import Mixture, joined, mix
+from mt.data.pairs import Checksums
 from mt.data.sources import SentencePair, open_source
-from mt.data.store import Example, PairStore, prepare_store
-from mt.data.tokenizer import Tokenizer, copy_tokenizer, extend_tokenizer, train_tokenizer
+from mt.data.store import Example, PairStore, prepare_store, store_path
+from mt.data.tokenizer import Tokenizer, provide_tokenizer
+from mt.data.training_corpora import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.errors import ConfigError
+from mt.training.first_look import warn_of
 from mt.training.initial_weights import check_initial_run
 from mt.training.run_folder import RunFolder
 
@@ -32,20 +37,24 @@ class Corpus:
 
     tokenizer: Tokenizer
     store: PairStore
-    """The training pairs, in the pieces that their text has when it is translated."""
+    """The training pairs, cleaned, in the pieces that their text has when it is translated."""
+    parts: dict[str, PairStore]
+    """The stores of the corpora that `store` is made of, by the keys of their corpora."""
+    mixture: Mixture
+    """What an epoch takes of each of them."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
-    drawn: DrawnEpochs | None = None
-    """Their pieces in each epoch, where `tokenizer.sampling` draws them."""
+    drawn: tuple[DrawnEpochs, ...] = ()
+    """Their pieces in each epoch, corpus by corpus, where `tokenizer.sampling` draws them."""
 
     def epoch_store(self, epoch: int) -> PairStore:
         """Return the same pairs in the pieces of an epoch; drawn now if they are not yet."""
-        return self.drawn.open(epoch) if self.drawn else self.store
+        return joined([each.open(epoch) for each in self.drawn]) if self.drawn else self.store
 
     def close(self) -> None:
         """Delete what was drawn, once the run has ended for good."""
-        if self.drawn:
-            self.drawn.close()
+        for each in self.drawn:
+            each.close()
 
     @property
     def valid_lengths(self) -> Lengths:
@@ -63,7 +72,8 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     # A run that goes on has weights of its own, and does not ask for those it began with.
     if initial is not None and not folder.checkpoints.updates():
         folder.record_initial_weights(check_initial_run(config, initial))
-    sources = {"train": open_source(config.data.train, config.data)}
+    corpora = open_training_corpora(config.data)
+    sources = {each.key: each.source for each in corpora}
     for name in config.data.split_names():
         source = config.data.split(name)
         assert source is not None
@@ -76,19 +86,16 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     for name in config.data.tests:
         deque(sources[f"tests.{name}"].pairs(), maxlen=0)  # checksums do not look at characters
     # From here on the corpus must stay what it was when its checksums were taken.
-    train = replace(sources["train"], expected=sums["train"])
-    tokenizer = _tokenizer(config, folder, train.pairs)
+    corpora = tuple(each.pinned(sums[each.key]) for each in corpora)
+    tokenizer = provide_tokenizer(config, folder.tokenizer, pairs=lambda: cleaned_pairs(corpora))
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
-    store = prepare_store(
-        train,
-        tokenizer,
-        max_pieces=config.data.max_pieces,
-        cache=cache_folder(),
-        sums=sums["train"],
-    )
-    drawn = _drawn(config, folder, store)
-    return Corpus(tokenizer, store, valid, tuple(_examples(valid, tokenizer)), drawn)
+    if config.data.check and not folder.checkpoints.updates():
+        warn_of(_not_encoded(config, tokenizer, corpora=corpora, sums=sums), folder)
+    corpus = _corpus(config, folder, tokenizer, corpora=corpora, sums=sums, valid=valid)
+    left_out = {key: store.left_out for key, store in corpus.parts.items()}
+    folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
+    return corpus
 
 
 def join(config: Config, folder: RunFolder) -> Corpus:
@@ -97,32 +104,143 @@ def join(config: Config, folder: RunFolder) -> Corpus:
     On a host without that store, its pairs are encoded; they have to be the same text there.
     """
     tokenizer = Tokenizer.load(folder.tokenizer)
-    sums = folder.train_checksums()
-    train = replace(open_source(config.data.train, config.data), expected=sums)
-    limit, cache = config.data.max_pieces, cache_folder()
-    store = prepare_store(train, tokenizer, max_pieces=limit, cache=cache, sums=sums)
-    return Corpus(tokenizer, store, (), (), _drawn(config, folder, store))
+    sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
+    corpora = [each.pinned(sums[each.key]) for each in open_training_corpora(config.data)]
+    return _corpus(config, folder, tokenizer, corpora=corpora, sums=sums, valid=())
+
+
+def _corpus(
+    config: Config,
+    folder: RunFolder,
+    tokenizer: Tokenizer,
+    *,
+    corpora: Sequence[TrainingCorpus],
+    sums: Mapping[str, Checksums],
+    valid: tuple[SentencePair, ...],
+) -> Corpus:
+    """Open the stores of all training corpora, encoding what is not in the cache."""
+    parts = {
+        each.key: prepare_store(
+            each.source,
+            tokenizer.tagged(each.tag),
+            max_pieces=config.data.max_pieces,
+            cache=cache_folder(),
+            sums=sums[each.key],
+            cleaning=each.cleaning,
+        )
+        for each in corpora
+    }
+    return Corpus(
+        tokenizer,
+        joined([*parts.values()]),
+        parts,
+        _mixture(config, [len(store) for store in parts.values()], corpora),
+        valid,
+        tuple(_examples(valid, tokenizer.tagged(config.split_tag("valid")))),
+        _drawn(config, folder, parts.values()),
+    )
+
+
+def _not_encoded(
+    config: Config,
+    tokenizer: Tokenizer,
+    *,
+    corpora: Sequence[TrainingCorpus],
+    sums: Mapping[str, Checksums],
+) -> Iterator[TrainingCorpus]:
+    """Give the corpora without a store, which have not been read before."""
+    for each in corpora:
+        path = store_path(
+            sums[each.key],
+            tokenizer.tagged(each.tag),
+            max_pieces=config.data.max_pieces,
+            cache=cache_folder(),
+            cleaning=each.cleaning,
+        )
+        if not path.exists():
+            yield each
+
+
+def _mixture(config: Config, sizes: list[int], corpora: Sequence[TrainingCorpus]) -> Mixture:
+    """Return what an epoch takes of the corpora; ConfigError where that is no pair at all."""
+    train = config.data.train
+    temperature = train.temperature if isinstance(train, MixtureSource) else 1.0
+    mixture = mix(sizes, [each.weight for each in corpora], temperature=temperature)
+    if not sum(mixture.counts(0)):
+        raise ConfigError(
+            f"`data.train`: of the {sum(sizes):,} pairs, the weights take none in the first epoch"
+        )
+    return mixture
 
 
 def first_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
     """Return the updates of an epoch; the others have as many, or nearly where pieces are drawn."""
+    return plan_store(corpus, corpus.epoch_store(epoch), config, epoch=epoch)
+
+
+def plan_store(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) -> list[Indices]:
+    """Return the updates of an epoch with the pieces that its pairs have in a store."""
     tokens, seed = config.training.target_tokens_per_update, config.seed
-    return plan_updates(corpus.epoch_store(epoch).lengths, tokens, seed=seed, epoch=epoch)
+    if corpus.mixture.is_plain:
+        return plan_updates(store.lengths, tokens, seed=seed, epoch=epoch)
+    pairs = corpus.mixture.pairs(seed=seed, epoch=epoch)
+    plan = plan_updates(store.lengths[pairs], tokens, seed=seed, epoch=epoch)
+    return [pairs[update] for update in plan]
 
 
 def describe(corpus: Corpus, config: Config, plan: list[Indices], *, epoch: int = 0) -> str:
-    """Return what there is to train on and how much of a batch is padding, in two lines."""
+    """Return what there is to train on and how much of a batch is padding, in two lines.
+
+    Where corpora have been cleaned, a line for each before them tells what that has taken out;
+    where there are several or one has a weight, a line tells what an epoch takes of each.
+    """
     store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
     efficiency = planned_padding(plan, store.lengths, config)
-    about = "about " if corpus.drawn else ""
+    about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
     return (
-        f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
+        f"{_cleaned(corpus)}{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
         f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} pieces\n"
-        f"{about}{len(plan):,} updates an epoch; padding efficiency "
+        f"{_mixed(corpus, epoch)}{about}{len(plan):,} updates an epoch; padding efficiency "
         f"{efficiency.source:.1%} source, {efficiency.target:.1%} target"
     )
+
+
+def _cleaned(corpus: Corpus) -> str:
+    lines = []
+    for key, store in corpus.parts.items():
+        taken, total = store.left_out.cleaned, store.left_out.total
+        each = _by_name(taken)
+        whose = f" of `{_name(key)}`" if len(corpus.parts) > 1 else ""
+        if taken:
+            told = f"{sum(taken.values()):,} of {total:,} pairs{whose}"
+            lines.append(f"cleaning took out {told}: {each}\n")
+        if noisy := store.left_out.noisy:
+            lines.append(f"noise has changed sources{whose}: {_by_name(noisy)}\n")
+    return "".join(lines)
+
+
+def _by_name(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} by `{name}`" for name, count in counts.items())
+
+
+def _mixed(corpus: Corpus, epoch: int) -> str:
+    mixture = corpus.mixture
+    if mixture.is_plain and len(corpus.parts) == 1:
+        return ""
+    counts = mixture.counts(epoch)
+    each = ", ".join(
+        f"{count:,} from the {size:,} of `{_name(key)}` (weight {weight:.4g})"
+        for key, count, size, weight in zip(
+            corpus.parts, counts, mixture.sizes, mixture.weights, strict=True
+        )
+    )
+    return f"epoch {epoch + 1} takes {sum(counts):,} pairs: {each}\n"
+
+
+def _name(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
@@ -136,37 +254,27 @@ def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> Pa
     return padding_efficiency(batches, lengths)
 
 
-def _drawn(config: Config, folder: RunFolder, store: PairStore) -> DrawnEpochs | None:
+def _drawn(
+    config: Config, folder: RunFolder, stores: Iterable[PairStore]
+) -> tuple[DrawnEpochs, ...]:
     sampling = config.tokenizer
     source = target = sampling.sampling
     if sampling.sampling_target is not None:
         target = sampling.sampling_target
     if not source and not target:
-        return None
-    drawing = Drawing(
-        store=store.path,
-        tokenizer=folder.tokenizer,
-        source=source,
-        target=target,
-        max_pieces=config.data.max_pieces,
-        seed=config.seed,
+        return ()
+    drawings = (
+        Drawing(
+            store=store.path,
+            tokenizer=folder.tokenizer,
+            source=source,
+            target=target,
+            max_pieces=config.data.max_pieces,
+            seed=config.seed,
+        )
+        for store in stores
     )
-    return DrawnEpochs(drawing, epochs=config.training.max_epochs)
-
-
-def _tokenizer(
-    config: Config, folder: RunFolder, pairs: Callable[[], Iterator[SentencePair]]
-) -> Tokenizer:
-    """Return the run's own tokenizer, else copy one and extend it if need be, else train one."""
-    if any(folder.tokenizer.glob("*.json")):
-        return Tokenizer.load(folder.tokenizer)
-    settings, seed = config.tokenizer, config.seed
-    if config.tokenizer_origin is None:
-        return train_tokenizer(pairs, folder.tokenizer, config=settings, seed=seed)
-    _, origin = config.tokenizer_origin
-    if settings.added_pieces:
-        return extend_tokenizer(origin, folder.tokenizer, pairs=pairs, config=settings, seed=seed)
-    return copy_tokenizer(origin, folder.tokenizer)
+    return tuple(DrawnEpochs(each, epochs=config.training.max_epochs) for each in drawings)
 
 
 def _check_layout(config: Config, tokenizer: Tokenizer) -> None:

@@ -11,9 +11,9 @@ from itertools import count
 import torch
 
 from mt.config import Config
-from mt.data.batches import SOURCE, TARGET, Batch, Indices, collate, plan_updates, split_update
+from mt.data.batches import SOURCE, TARGET, Batch, Indices, collate, split_update
 from mt.data.store import PairStore
-from mt.training.corpus import Corpus
+from mt.training.corpus import Corpus, first_plan
 from mt.training.distributed import ALONE, World
 from mt.training.state import TrainState
 from mt.training.update import PieceCounts
@@ -46,9 +46,7 @@ def planned_updates(
         if training.max_epochs is not None and epoch >= training.max_epochs:
             return
         store = corpus.epoch_store(epoch)
-        plan = plan_updates(
-            store.lengths, training.target_tokens_per_update, seed=config.seed, epoch=epoch
-        )
+        plan = first_plan(corpus, config, epoch=epoch)
         for number, indices in enumerate(plan[first:], start=first):
             cut = split_update(
                 indices,

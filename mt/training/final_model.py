@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from torch import nn
 
 from mt.config import Config
-from mt.decoding.run_files import MODEL_FORMAT
+from mt.decoding.run_files import Provenance, write_description
 from mt.errors import RunError
 from mt.evaluation.model_card import refresh_card
-from mt.files import file_sha256, replacing, write_json
+from mt.files import file_sha256, replacing
 from mt.model.parameters import load_parameters, parameter_tensors
 from mt.training.checkpoint import is_whole, save_tensors
 from mt.training.corpus import Corpus
@@ -59,23 +59,18 @@ def write_model(folder: RunFolder, model: nn.Module, origin: Origin) -> None:
     """Write the weights, and then what translating needs to know of them."""
     with replacing(folder.weights) as temporary:
         save_tensors(parameter_tensors(model), temporary)
-    tokenizer = origin.corpus.tokenizer
     # Written last: a run folder with this file is finished.
-    write_json(
-        folder.model,
-        {
-            "format": MODEL_FORMAT,
-            "source_vocabulary": tokenizer.source_size,
-            "target_vocabulary": tokenizer.target_size,
-            "longest_source": origin.corpus.store.longest_source,
-            "pairs": _pairs(origin.corpus),
-            "tokenizer": tokenizer.fingerprint,
-            "weights": file_sha256(folder.weights),
-            "averaged_updates": origin.averaged_updates,
-            "updates": origin.updates,
-            "score": origin.score,
-            "ends": _ends(origin.config),
-        },
+    write_description(
+        folder.path,
+        origin.corpus.tokenizer,
+        longest_source=origin.corpus.store.longest_source,
+        provenance=Provenance(
+            origin.score,
+            origin.updates,
+            origin.averaged_updates,
+            pairs=_pairs(origin.corpus),
+            ends=_ends(origin.config),
+        ),
     )
 
 
@@ -84,6 +79,7 @@ def _pairs(corpus: Corpus) -> dict[str, int]:
     left_out = corpus.store.left_out
     return {
         "train": len(corpus.store),
+        **{key: len(store) for key, store in corpus.parts.items()},
         "too_long": left_out.too_long,
         "empty": left_out.empty,
         "valid": len(corpus.valid),

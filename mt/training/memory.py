@@ -20,12 +20,11 @@ from mt.data.batches import (
     Batch,
     Indices,
     Lengths,
-    plan_updates,
     split_update,
 )
 from mt.errors import UserError
 from mt.model.transformer import Transformer
-from mt.training.corpus import Corpus
+from mt.training.corpus import Corpus, plan_store
 from mt.training.ema import choose_average
 from mt.training.frozen import freeze
 from mt.training.machine_memory import available_bytes
@@ -82,8 +81,7 @@ def corpus_memory(config: Config, corpus: Corpus) -> tuple[Indices, TrainingMemo
     By the pieces that its text has when it is translated, also where each epoch draws its own.
     """
     store, budget = corpus.store, config.training.max_tokens_per_batch
-    tokens = config.training.target_tokens_per_update
-    plan = plan_updates(store.lengths, tokens, seed=config.seed, epoch=0)
+    plan = plan_store(corpus, store, config, epoch=0)
     indices = heaviest(plan, store.lengths, max_tokens_per_batch=budget)
     needed = training_memory(
         config,
@@ -92,7 +90,7 @@ def corpus_memory(config: Config, corpus: Corpus) -> tuple[Indices, TrainingMemo
         target_vocabulary=corpus.tokenizer.target_size,
         batches_per_update=_most_batches(plan, store.lengths, budget),
     )
-    planning = _PLAN_BYTES_PER_PAIR * len(store)
+    planning = _PLAN_BYTES_PER_PAIR * max(len(store), sum(map(len, plan)))
     return indices, TrainingMemory(needed.tensors, needed.likely + planning)
 
 

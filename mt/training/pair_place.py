@@ -1,7 +1,10 @@
 """Where a pair that is trained on stands in its corpus."""
 
 from mt.config import Config
-from mt.data.sources import PairSource, SentencePair, TextPairs, TsvPairs, open_source
+from mt.data.sources import SentencePair, TextPairs, TsvPairs
+from mt.data.store import PairStore
+from mt.data.tokenizer import Tokenizer
+from mt.data.training_corpora import TrainingCorpus, open_training_corpora
 from mt.training.corpus import Corpus
 
 
@@ -10,23 +13,31 @@ def pair_place(config: Config, corpus: Corpus, index: int) -> str:
 
     Of pairs that are the same, the first that it can be.
     """
-    source = open_source(config.data.train, config.data)
-    number = _number(source, corpus, index)
+    within = index
+    for origin in open_training_corpora(config.data):
+        store = corpus.parts[origin.key]
+        if within < len(store):
+            break
+        within -= len(store)
+    source = origin.source
+    number = _number(origin, store, within, tokenizer=corpus.tokenizer)
     if number is None:  # its text has characters that the tokenizer does not know
-        return f"pair {index + 1:,} of those trained on, of {source.description}"
+        return f"pair {within + 1:,} of those trained on, of {source.description}"
     word = "line" if isinstance(source, TextPairs | TsvPairs) else "pair"
     return f"{word} {number:,} of {source.description}"
 
 
-def _number(source: PairSource, corpus: Corpus, index: int) -> int | None:
-    """Return the place of a pair among all pairs of the corpus, from 1."""
-    store, tokenizer = corpus.store, corpus.tokenizer
-    if store.left_out.too_long + store.left_out.empty == 0:
+def _number(
+    origin: TrainingCorpus, store: PairStore, index: int, *, tokenizer: Tokenizer
+) -> int | None:
+    """Return the place of a pair among all pairs of its corpus, from 1."""
+    if len(store) == store.left_out.total:
         return index + 1
     (example,) = store.examples([index])
     wanted = SentencePair(
         tokenizer.decode_source(example.source.tolist()),
         tokenizer.decode_target(example.target.tolist()),
     )
-    pairs = enumerate(source.pairs(), 1)
-    return next((number for number, pair in pairs if number > index and pair == wanted), None)
+    # What the cleaning takes out cannot be meant: of the same pairs, it leaves the first.
+    judged = enumerate(origin.cleaning.judge(origin.source.pairs()), 1)
+    return next((number for number, each in judged if number > index and each.pair == wanted), None)

@@ -3,11 +3,14 @@
 import sys
 from pathlib import Path
 
-from mt.config import Config
+from mt.config import Config, DataConfig
 from mt.data.lines import LineReader
-from mt.data.pairs import PairSource, SentencePair
+from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
+from mt.data.training_corpora import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.guard import FORMS
+from mt.evaluation.job import EvaluationJob
 from mt.evaluation.nearest import nearest_targets
 from mt.evaluation.scores import Score, evaluate
 from mt.evaluation.verdict import MAX_EXAMPLES, Example, Verdict, VerdictRow, verdict
@@ -18,16 +21,18 @@ def reproduce(config: Config, run: Path) -> Verdict:
     """Train the recipe unless that is done, score every test split, and judge the scores."""
     sys.stderr.write(f"{train(config, run)}\n")
     rows, examples = [], []
-    train_pairs = open_source(config.data.train, config.data)
+    corpora = open_training_corpora(config.data)
     for split, source in config.data.tests.items():
         pairs = tuple(open_source(source, config.data).pairs())
-        evaluation = evaluate_run(run, split=split, device=config.training.device)
+        evaluation = evaluate_run(
+            run, split=split, device=config.training.device, job=EvaluationJob(allow=FORMS)
+        )
         rows.append(
             VerdictRow(
                 split=split,
                 evaluation=evaluation,
                 band=config.evaluation.expected.get(split),
-                nearest=_nearest_copy(train_pairs, pairs, config),
+                nearest=_nearest_copy(corpora, pairs, config, data=config.data.of(source)),
             )
         )
         examples += _examples(pairs, Path(evaluation.hypotheses))
@@ -35,18 +40,22 @@ def reproduce(config: Config, run: Path) -> Verdict:
 
 
 def _nearest_copy(
-    train_pairs: PairSource, pairs: tuple[SentencePair, ...], config: Config
+    corpora: tuple[TrainingCorpus, ...],
+    pairs: tuple[SentencePair, ...],
+    config: Config,
+    *,
+    data: DataConfig,
 ) -> Score:
     """Return the BLEU of answering with the translation of the nearest training sentence."""
     copies = nearest_targets(
-        train_pairs.pairs(),
+        cleaned_pairs(corpora),
         [pair.source for pair in pairs],
-        source_language=config.data.source_language,
+        source_language=data.source_language,
     )
     return evaluate(
         copies,
         [[pair.target for pair in pairs]],
-        target_language=config.data.target_language,
+        target_language=data.target_language,
         tokenizer=config.evaluation.bleu_tokenizer,
     ).bleu
 

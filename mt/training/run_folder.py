@@ -27,6 +27,7 @@ ENDS = ("training.max_updates", "training.max_epochs", "training.patience")
 # These only say when to stop, how often to look, what to keep or what the hardware holds.
 CHANGEABLE = (
     *ENDS,
+    "data.check",
     "training.validate_every",
     "training.checkpoint_every",
     "training.log_every",
@@ -85,7 +86,7 @@ class RunFolder:
 
     @property
     def corpora(self) -> Path:
-        """The checksums of corpora, tokenizer and initial weights at first use."""
+        """Checksums of corpora, tokenizer and initial weights at first use; what cleaning took."""
         return self.path / CORPORA_FILE
 
     @property
@@ -118,13 +119,25 @@ class RunFolder:
             )
         write_json(self.corpora, {**known, "tokenizer": {"fingerprint": fingerprint}})
 
+    def record_cleaning(self, taken: dict[str, dict[str, int]]) -> None:
+        """Keep how many pairs each key of `data.cleaning` has taken out of each corpus, or changed.
+
+        By the key of the corpus below `data`; the file says `cleaning` for `train`, and
+        `cleaning.corpora.NAME` for `train.corpora.NAME`.
+        """
+        counts = {
+            key.replace("train", "cleaning", 1): count for key, count in taken.items() if count
+        }
+        if counts:
+            write_json(self.corpora, {**self._known_checksums(), **counts})
+
     def record_initial_weights(self, checksum: str) -> None:
         """Keep the SHA-256 of the weights that the run begins with."""
         write_json(self.corpora, {**self._known_checksums(), "init_from": {"weights": checksum}})
 
-    def train_checksums(self) -> Checksums:
-        """Return those of the training corpus, as they have been recorded."""
-        return Checksums(**self._known_checksums()["train"])
+    def checksums(self, key: str) -> Checksums:
+        """Return those of the corpus at a key below `data`, as they have been recorded."""
+        return Checksums(**self._known_checksums()[key])
 
     def _known_checksums(self) -> dict[str, dict[str, str]]:
         if not self.corpora.exists():

@@ -43,7 +43,9 @@ def train(config: Config, run: Path) -> str:
     """
     keep_freed_memory()
     with world(config.training.device) as here:
-        choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
+        choose_tokenizer(
+            config.data.of(config.data.valid).target_language, config.evaluation.bleu_tokenizer
+        )
         require_tensorboard(config.training)
         agree_on_config(here, config)
         folder, changes = open_run(run, config) if here.leads else (RunFolder(run), [])

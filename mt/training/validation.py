@@ -61,7 +61,7 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
         scores = score_pairs(
             live_translator(learner, corpus, config),
             corpus.valid,
-            target_language=config.data.target_language,
+            target_language=config.data.of(config.data.valid).target_language,
             tokenizer=config.evaluation.bleu_tokenizer,
         )
     finally:
@@ -100,11 +100,15 @@ def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Transla
 
     A model that has learnt little repeats itself at every turn, and that is not searched again.
     """
-    settings = {"search": config.training.validation_search, "on_repetition": "keep"}
+    settings = {
+        "search": config.training.validation_search,
+        "on_repetition": "keep",
+        "tag": config.split_tag("valid"),
+    }
     return Translator(
         TorchEngine(learner.model, learner.precision.device),
         corpus.tokenizer,
         decoding=config.decoding.model_copy(update=settings),
         longest_source=corpus.store.longest_source,
-        target_language=config.data.target_language,
+        target_language=config.data.of(config.data.valid).target_language,
     )

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,11 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodingConfig]]:
     seen: list[tuple[int, DecodingConfig]] = []
     n_best_ids = module._Counting.n_best_ids
 
-    def noting(self: object, sources: list[object], decoding: DecodingConfig, n: int) -> object:
+    def noting(
+        self: object, sources: list[object], decoding: DecodingConfig, n: int, **named: Any
+    ) -> object:
         seen.append((len(sources), decoding))
-        return n_best_ids(self, sources, decoding, n)  # type: ignore[arg-type]
+        return n_best_ids(self, sources, decoding, n, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module._Counting, "n_best_ids", noting)
     return seen

@@ -228,7 +228,7 @@ def test_a_run_that_is_there_lends_its_tokenizer_and_stays_as_it_is(
         return original(*arguments, **named)
 
     original = tokenizer_training
-    monkeypatch.setattr("mt.training.corpus.train_tokenizer", train_tokenizer)
+    monkeypatch.setattr("mt.data.tokenizer.train_tokenizer", train_tokenizer)
     plan_training(changed(config, max_updates=77, learning_rate=0.5), run)
     assert trained == []
     smaller = config.tokenizer.model_copy(update={"vocabulary_size": 280})

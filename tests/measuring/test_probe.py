@@ -123,9 +123,9 @@ def test_a_validation_decodes_as_much_as_the_references_hold(
     n_best_ids = TorchEngine.n_best_ids
 
     def remember(
-        engine: TorchEngine, sources: Any, decoding: Any, count: int
+        engine: TorchEngine, sources: Any, decoding: Any, count: int, **named: Any
     ) -> list[list[Hypothesis]]:
-        hypotheses = n_best_ids(engine, sources, decoding, count)
+        hypotheses = n_best_ids(engine, sources, decoding, count, **named)
         found.extend((source, best) for source, (best,) in zip(sources, hypotheses, strict=True))
         return hypotheses
 

@@ -203,7 +203,7 @@ def test_nothing_is_left_of_a_write_that_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mt.training.final_model.write_json", full)
+    monkeypatch.setattr("mt.decoding.run_files.write_json", full)
     output = tmp_path / "new" / "mean"
     assert program("average", run, "--output", output)[0] == 2
     assert list(output.parent.iterdir()) == []
