@@ -335,8 +335,8 @@ def test_hypotheses_and_references_of_different_length(place: Place) -> None:
     hypotheses, references = place.corpus / "test.de", place.corpus / "valid.de"
     files = ["--hypotheses", str(hypotheses), "--references", str(references)]
     assert place.refused("evaluate", *files, "--target-language", "de") == (
-        f"{hypotheses} has 6 lines, {references} has 7: "
-        "line N of one must answer line N of the other"
+        f"{hypotheses} has 6 lines, {references} has 7: line N of one must answer line N of the "
+        "other; `--allow line-counts` scores it all the same"
     )
 
 

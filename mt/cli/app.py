@@ -7,7 +7,10 @@ import typer
 from mt import __version__
 from mt.cli.ablate import ablate
 from mt.cli.average import average
+from mt.cli.backtranslate import backtranslate
 from mt.cli.bench import bench
+from mt.cli.data import data
+from mt.cli.distill import distill
 from mt.cli.evaluate import evaluate
 from mt.cli.export import export
 from mt.cli.import_ import import_
@@ -34,6 +37,8 @@ COMMANDS = (
     ablate,
     inspect,
     plan,
+    backtranslate,
+    distill,
     export,
     serve,
 )
@@ -49,6 +54,7 @@ def build_app() -> typer.Typer:
         app.command()(command)
     app.command("import")(import_)  # a word that Python keeps for itself
     app.add_typer(bench)
+    app.add_typer(data)
     app.add_typer(plot)
     app.add_typer(selftest)
     return app

@@ -22,7 +22,7 @@ def clean(
     ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Write the training split of a config as `data.cleaning` leaves it.
+    """Write the training corpora of a config as `data.cleaning` leaves them.
 
     Training with the config cleans by itself; this is for looking, and for other programs.
     """
@@ -31,7 +31,10 @@ def clean(
 
     removed_file = REMOVED_FILE if removed else None
     cleaned = write_cleaned(recipe.data, out, removed_file=removed_file)
-    typer.echo(_as_text(cleaned))
+    if len(cleaned) == 1:
+        typer.echo(_as_text(cleaned[0]))
+        return
+    typer.echo("\n\n".join(f"{each.key}:\n{_as_text(each)}" for each in cleaned))
 
 
 def _as_text(cleaned: "CleanedFiles") -> str:

@@ -1,59 +1,84 @@
 """`mt evaluate`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from mt.cli import evaluate_options as options
 from mt.cli.options import DecodingOverrides, Device
 from mt.config.load import require_section
 from mt.errors import UserError
 
 if TYPE_CHECKING:
+    from mt.evaluation.job import EvaluationJob
     from mt.evaluation.scores import Evaluation
 
 
 def evaluate(
-    run: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN", help="The run folder, unless --hypotheses is given."),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="With RUN: which split of its config."),
-    ] = None,
-    hypotheses: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Translations to score, one per line."),
-    ] = None,
-    references: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Right translations; repeat it for further ones."),
-    ] = None,
-    target_language: Annotated[
-        str | None,
-        typer.Option(metavar="CODE", help="The language of --hypotheses, such as zh."),
-    ] = None,
-    sources: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --hypotheses: what was translated."),
-    ] = None,
+    run: options.Run = None,
+    split: options.Split = None,
+    hypotheses: options.Hypotheses = None,
+    references: options.References = None,
+    target_language: options.TargetLanguage = None,
+    sources: options.Sources = None,
+    bleu_tokenizer: options.BleuTokenizer = None,
+    metric: options.Metric = None,
+    bootstrap: options.Bootstrap = None,
+    allow: options.Allow = None,
+    write_comet: options.WriteComet = None,
+    passport: options.Passport = None,
+    check: options.CheckFile = None,
     overrides: DecodingOverrides = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = False,
     device: Device = "auto",
 ) -> None:
-    """Score a run, or a file of translations, by BLEU and chrF."""
-    files = {"--hypotheses": hypotheses, "--references": references, "--sources": sources}
+    """Score a run, or a file of translations, or check a score."""
+    of_files: dict[str, object] = {"--hypotheses": hypotheses, "--references": references}
+    of_files |= {"--sources": sources, "--target-language": target_language}
+    of_files |= {"--bleu-tokenizer": bleu_tokenizer, "--passport": passport}
+    of_run = {"--split": split, "--set": overrides}
+    if check is not None:
+        _refuse({"RUN": run, **of_files, **of_run}, beside="--check")
+        _check(check)
+        return
+    wishes = _Wishes(metric or (), bootstrap or 0, allow or (), write_comet, passport)
     if run is not None:
-        _refuse({**files, "--target-language": target_language}, beside="a run")
-        result = _score_run(run, split, overrides=overrides or (), device=device)
+        _refuse(of_files, beside="a run")
+        result = _score_run(run, split, overrides=overrides or (), device=device, wishes=wishes)
     else:
-        _refuse({"--split": split, "--set": overrides}, beside="--hypotheses")
-        result = _score_files(
-            hypotheses, references or (), target_language=target_language, sources=sources
+        _refuse(of_run, beside="--hypotheses")
+        texts = _Texts(hypotheses, references or (), sources, target_language, bleu_tokenizer)
+        result = _score_files(texts, wishes)
+    _print(result, write_comet, form="json" if json else "text")
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    hypotheses: Path | None
+    references: Sequence[Path]
+    sources: Path | None
+    language: str | None
+    tokenizer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    metrics: Sequence[str]
+    resamples: int
+    allow: Sequence[str]
+    comet: Path | None
+    passport: Path | None
+
+    def job(self, passport: Path | None) -> "EvaluationJob":
+        """Return the job, once its module may be imported."""
+        from mt.evaluation.job import EvaluationJob
+
+        return EvaluationJob(
+            tuple(self.metrics), self.resamples, tuple(self.allow), self.comet, passport
         )
-    typer.echo(result.as_json() if json else result.as_text())
 
 
 def _refuse(options: Mapping[str, object], *, beside: str) -> None:
@@ -65,28 +90,49 @@ def _refuse(options: Mapping[str, object], *, beside: str) -> None:
             )
 
 
+def _check(passport: Path) -> None:
+    from mt.evaluation.check import check_passport
+
+    check = check_passport(passport)
+    typer.echo(check.text)
+    if not check.passed:
+        raise typer.Exit(1)
+
+
 def _score_run(
-    run: Path, split: str | None, *, overrides: Sequence[str], device: str
+    run: Path, split: str | None, *, overrides: Sequence[str], device: str, wishes: _Wishes
 ) -> "Evaluation":
     require_section(overrides, "decoding")
     from mt.evaluation.evaluate import evaluate_run
 
-    return evaluate_run(run, split=split, overrides=overrides, device=device)
+    job = wishes.job(None)
+    return evaluate_run(run, split=split, overrides=overrides, device=device, job=job)
 
 
-def _score_files(
-    hypotheses: Path | None,
-    references: Sequence[Path],
-    *,
-    target_language: str | None,
-    sources: Path | None,
-) -> "Evaluation":
-    if hypotheses is None:
+def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
+    if texts.hypotheses is None:
         raise UserError("name what to score: RUN, or --hypotheses with --references")
-    if not references:
+    if not texts.references:
         raise UserError("--hypotheses needs --references, the right translations")
-    if target_language is None:
+    if texts.language is None:
         raise UserError("--hypotheses needs --target-language, such as zh")
-    from mt.evaluation.evaluate import evaluate_files
+    from mt.evaluation.evaluate_files import evaluate_files
+    from mt.evaluation.passport import default_place
 
-    return evaluate_files(hypotheses, references, target_language=target_language, sources=sources)
+    return evaluate_files(
+        texts.hypotheses,
+        texts.references,
+        target_language=texts.language,
+        tokenizer=texts.tokenizer or "auto",
+        sources=texts.sources,
+        job=wishes.job(wishes.passport or default_place(texts.hypotheses)),
+    )
+
+
+def _print(result: "Evaluation", comet: Path | None, *, form: Literal["json", "text"]) -> None:
+    typer.echo(result.as_json() if form == "json" else result.as_text())
+    if comet is not None:
+        from mt.evaluation.comet import comet_commands
+
+        # JSON stays JSON: what to do next goes where it does not get in the way.
+        typer.echo(comet_commands(comet, len(result.references)), err=form == "json")

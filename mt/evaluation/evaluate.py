@@ -1,17 +1,17 @@
-"""Scoring a file of translations, or a run on one of its splits; validation scores the same way."""
+"""Scoring a run on one of its splits; validation scores the same way."""
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import DataConfig, Source
+from mt.config import Config, DataConfig
 from mt.config.load import load_config
-from mt.data.lines import LineReader, existing_file
-from mt.data.pairs import SentencePair
+from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.decoding.exported import is_exported, read_exported
 from mt.decoding.run import load_translator
@@ -19,15 +19,20 @@ from mt.decoding.run_files import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
     MODEL_FILE,
+    check_finished,
     read_description,
 )
 from mt.decoding.translation import Translation, log_notes
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError, did_you_mean, listed
+from mt.evaluation.comet import write_comet
+from mt.evaluation.guard import Guard, Text
+from mt.evaluation.job import PLAIN_JOB, EvaluationJob
 from mt.evaluation.model_card import refresh_card
-from mt.evaluation.notes import identical_to_source, looks_processed
-from mt.evaluation.scores import Evaluation, choose_tokenizer, evaluate
-from mt.files import write_json, write_text
+from mt.evaluation.off_target import off_target
+from mt.evaluation.passport import corpus_inputs, file_input, model_inputs, write_passport
+from mt.evaluation.scores import Evaluation, evaluate
+from mt.files import write_text
 from mt.model.allocator import keep_freed_memory
 
 _logger = logging.getLogger(__name__)
@@ -42,79 +47,94 @@ class ValidationScores:
     translations: tuple[Translation, ...]
 
 
-def evaluate_files(
-    hypotheses: Path,
-    references: Sequence[Path],
-    *,
-    target_language: str,
-    tokenizer: str = "auto",
-    sources: Path | None = None,
-) -> Evaluation:
-    """Score a file of translations against one or several files of references, line by line.
-
-    `sources` is what was translated: it must have as many lines, and lines that were only copied
-    are told on stderr, as are texts that look tokenised.
-
-    Raises DataError naming the files and both counts where the lengths differ, UserError where the
-    hypotheses are one of the references.
-    """
-    choose_tokenizer(target_language, tokenizer)
-    _refuse_reference_as_hypotheses(hypotheses, references)
-    paths = [hypotheses, *references, *([sources] if sources else [])]
-    texts = [list(LineReader(existing_file(path))) for path in paths]
-    _check_same_length(paths, texts)
-    notes = [looks_processed(str(path), text) for path, text in zip(paths, texts, strict=True)]
-    if sources:
-        notes.append(identical_to_source(str(hypotheses), texts[0], texts[-1]))
-    for note in filter(None, notes):
-        _logger.warning("note: %s", note)
-    scores = evaluate(
-        texts[0],
-        texts[1 : 1 + len(references)],
-        target_language=target_language,
-        tokenizer=tokenizer,
-    )
-    return replace(scores, hypotheses=str(hypotheses), references=tuple(map(str, references)))
-
-
 def evaluate_run(
     run: Path,
     *,
     split: str | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
+    job: EvaluationJob = PLAIN_JOB,
 ) -> Evaluation:
     """Translate a split of a run's config with its final model, and score the translations.
 
-    `overrides` are `decoding.KEY=VALUE`. Writes RUN/evaluations/SPLIT.json, with what decoded, and
-    SPLIT.hypotheses.txt, and the model card anew. Without `split` it is `test`, or the only test
-    split.
-
-    Raises RunError for a folder that holds no finished run, UserError for an unknown split.
+    Writes RUN/evaluations/SPLIT.json, the passport of the scores, SPLIT.hypotheses.txt, and the
+    model card anew. Without `split` it is `test`, or the only test split. Raises RunError where
+    no finished run is, DataError where the texts are refused.
     """
     keep_freed_memory()
-    translator = load_translator(run, overrides=overrides, device=device)
-    config = load_config(run / CONFIG_FILE)
-    data, bleu = config.data, config.evaluation.bleu_tokenizer
-    split = choose_split(data, split)
-    choose_tokenizer(data.target_language, bleu)
-    source = open_source(_source(data, split), data)
-    pairs = tuple(source.pairs())
+    guard = job.begin()
+    config = read_config(run)
+    split = choose_split(config.data, split)
+    language, source = open_split(config.data, split)
+    tag = f"decoding.tag={config.split_tag(split) or 'null'}"
+    translator = load_translator(run, overrides=[tag, *overrides], device=device)
+    tokenizer = guard.check_tokenizer(language, config.evaluation.bleu_tokenizer)
+    pairs = _checked_pairs(guard, source, language)
     folder = run / EVALUATIONS_FOLDER
     folder.mkdir(exist_ok=True)  # before the work, so that a missing permission does not cost it
     started_at = time.perf_counter()
-    scores = score_pairs(translator, pairs, target_language=data.target_language, tokenizer=bleu)
+    scores = score_pairs(translator, pairs, target_language=language, tokenizer=tokenizer, job=job)
     seconds = time.perf_counter() - started_at
-    _tell_notes(scores.translations)
-    hypotheses = folder / f"{split}.hypotheses.txt"
-    evaluation = replace(
-        scores.evaluation, hypotheses=str(hypotheses), references=(source.target_description,)
-    )
-    write_text(hypotheses, "".join(f"{each.text}\n" for each in scores.translations))
-    record = {"split": split, **evaluation.as_record(), **_made_with(translator, run)}
-    write_json(folder / f"{split}.json", {**record, "seconds": seconds})
+    made = _written(folder / f"{split}.hypotheses.txt", scores.translations)
+    right = Text(source.target_description, [pair.target for pair in pairs])
+    guard.check_made(made, right, language=language)
+    scores = _with_off_target(scores, pairs) if config.data.is_multilingual else scores
+    evaluation = guard.mark(scores.evaluation)
+    evaluation = replace(evaluation, hypotheses=made.name, references=(right.name,))
+    record = {"split": split, **evaluation.as_record(), "seconds": seconds}
+    record["settings"] = job.settings(tokenizer, guard.forced)
+    _write_record(folder / f"{split}.json", record, source=source, translator=translator)
+    _hand_over(job, pairs, made)
     refresh_card(run)
     return evaluation
+
+
+def _written(path: Path, translations: Sequence[Translation]) -> Text:
+    """Write the translations, a line each, and tell what there is to tell of them."""
+    texts = [translation.text for translation in translations]
+    write_text(path, "".join(f"{text}\n" for text in texts))
+    _tell_notes(translations)
+    return Text(str(path), texts)
+
+
+def _hand_over(job: EvaluationJob, pairs: Sequence[SentencePair], made: Text) -> None:
+    """Write the files of COMET if they are wanted."""
+    if job.comet:
+        sides = [pair.target for pair in pairs], [pair.source for pair in pairs]
+        write_comet(job.comet, [made.lines, *sides], references=1)
+
+
+def _write_record(
+    path: Path, record: Mapping[str, Any], *, source: PairSource, translator: Translator
+) -> None:
+    """Write the passport of a score into the run in whose folder `path` lies."""
+    folder, run = path.parent, path.parent.parent
+    lines = record["sentences"]
+    inputs = [
+        file_input("hypotheses", Path(record["hypotheses"]), lines=lines, beside=folder),
+        *corpus_inputs(source, lines=lines, beside=folder),
+        *model_inputs(run, translator.decoding.ensemble, beside=folder),
+    ]
+    write_passport(path, {**record, **_made_with(translator, run)}, inputs)
+
+
+def read_config(run: Path) -> Config:
+    """Return the config of a run or of an exported folder; RunError where there is none."""
+    if not (run / CONFIG_FILE).is_file():
+        check_finished(run)  # it says what is missing
+    return load_config(run / CONFIG_FILE)
+
+
+def _with_off_target(scores: ValidationScores, pairs: Sequence[SentencePair]) -> ValidationScores:
+    """Return the scores with the off-target rate, or log why there is none."""
+    language = scores.evaluation.target_language
+    texts = [translation.text for translation in scores.translations]
+    try:
+        found = off_target(texts, [pair.target for pair in pairs], target_language=language)
+    except DataError as error:
+        _logger.warning("note: no off-target rate: %s", error)
+        return scores
+    return replace(scores, evaluation=replace(scores.evaluation, off_target=found))
 
 
 def _made_with(translator: Translator, run: Path) -> dict[str, object]:
@@ -133,6 +153,7 @@ def score_pairs(
     *,
     target_language: str,
     tokenizer: str = "auto",
+    job: EvaluationJob = PLAIN_JOB,
 ) -> ValidationScores:
     """Translate the sources of `pairs` and score the result against their targets.
 
@@ -143,7 +164,12 @@ def score_pairs(
     translations = [translation.text for translation in made]
     references = [pair.target for pair in pairs]
     evaluation = evaluate(
-        translations, [references], target_language=target_language, tokenizer=tokenizer
+        translations,
+        [references],
+        target_language=target_language,
+        tokenizer=tokenizer,
+        metrics=job.metrics,
+        resamples=job.resamples,
     )
     return ValidationScores(evaluation, made)
 
@@ -163,30 +189,22 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     raise UserError(f"which split? name one with --split: {listed(names)}")
 
 
-def _source(data: DataConfig, split: str) -> Source:
+def open_split(data: DataConfig, split: str) -> tuple[str, PairSource]:
+    """Return the target language of a split that is there, and its pairs, still to be read."""
     source = data.split(split)
     assert source is not None, "choose_split returns only what is there"
-    return source
+    data = data.of(source)
+    return data.target_language, open_source(source, data)
 
 
-def _refuse_reference_as_hypotheses(hypotheses: Path, references: Sequence[Path]) -> None:
-    for path in (hypotheses, *references):
-        existing_file(path)
-    for reference in references:
-        if hypotheses.samefile(reference):
-            raise UserError(f"{hypotheses}: hypotheses and references are the same file")
-
-
-def _check_same_length(paths: Sequence[Path], texts: Sequence[Sequence[str]]) -> None:
-    first = texts[0]
-    for path, text in zip(paths, texts, strict=True):
-        if len(text) != len(first):
-            raise DataError(
-                f"{paths[0]} has {len(first)} lines, {path} has {len(text)}: "
-                "line N of one must answer line N of the other"
-            )
-    if not first:
-        raise DataError(f"{paths[0]}: is empty, there is nothing to score")
+def _checked_pairs(guard: Guard, source: PairSource, language: str) -> tuple[SentencePair, ...]:
+    """Return the pairs of a split, if they can be scored: before any of them is translated."""
+    pairs = tuple(source.pairs())
+    sources = Text(f"{source.description}, source side", [pair.source for pair in pairs])
+    targets = Text(f"{source.description}, target side", [pair.target for pair in pairs])
+    guard.check_pieces([sources, targets])
+    guard.check_direction(sources, [targets], language=language)
+    return pairs
 
 
 def _tell_notes(translations: Sequence[Translation]) -> None:

@@ -29,6 +29,7 @@ from mt.decoding.run_files import (
 )
 from mt.errors import RunError
 from mt.evaluation.run_info import (
+    PASSPORT_SUFFIX,
     CorpusInfo,
     Environment,
     ModelInfo,
@@ -36,7 +37,7 @@ from mt.evaluation.run_info import (
     ScoredSplit,
     TokenizerInfo,
 )
-from mt.evaluation.scores import Score
+from mt.evaluation.scores import Interval, Score
 
 
 def read_info(run: Path) -> RunInfo:
@@ -117,7 +118,7 @@ def _corpora(
     config: Config, sums: Mapping[str, Any], described: Mapping[str, Any]
 ) -> Iterator[CorpusInfo]:
     data, pairs = config.data, described.get("pairs", {})
-    sources = {"train": data.train, "valid": data.valid}
+    sources = {**data.train_corpora(), "valid": data.valid}
     sources.update({f"tests.{name}": source for name, source in data.tests.items()})
     for split, source in sources.items():
         recorded = sums.get(split, {})
@@ -167,6 +168,8 @@ def _journalled_updates(journal: Path) -> int:
 def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSplit]:
     defaults = config.decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
+        if path.name.endswith(PASSPORT_SUFFIX):
+            continue  # of a file that was scored there, and so no score of the run
         record = _read_record(path)
         try:
             decoding = record["decoding"].items()
@@ -185,7 +188,8 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
 
 
 def _score(name: str, record: Mapping[str, Any]) -> Score:
-    return Score(name, float(record["score"]), str(record["signature"]))
+    interval = Interval(**record["interval"]) if "interval" in record else None
+    return Score(name, float(record["score"]), str(record["signature"]), interval)
 
 
 def _environment(record: Mapping[str, Any]) -> Environment:

@@ -8,6 +8,9 @@ from mt.config import Config
 from mt.decoding.exported import Exported
 from mt.evaluation.scores import Score
 
+PASSPORT_SUFFIX = ".passport.json"
+"""Of the passport of a file of translations that was scored by itself, wherever it lies."""
+
 
 @dataclass(frozen=True, slots=True)
 class CorpusInfo:

@@ -1,4 +1,4 @@
-"""BLEU and chrF as sacreBLEU computes them, never without their signature.
+"""BLEU, chrF, chrF++ and TER as sacreBLEU computes them, never without their signature.
 
 One path for every score of the project: raw text against untouched references. sacreBLEU: Post
 2018, "A Call for Clarity in Reporting BLEU Scores".
@@ -6,13 +6,15 @@ One path for every score of the project: raw text against untouched references. 
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mt.errors import DataError, UserError, did_you_mean
+from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.columns import aligned
-from mt.languages import base_language
+from mt.evaluation.forms import label
+from mt.evaluation.off_target import OffTarget
+from mt.languages import base_language, written_without_spaces
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -29,15 +31,33 @@ _COUNTRY_FOR_LANGUAGE = {"cn": "zh", "jp": "ja"}
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """Where 95 % of the scores of bootstrap samples lie (Koehn 2004): `mean` +- `half_width`."""
+
+    mean: float
+    half_width: float
+
+    def as_text(self) -> str:
+        """Return both with two decimals."""
+        return f"{self.mean:.2f} ± {self.half_width:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """One number and how it was computed."""
 
     name: str
-    """sacreBLEU's name of the metric: `BLEU`, `chrF2`."""
+    """sacreBLEU's name of the metric: `BLEU`, `chrF2`, `chrF2++`, `TER`."""
     value: float
-    """From 0 to 100."""
+    """From 0 to 100, TER also above; of TER alone, lower is better."""
     signature: str
-    """sacreBLEU's signature: reference count, case, tokenizer, smoothing, version."""
+    """sacreBLEU's signature: reference count, case, tokenizer, smoothing, version.
+
+    `text:tokenised` or `text:lower-cased` at its end says what the references were, `forced:` what
+    speaks against the score.
+    """
+    interval: Interval | None = None
+    """Of scores with resampling alone."""
 
     def as_text(self) -> str:
         """Return name, value and signature on one line."""
@@ -56,13 +76,23 @@ class Evaluation:
     """Where the translations came from, such as a file name."""
     references: tuple[str, ...] = ()
     """Where the references came from."""
+    off_target: OffTarget | None = None
+    """How many translations are in other languages; of multilingual runs alone."""
+    further: tuple[Score, ...] = ()
+    """The scores that were asked for besides."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
-        rows = [("metric", "score", "signature")]
-        rows += [(score.name, f"{score.value:.2f}", score.signature) for score in self._scores()]
+        head = ["metric", "score", "signature"]
+        rows = [[score.name, f"{score.value:.2f}", score.signature] for score in self.scores()]
+        if self.bleu.interval:
+            head.insert(2, "95 % interval")
+            for row, score in zip(rows, self.scores(), strict=True):
+                row.insert(2, score.interval.as_text() if score.interval else "")
+        rows.insert(0, head)
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
-        return f"{aligned(rows, right=[1])}\n{count}"
+        told = f"\n{self.off_target.as_text()}" if self.off_target else ""
+        return f"{aligned(rows, right=[1])}\n{count}{told}"
 
     def as_json(self) -> str:
         """Return everything, the scores in full precision, as indented JSON."""
@@ -71,17 +101,31 @@ class Evaluation:
     def as_record(self) -> dict[str, Any]:
         """Return what `as_json` writes, before it is text."""
         record: dict[str, Any] = {
-            "bleu": {"score": self.bleu.value, "signature": self.bleu.signature},
-            "chrf": {"score": self.chrf.value, "signature": self.chrf.signature},
+            **{key: _record(score) for key, score in self._by_key()},
             "sentences": self.sentences,
             "target_language": self.target_language,
             "hypotheses": self.hypotheses,
             "references": list(self.references),
         }
+        if self.off_target:
+            record["off_target"] = self.off_target.as_record()
         return record
 
-    def _scores(self) -> tuple[Score, Score]:
-        return self.bleu, self.chrf
+    def scores(self) -> tuple[Score, ...]:
+        """Return every score, in the order of the table."""
+        return self.bleu, self.chrf, *self.further
+
+    def marked(self, mark: str) -> "Evaluation":
+        """Return the same with a mark at the end of every signature."""
+        bleu, chrf, *further = (
+            replace(score, signature=f"{score.signature}|{mark}") for score in self.scores()
+        )
+        return replace(self, bleu=bleu, chrf=chrf, further=tuple(further))
+
+    def _by_key(self) -> Iterator[tuple[str, Score]]:
+        """Yield each score with its key in JSON: chrF2 is `chrf`, as its beta has ever been 2."""
+        for score in self.scores():
+            yield score.name.lower().replace("chrf2", "chrf"), score
 
 
 def evaluate(
@@ -90,25 +134,44 @@ def evaluate(
     *,
     target_language: str,
     tokenizer: str = "auto",
+    metrics: Sequence[str] = (),
+    resamples: int = 0,
 ) -> Evaluation:
     """Score `hypotheses` by corpus BLEU (Papineni et al. 2002) and chrF2 (Popović 2015).
 
     `references` holds one list per reference set, each as long as `hypotheses`; line N answers
-    line N. `tokenizer` is BLEU's, see `choose_tokenizer`; chrF needs none.
+    line N. `tokenizer` is BLEU's, see `choose_tokenizer`. `metrics` are further ones of `METRICS`.
+    From 2 `resamples` up, each score has the interval of so many bootstrap samples, drawn with
+    sacreBLEU's seed, which the signature tells. References that are tokenised or lower-cased are
+    told at the end of each signature.
 
-    Raises DataError where the lengths differ or nothing is there, UserError for the tokenizer.
+    Raises DataError where the lengths differ or nothing is there, UserError for a tokenizer or
+    metric that is unknown.
     """
     _check_lengths(hypotheses, references)
-    from sacrebleu.metrics.chrf import CHRF
-
-    bleu = _bleu(choose_tokenizer(target_language, tokenizer))
-    chrf = CHRF()
-    return Evaluation(
-        bleu=_score(bleu, hypotheses, references),
-        chrf=_score(chrf, hypotheses, references),
+    further = [METRICS[name](target_language) for name in check_metrics(metrics)]
+    chosen = [_bleu(choose_tokenizer(target_language, tokenizer)), _chrf(0), *further]
+    bleu, chrf, *rest = (
+        _score(metric, hypotheses, references, resamples=resamples) for metric in chosen
+    )
+    evaluation = Evaluation(
+        bleu=bleu,
+        chrf=chrf,
         sentences=len(hypotheses),
         target_language=target_language,
+        further=tuple(rest),
     )
+    form = label(references, target_language)
+    return evaluation.marked(f"text:{form}") if form else evaluation
+
+
+def check_metrics(names: Sequence[str]) -> Sequence[str]:
+    """Return names of `METRICS` without repetition; UserError for any other."""
+    for name in names:
+        if name not in METRICS:
+            near = did_you_mean(name, METRICS) or f"; known: {listed(METRICS)}"
+            raise UserError(f"metric `{name}` is unknown{near}; BLEU and chrF are always there")
+    return tuple(dict.fromkeys(names))
 
 
 def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
@@ -177,8 +240,44 @@ def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]
         raise DataError("there is no sentence to score")
 
 
+def _chrf(word_order: int) -> "Metric":
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF(word_order=word_order)
+
+
+def _ter(target_language: str) -> "Metric":
+    """Return TER; where words have no spaces between them, each character is one."""
+    from sacrebleu.metrics.ter import TER
+
+    unspaced = written_without_spaces(target_language)
+    return TER(normalized=unspaced, asian_support=unspaced)
+
+
+METRICS: dict[str, Callable[[str], "Metric"]] = {"chrf++": lambda _: _chrf(2), "ter": _ter}
+"""What can be asked for besides BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006)."""
+
+
 def _score(
-    metric: "Metric", hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    metric: "Metric",
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    resamples: int,
 ) -> Score:
-    result = metric.corpus_score(hypotheses, references)
-    return Score(result.name, float(result.score), str(metric.get_signature()))
+    try:
+        result = metric.corpus_score(hypotheses, references, n_bootstrap=max(resamples, 1))
+    except TypeError:  # sacreBLEU cannot average samples of which some score nothing at all
+        if resamples < 2:
+            raise
+        raise DataError(
+            f"{len(hypotheses)} sentences are too few or too bad for bootstrap intervals: there "
+            "are samples that score 0"
+        ) from None
+    interval = Interval(float(result._mean), float(result._ci)) if resamples > 1 else None
+    return Score(result.name, float(result.score), str(metric.get_signature()), interval)
+
+
+def _record(score: Score) -> dict[str, Any]:
+    record: dict[str, Any] = {"score": score.value, "signature": score.signature}
+    return {**record, "interval": asdict(score.interval)} if score.interval else record

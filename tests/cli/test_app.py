@@ -16,6 +16,7 @@ from mt import __version__
 from mt.__main__ import main
 from mt.config import Config
 from mt.decoding.translate_file import FileJob
+from mt.evaluation.job import EvaluationJob
 
 RECIPE = """\
 data:
@@ -114,6 +115,7 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "RUN",
             "FILE",
             "-o, --output FILE",
+            "--prefixes FILE",
             "--n-best N",
             "--json",
             "--report FILE",
@@ -129,6 +131,13 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--references FILE",
             "--target-language CODE",
             "--sources FILE",
+            "--bleu-tokenizer NAME",
+            "--metric NAME",
+            "--bootstrap N",
+            "--allow REASON",
+            "--write-comet DIR",
+            "--passport FILE",
+            "--check FILE",
             "--set KEY=VALUE",
             "--json",
             "--device <auto|cuda|mps|cpu>",
@@ -163,6 +172,30 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--help",
         ],
         "plan": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--json", "--help"],
+        "backtranslate": [
+            "RUN",
+            "MONO",
+            "--out DIR",
+            "--search <sample|beam|greedy>",
+            "--drop P",
+            "--mask P",
+            "--swap N",
+            "--shard K/N",
+            "--set KEY=VALUE",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "distill": [
+            "RUN",
+            "CONFIG",
+            "--out DIR",
+            "--n-best N",
+            "--similarity <bleu|chrf>",
+            "--shard K/N",
+            "--set KEY=VALUE",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
         "export": [
             "RUN",
             "--to <ctranslate2|huggingface>",
@@ -185,6 +218,7 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
         ],
         "import": ["PATH", "--run DIR", "--help"],
         "bench": ["--help"],  # its sub-commands have a test of their own
+        "data": ["--help"],  # likewise
         "plot": ["--help"],  # likewise
         "selftest": ["--help"],  # likewise
     }
@@ -232,12 +266,12 @@ def test_translate(mt: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ["--set", "decoding.beam=2", "--device", "cpu"]
     assert mt("translate", "r", "in", "-o", "out", "--n-best", "2", *settings).status == 0
     assert mt("translate", "r", "--json", "--report", "tsv", "--unbuffered").status == 0
-    assert mt("translate", "r", "--json", "--n-best", "3").status == 0
+    assert mt("translate", "r", "--json", "--n-best", "3", "--prefixes", "p").status == 0
     jobs = [
         FileJob(),
         FileJob(Path("in"), Path("out"), form="n-best", n_best=2),
         FileJob(form="json", report=Path("tsv"), look_ahead=1),
-        FileJob(form="json", n_best=3),
+        FileJob(form="json", n_best=3, prefixes=Path("p")),
     ]
     assert [arguments for arguments, _ in calls] == [(Path("r"), job) for job in jobs]
     plain = {"overrides": (), "device": "auto"}
@@ -258,24 +292,56 @@ def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
     calls = replace_function("mt.evaluation.evaluate", "evaluate_run", FakeEvaluation())
     assert mt("evaluate", "r") == Outcome(0, "BLEU 30\n", "")
     settings = ["--set", "decoding.beam=2", "--device", "cpu", "--json"]
-    assert mt("evaluate", "r", "--split", "news", *settings) == Outcome(0, "{}\n", "")
-    assert calls == [
-        ((Path("r"),), {"split": None, "overrides": (), "device": "auto"}),
-        ((Path("r"),), {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu"}),
-    ]
+    wishes = ["--metric", "ter", "--metric", "chrf++", "--bootstrap", "500", "--allow", "pieces"]
+    outcome = mt("evaluate", "r", "--split", "news", *settings, *wishes)
+    assert outcome == Outcome(0, "{}\n", "")
+    job = EvaluationJob(("ter", "chrf++"), 500, ("pieces",))
+    plain = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
+    wished = {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu", "job": job}
+    assert calls == [((Path("r"),), plain), ((Path("r"),), wished)]
 
 
 def test_evaluate_files(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.evaluate", "evaluate_files", FakeEvaluation())
+    calls = replace_function("mt.evaluation.evaluate_files", "evaluate_files", FakeEvaluation())
     files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
-    outcome = mt("evaluate", *files, "--target-language", "zh")
+    wishes = ["--passport", "p", "--bleu-tokenizer", "char"]
+    outcome = mt("evaluate", *files, "--target-language", "zh", *wishes)
     assert outcome == Outcome(0, "BLEU 30\n", "")
-    assert calls == [
-        (
-            (Path("h"), [Path("r1"), Path("r2")]),
-            {"target_language": "zh", "sources": Path("s")},
-        )
-    ]
+    named = {"target_language": "zh", "tokenizer": "char", "sources": Path("s")}
+    job = EvaluationJob(passport=Path("p"))
+    assert calls == [((Path("h"), [Path("r1"), Path("r2")]), {**named, "job": job})]
+
+
+@dataclass(frozen=True)
+class FakeScores(FakeEvaluation):
+    references: tuple[str, ...] = ("r",)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_to_do_with_comet_is_told_and_json_stays_json(
+    form: str, mt: Program, replace_function: Replace
+) -> None:
+    replace_function("mt.evaluation.evaluate", "evaluate_run", FakeScores())
+    as_json = ["--json"] if form == "json" else []
+    outcome = mt("evaluate", "r", "--write-comet", "c", *as_json)
+    told = outcome.err if as_json else outcome.out.removeprefix("BLEU 30\n")
+    assert told.splitlines()[-1] == (
+        "comet-env/bin/comet-score -s c/source.txt -t c/hypothesis.txt -r c/reference.txt "
+        "--model Unbabel/wmt22-comet-da"
+    )
+    if as_json:
+        assert outcome.out == "{}\n"
+
+
+@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
+def test_a_check_that_fails_has_status_1(
+    passed: bool, status: int, mt: Program, replace_function: Replace
+) -> None:
+    calls = replace_function(
+        "mt.evaluation.check", "check_passport", FakeVerdict("as told", passed)
+    )
+    assert mt("evaluate", "--check", "p.json") == Outcome(status, "as told\n", "")
+    assert calls == [((Path("p.json"),), {})]
 
 
 @dataclass(frozen=True)
@@ -329,6 +395,8 @@ def test_reproduce(
         ("evaluate r --target-language zh", "--target-language does not go with a run;"),
         ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),
         ("evaluate --hypotheses h --set a=1", "--set does not go with --hypotheses;"),
+        ("evaluate r --passport p", "--passport does not go with a run;"),
+        ("evaluate r --check p", "RUN does not go with --check;"),
         ("evaluate --references r", "name what to score: RUN, or --hypotheses with --references"),
         ("evaluate --hypotheses h", "--hypotheses needs --references, the right translations"),
         ("evaluate --hypotheses h --references r", "--hypotheses needs --target-language, such as"),

@@ -100,6 +100,7 @@ def test_scores_come_with_their_signatures(
             "name": "BLEU",
             "value": bleu["score"],
             "signature": bleu["signature"],
+            "interval": None,
         }
         return
     table = program("info", run)[1].split("\n\n")[2].splitlines()

@@ -227,7 +227,7 @@ def test_memory_does_not_grow_with_the_file(lines: int, tmp_path: Path) -> None:
         file.writelines(f"{number} eulb\n" if number % 10 else "\n" for number in range(lines))
     with begins.open("w") as file:
         file.writelines(f"{number}:\n" for number in range(lines))
-    command = [sys.executable, "-c", FLAT, *map(str, (source, begins, output, report, 16 << 20))]
+    command = [sys.executable, "-c", FLAT, *map(str, (source, begins, output, report, 28 << 20))]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     with output.open() as file:

@@ -14,7 +14,8 @@ from mt.decoding.translation import Translation
 from mt.decoding.translator import Translator
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation import evaluate as evaluate_module
-from mt.evaluation.evaluate import choose_split, evaluate_files, evaluate_run, score_pairs
+from mt.evaluation.evaluate import choose_split, evaluate_run, score_pairs
+from mt.evaluation.evaluate_files import evaluate_files
 
 SOURCES = ["one", "two", "three"]
 RIGHT = ["The cat sat on the mat.", "Two dogs ran very fast.", "It rains."]
@@ -59,22 +60,20 @@ def test_sources_must_be_as_many(made: Path, right: Path, tmp_path: Path) -> Non
         evaluate_files(made, [right], target_language="en", sources=sources)
 
 
-def test_copied_lines_and_tokenised_text_are_told(
+def test_copied_lines_are_told(
     made: Path, right: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sources = _write(tmp_path / "sources.txt", ["one", MADE[1], "three"])
-    _write(right, [f"{line[:-1]} ." for line in RIGHT])
     with caplog.at_level(logging.INFO):
         evaluate_files(made, [right], target_language="en", sources=sources)
     assert f"note: {made}: 1 of 3 lines (33.3%) are identical to their source" in caplog.messages
-    assert any("right.txt: 3 of 3 lines end in a full stop set" in told for told in caplog.messages)
 
 
 def test_the_references_cannot_be_their_own_hypotheses(right: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.txt"
     link.symlink_to(right)
     for hypotheses in (right, tmp_path / "." / "right.txt", link):
-        with pytest.raises(UserError, match="hypotheses and references are the same file"):
+        with pytest.raises(UserError, match="hypotheses are the same text as the references"):
             evaluate_files(hypotheses, [right], target_language="en")
 
 

@@ -2,14 +2,25 @@ import gzip
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from mt.config import EvaluationConfig
 from mt.errors import DataError, UserError
-from mt.evaluation.scores import TOKENIZERS, Evaluation, Score, choose_tokenizer, evaluate
+from mt.evaluation.scores import (
+    TOKENIZERS,
+    Evaluation,
+    Interval,
+    Score,
+    choose_tokenizer,
+    evaluate,
+)
 
 ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
 ENGLISH_A = ["The cat sat on a mat.", "It's raining hard, isn't it?", "One line is missing."]
@@ -44,6 +55,67 @@ def test_the_scores_are_sacrebleus_own_to_every_digit(
     assert f"version:{sacrebleu.__version__}" in scores.bleu.signature
     assert scores.chrf.signature.startswith(f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:0")
     assert (scores.sentences, scores.chrf.name) == (len(hypotheses), "chrF2")
+
+
+@pytest.mark.parametrize(
+    ("language", "hypotheses", "references", "normalized"),
+    [("en", ENGLISH, [ENGLISH_A, ENGLISH_B], False), ("zh", CHINESE, [CHINESE_A], True)],
+)
+def test_further_metrics_are_sacrebleus_own(
+    language: str,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    normalized: bool,
+) -> None:
+    names = ["ter", "chrf++", "ter"]
+    found = evaluate(hypotheses, references, target_language=language, metrics=names)
+    ter, chrf = found.further
+    right = sacrebleu.corpus_ter(
+        hypotheses, references, normalized=normalized, asian_support=normalized
+    )
+    assert (ter.name, ter.value) == ("TER", right.score)
+    assert 0 < ter.value < 80
+    wanted = sacrebleu.corpus_chrf(hypotheses, references, word_order=2).score
+    assert (chrf.name, chrf.value) == ("chrF2++", wanted)
+    assert f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:2" in chrf.signature
+
+
+def test_the_interval_is_sacrebleus_own_and_its_signature_says_so() -> None:
+    made, right = ENGLISH[:2], [ENGLISH_A[:2]]
+    plain = evaluate(made, right, target_language="en", metrics=["ter"])
+    drawn = evaluate(made, right, target_language="en", metrics=["ter"], resamples=200)
+    for score, metric in zip(drawn.scores(), (BLEU(), CHRF(), TER()), strict=True):
+        wanted = metric.corpus_score(made, right, n_bootstrap=200)
+        assert score.interval == Interval(wanted._mean, wanted._ci)
+        assert score.interval.half_width > 1
+        assert "|bs:200|seed:12345|" in score.signature
+    assert [score.value for score in plain.scores()] == [score.value for score in drawn.scores()]
+    assert all(score.interval is None for score in plain.scores())
+    header, bleu = drawn.as_text().split("\n")[:2]
+    assert header.split() == ["metric", "score", "95", "%", "interval", "signature"]
+    assert drawn.bleu.interval is not None
+    assert f"  {drawn.bleu.interval.as_text()}   nrefs:1|bs:200" in bleu
+    assert drawn.as_record()["bleu"]["interval"] == asdict(drawn.bleu.interval)
+
+
+def test_samples_that_score_nothing_have_no_interval() -> None:
+    with pytest.raises(DataError, match="3 sentences are too few or too bad for bootstrap"):
+        evaluate(ENGLISH, [ENGLISH_A], target_language="en", resamples=200)
+
+
+def test_an_unknown_metric_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"metric `chrf\+` is unknown; did you mean `chrf\+\+`\?"):
+        evaluate(ENGLISH, [ENGLISH_A], target_language="en", metrics=["chrf+"])
+
+
+def test_a_score_of_processed_text_says_so_in_every_signature() -> None:
+    alike = [f"it was line {word} , and it ended here ." for word in ("a", "b", "c", "d", "e")]
+    scores = evaluate(alike, [alike], target_language="en", metrics=["chrf++"])
+    for score in scores.scores():
+        assert score.signature.endswith("|text:tokenised,lower-cased")
+    assert scores.as_text().count("|text:tokenised,lower-cased") == 3
+    plain = evaluate(alike[:3], [ENGLISH_A], target_language="en")
+    assert "text:" not in plain.bleu.signature
 
 
 def test_perfect_translations_score_100_and_case_counts() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,9 +48,13 @@ def test_an_engine_that_looks_at_neighbours_is_found_out(
     n_best_ids = TorchEngine.n_best_ids
 
     def looking(
-        self: TorchEngine, sources: Sequence[Sequence[int]], decoding: DecodingConfig, count: int
+        self: TorchEngine,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        **named: Any,
     ) -> list[list[Hypothesis]]:
-        found = n_best_ids(self, sources, decoding, count)
+        found = n_best_ids(self, sources, decoding, count, **named)
         if decoding.batch_size == 7:
             other = found[2][0]
             found[2] = [replace(other, ids=(*other.ids, 9), score=other.score - by)]

@@ -1,0 +1,200 @@
+"""A passport holds until one byte of anything that it names has changed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mt.errors import DataError
+from mt.evaluation.check import check_passport
+from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.evaluate_files import evaluate_files
+from mt.evaluation.job import EvaluationJob
+from mt.evaluation.passport import default_place
+from mt.evaluation.read_info import read_info
+
+RIGHT = "The cat sat on the mat.\nTwo dogs ran very fast.\nIt rains.\n"
+MADE = "The cat sat on a mat.\nTwo dogs ran very fast.\nIt rains now.\n"
+ALL = EvaluationJob(("chrf++", "ter"), resamples=100)
+
+
+@pytest.fixture
+def passport(tmp_path: Path) -> Path:
+    """Return the passport of a score of files that lie in a folder with it."""
+    folder = tmp_path / "scored"
+    folder.mkdir()
+    for name, text in (
+        ("made", MADE),
+        ("right", RIGHT),
+        ("other", RIGHT[4:]),
+        ("sources", "a\nb\nc"),
+    ):
+        (folder / name).write_text(text)
+    path = folder / "p.json"
+    job = EvaluationJob(ALL.metrics, ALL.resamples, passport=path)
+    evaluate_files(
+        folder / "made",
+        [folder / "right", folder / "other"],
+        target_language="en",
+        sources=folder / "sources",
+        job=job,
+    )
+    return path
+
+
+def _turned(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_passport_holds_where_nothing_has_changed(passport: Path) -> None:
+    check = check_passport(passport)
+    assert check.passed
+    assert check.text == f"{passport}: 4 inputs are what they were, every score comes out again"
+
+
+@pytest.mark.parametrize("name", ["made", "right", "other", "sources"])
+@pytest.mark.parametrize("position", [0, 1, -1])
+def test_one_changed_byte_of_a_file_is_named(name: str, position: int, passport: Path) -> None:
+    _turned(passport.with_name(name), position)
+    check = check_passport(passport)
+    assert not check.passed
+    assert check.text.startswith(f"FAIL: {passport.with_name(name)}: has changed; its SHA-256 is")
+    assert check.text.count("\n") == 0
+
+
+def test_every_byte_of_the_passport_counts(passport: Path) -> None:
+    whole = passport.read_bytes()
+    for position in range(0, len(whole), 29):
+        _turned(passport, position)
+        check = check_passport(passport)
+        assert not check.passed
+        assert str(passport) in check.text
+        passport.write_bytes(whole)
+    passport.write_bytes(whole + b"\n")
+    assert not check_passport(passport).passed
+
+
+def test_what_is_gone_is_named(passport: Path) -> None:
+    passport.with_name("right").unlink()
+    assert check_passport(passport).text == f"FAIL: {passport.with_name('right')}: is not there"
+    passport.unlink()
+    with pytest.raises(DataError, match="no such file"):
+        check_passport(passport)
+
+
+def test_relative_paths_go_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").mkdir()
+    Path("a/made").write_text(MADE)
+    Path("a/right").write_text(RIGHT)
+    job = EvaluationJob(passport=Path("a/p.json"))
+    evaluate_files(Path("a/made"), [Path("a/right")], target_language="en", job=job)
+    Path("a").rename("b")
+    assert check_passport(tmp_path / "b" / "p.json").passed
+
+
+def test_a_score_that_does_not_come_out_again_is_told(
+    passport: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sacrebleu.metrics.ter
+
+    monkeypatch.setattr(sacrebleu.metrics.ter.TER, "_compute_score_from_stats", _other_ter)
+    check = check_passport(passport)
+    assert not check.passed
+    assert check.text.startswith(f"FAIL: {passport}: ter is 7.0 (nrefs:2|bs:100|seed:12345|")
+    assert check.text.count("\n") == 0
+
+
+def _other_ter(*_: object) -> object:
+    from sacrebleu.metrics.ter import TERScore
+
+    return TERScore(7.0, 7, 100.0)
+
+
+def test_what_was_forced_comes_out_again(tmp_path: Path) -> None:
+    (tmp_path / "made").write_text(MADE + "One more.\n")
+    (tmp_path / "right").write_text(RIGHT)
+    path = tmp_path / "p.json"
+    job = EvaluationJob(allow=("line-counts", "references"), passport=path)
+    evaluate_files(tmp_path / "made", [tmp_path / "right"], target_language="en", job=job)
+    assert json.loads(path.read_bytes())["bleu"]["signature"].endswith("|forced:line-counts")
+    assert check_passport(path).passed
+
+
+@pytest.fixture(scope="module")
+def scored_run(
+    finished_run: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a scored run beside a copy of its corpus, for copying."""
+    folder = tmp_path_factory.mktemp("scored")
+    shutil.copytree(tiny_corpus, folder / "corpus", ignore=shutil.ignore_patterns("*.yaml"))
+    shutil.copytree(finished_run, folder / "run")
+    config = folder / "run" / "config.yaml"
+    config.write_text(config.read_text().replace(str(tiny_corpus), "corpus"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        evaluate_run(Path("run"), device="cpu", job=ALL)
+    return folder
+
+
+@pytest.fixture
+def at_run(scored_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """Return a function that checks the run, of which there is a copy in the working folder."""
+    shutil.copytree(scored_run, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return lambda: check_passport(Path("run/evaluations/test.json")).text
+
+
+def test_the_passport_of_a_run_holds_wherever_the_run_lies(at_run: Callable[[], str]) -> None:
+    assert "every score comes out again" in at_run()
+    record = json.loads(Path("run/evaluations/test.json").read_bytes())
+    assert [each["role"] for each in record["inputs"]][:4] == [
+        "hypotheses",
+        "sources",
+        "references",
+        "model",
+    ]
+    assert record["weights"] == record["inputs"][3]["sha256"]
+    assert record["decoding"]["beam"] == 2
+
+
+def test_scoring_the_translations_of_a_run_as_files_is_no_score_of_the_run(
+    at_run: Callable[[], str],
+) -> None:
+    made = Path("run/evaluations/test.hypotheses.txt")
+    job = EvaluationJob(passport=default_place(made))
+    evaluate_files(made, [Path("corpus/test.de")], target_language="de", job=job)
+    assert made.with_name("test.hypotheses.txt.passport.json").is_file()
+    assert [scored.split for scored in read_info(Path("run")).scores] == ["test"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run/evaluations/test.hypotheses.txt",
+        "corpus/test.en",
+        "corpus/test.de",
+        "run/model.safetensors",
+        "run/evaluations/test.json",
+    ],
+)
+def test_one_changed_byte_of_what_a_run_is_made_of_is_named(
+    name: str, at_run: Callable[[], str]
+) -> None:
+    _turned(Path(name), -2)
+    told = at_run()
+    assert told.startswith("FAIL: ")
+    assert Path(told.removeprefix("FAIL: ").split(": ")[0]).resolve() == Path(name).resolve()
+    assert told.count("\n") == 0
+
+
+def test_the_tokenizer_belongs_to_the_passport_of_a_run(at_run: Callable[[], str]) -> None:
+    for path in Path("run/tokenizer").iterdir():
+        before = path.read_bytes()
+        _turned(path, 0)
+        assert path.name in at_run()
+        path.write_bytes(before)
