@@ -49,9 +49,9 @@ class DecodingConfig(Section):
     max_length_extra: Annotated[int, Field(ge=1)] = 50
     """... plus this, end mark included."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Sentences decoded at once: the speed changes, not the text; unset: 64, greedily 256."""
+    """Sentences decoded at once: the speed changes, not the text; unset: 64, or more greedily."""
 
     @property
     def sentences_at_once(self) -> int:
-        """`batch_size`, or what is fast: a search of one row a sentence takes more of them."""
-        return self.batch_size or (256 if self.search == "greedy" else 64)
+        """`batch_size`, or what is fast for most searches."""
+        return self.batch_size or 64

@@ -1,4 +1,4 @@
-"""The cleaned training split as two plain text files, and what was taken out as a third."""
+"""Cleaned training corpora, each as two plain text files, and what was taken out as a third."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,10 +9,10 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from mt.config.data import DataConfig, MixtureSource
-from mt.data.cleaning import Cleaning, Judged
-from mt.data.sources import open_source
-from mt.errors import ConfigError, DataError, listed
+from mt.config.data import DataConfig
+from mt.data.cleaning import Judged
+from mt.data.training_corpora import TrainingCorpus, open_training_corpora
+from mt.errors import ConfigError, DataError
 from mt.files import aside, put_in_place
 
 REMOVED_FILE = "removed.tsv"
@@ -20,8 +20,10 @@ REMOVED_FILE = "removed.tsv"
 
 @dataclass(frozen=True, slots=True)
 class CleanedFiles:
-    """What `write_cleaned` has written, and counts of pairs."""
+    """What `write_cleaned` has written of one corpus, and counts of pairs."""
 
+    key: str
+    """Where the corpus stands below `data`: `train`, or `train.corpora.NAME`."""
     files: tuple[Path, ...]
     total: int
     changed: int
@@ -39,35 +41,38 @@ class CleanedFiles:
 
 def write_cleaned(
     data: DataConfig, folder: Path, *, removed_file: str | None = None
-) -> CleanedFiles:
-    """Write the training pairs as `data.cleaning` leaves them into a new folder.
+) -> tuple[CleanedFiles, ...]:
+    """Write the training pairs as `data.cleaning` leaves them into a new folder, by corpus.
 
-    The files are `train.<language>`, a text a line. `removed_file` in the same folder gets a line
-    for each pair that is taken out: its number from 1, the filter, source and target as they were,
-    with tabs between, and spaces for tabs in them. The folder appears when all is written. Raises
+    The files are `train.<language>`, a text a line, and `NAME.<language>` for each corpus of a
+    mixture. `removed_file` in the same folder, `NAME.` before it in a mixture, gets a line for each
+    pair that is taken out: its number from 1, the filter, source and target as they were, with tabs
+    between, and spaces for tabs in them. The folder appears when all is written. Raises
     `ConfigError` where the config asks for nothing, and `DataError` where the folder is there
-    already, nothing is left, or the corpus cannot be read.
+    already, nothing is left of a corpus, or one cannot be read.
     """
-    cleaning, corpus = Cleaning(data), open_source(data.train, data)
-    if not cleaning.is_on:
+    corpora = open_training_corpora(data)
+    if not all(corpus.cleaning.is_on for corpus in corpora):
         raise ConfigError("`data.cleaning` asks for nothing: set one of its keys")
-    if isinstance(data.train, MixtureSource):
-        raise ConfigError(
-            f"`data.train` is a mixture of {listed(data.train.corpora)}: give one of them with "
-            "`--set data.train={...}`, and clean it by itself, as training does"
-        )
-    names = _names(data)
+    names = [_names(corpus, removed_file) for corpus in corpora]
     _check_folder(folder)
     with aside(folder) as temporary:
-        with _open(temporary, names) as sides, _open(temporary, [removed_file]) as removed:
-            tally = _write(cleaning.judge(corpus.pairs()), sides, removed)
-        if tally.total == tally.taken.total():
-            raise DataError(f"{corpus.description}: the cleaning leaves no pair of {tally.total:,}")
+        tallies = [
+            _write_corpus(corpus, [temporary / name for name in each])
+            for corpus, each in zip(corpora, names, strict=True)
+        ]
         put_in_place(temporary, folder)
-    taken = {name: tally.taken[name] for name in cleaning.filters}
-    written = tuple(folder / name for name in (*names, removed_file) if name)
-    noisy = {name: tally.noisy[name] for name in cleaning.noises}
-    return CleanedFiles(written, tally.total, tally.changed, taken, noisy)
+    return tuple(
+        CleanedFiles(
+            corpus.key,
+            tuple(folder / name for name in each),
+            tally.total,
+            tally.changed,
+            {name: tally.taken[name] for name in corpus.cleaning.filters},
+            {name: tally.noisy[name] for name in corpus.cleaning.noises},
+        )
+        for corpus, each, tally in zip(corpora, names, tallies, strict=True)
+    )
 
 
 @dataclass(slots=True)
@@ -76,6 +81,15 @@ class _Tally:
     changed: int
     taken: Counter[str]
     noisy: Counter[str]
+
+
+def _write_corpus(corpus: TrainingCorpus, files: Sequence[Path]) -> _Tally:
+    with _open(files) as (source, target, *removed):
+        tally = _write(corpus.cleaning.judge(corpus.source.pairs()), [source, target], removed)
+    if tally.total == tally.taken.total():
+        told = f"the cleaning leaves no pair of {tally.total:,}"
+        raise DataError(f"{corpus.source.description}: {told}")
+    return tally
 
 
 def _write(judged: Iterable[Judged], sides: list[TextIO], removed: list[TextIO]) -> _Tally:
@@ -95,15 +109,18 @@ def _write(judged: Iterable[Judged], sides: list[TextIO], removed: list[TextIO])
     return tally
 
 
-def _names(data: DataConfig) -> list[str | None]:
-    names: list[str | None] = [
-        f"train.{language}" for language in (data.source_language, data.target_language)
-    ]
-    if names[0] == names[1]:
+def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
+    """Return the names of the files of a corpus: source, target, and what is taken out."""
+    name = corpus.key.rpartition(".")[2]  # `train`, or what a mixture calls it
+    data = corpus.cleaning.data
+    if data.source_language == data.target_language:
         raise ConfigError(
             f"`data.source_language` and `data.target_language` are both "
             f"{data.source_language}: the two files would have one name"
         )
+    names = [f"{name}.{language}" for language in (data.source_language, data.target_language)]
+    if removed_file:
+        names.append(removed_file if corpus.key == "train" else f"{name}.{removed_file}")
     return names
 
 
@@ -115,10 +132,8 @@ def _check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _open(folder: Path, names: Sequence[str | None]) -> Iterator[list[TextIO]]:
-    """Open the files that have a name for writing."""
+def _open(files: Iterable[Path]) -> Iterator[list[TextIO]]:
     with ExitStack() as stack:
-        paths = [folder / name for name in names if name]
         yield [
-            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
+            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
         ]

@@ -41,7 +41,10 @@ def in_other_language(text: str, language: str) -> bool:
     """
     if not can_be_judged(text, language):
         return False
-    return bool(dict(_identifier().rank(text))[base_language(language)] < _UNLIKELY)
+    wanted = base_language(language)
+    if identify(text).language == wanted:  # likely enough, and told sooner than all in their order
+        return False
+    return bool(dict(_identifier().rank(text))[wanted] < _UNLIKELY)
 
 
 def can_be_judged(text: str, language: str) -> bool:

@@ -65,6 +65,7 @@ def has_identical_sides(source: str, target: str) -> bool:
     return source.strip() == target.strip() and any(map(str.isalpha, source))
 
 
+@functools.lru_cache(maxsize=1 << 14)  # several checks ask it of the same few thousand texts
 def weighted_length(text: str) -> int:
     """Return the length of a text without white space, in letters of an alphabet.
 

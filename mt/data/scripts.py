@@ -112,7 +112,8 @@ def script_share(text: str, language: str) -> float | None:
         return None
     if letters.isascii():
         return float("Latin" in scripts)
-    return in_letters("".join(_pattern(scripts).findall(letters))) / in_letters(letters)
+    own = "".join(_pattern(scripts).findall(letters))
+    return 1.0 if own == letters else in_letters(own) / in_letters(letters)
 
 
 def in_letters(text: str) -> int:
@@ -123,9 +124,14 @@ def in_letters(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    return len(text) + sum(
-        (weight - 1) * count_in(text, script) for script, weight in _WEIGHTS.items()
-    )
+    length, heavy = len(text), "".join(_pattern(tuple(_WEIGHTS)).findall(text))
+    for script, weight in _WEIGHTS.items():
+        if not heavy:  # most texts have one of these scripts, or none
+            break
+        other = _pattern((script,)).sub("", heavy)
+        length += (weight - 1) * (len(heavy) - len(other))
+        heavy = other
+    return length
 
 
 def count_in(text: str, script: str) -> int:

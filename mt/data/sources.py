@@ -63,7 +63,8 @@ class TextPairs(PairSource):
         if source.lines != target.lines:
             raise DataError(
                 f"{self.source} has {source.lines} lines, {self.target} has {target.lines}: "
-                "line N of one must translate line N of the other"
+                "line N of one must translate line N of the other; `mt data check` tells near "
+                "which line they slip apart"
             )
         if not source.lines:
             raise DataError(f"{self.description}: the corpus is empty")

@@ -268,7 +268,9 @@ def _pieces(vocabulary: Vocabulary) -> list[str]:
 
 
 def _cores() -> int:
-    if given := os.environ.get("OMP_NUM_THREADS", ""):
+    # It may be a list, a number for each level of nesting; what is no number OpenMP ignores.
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if given.isdecimal() and int(given):
         return int(given)
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))  # fewer than the machine has, where it is shared

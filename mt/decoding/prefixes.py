@@ -1,5 +1,6 @@
 """Target prefixes: text that the translation of a line has to begin with."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import repeat, zip_longest
@@ -61,9 +62,22 @@ def _prefix(
     notes = tuple(f"prefix: {note}" for note in notes)
     if UNK in ids:
         known = tokenizer.decode_target(ids[: ids.index(UNK)])
-        notes += (f"prefix: ends before {named([text[len(known)]])}, unknown to the tokenizer",)
+        unknown = _first_unknown(text.rstrip(), tokenizer)
+        notes += (f"prefix: ends before {named([unknown])}, unknown to the tokenizer",)
         [ids] = tokenizer.encode_target([known.rstrip()])
     return Prefix(tuple(ids[:-1]), notes)
+
+
+def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
+    """Return the character of `text` with which it becomes unknown to the target vocabulary.
+
+    Its place cannot be counted in what is known: `tokenizer.normalization` may change the length.
+    """
+
+    def is_unknown(end: int) -> bool:
+        return UNK in tokenizer.encode_target([text[:end]])[0]
+
+    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
 
 
 def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,8 @@ from mt.decoding.torch_scoring import score
 from mt.errors import UserError
 from mt.model.transformer import DecoderState, Transformer
 
+_GREEDY_POSITIONS = 256 * 64
+
 
 class TorchEngine(ExplainingEngine, ScoringEngine):
     """Translates with a Transformer that lies on `device`; training uses it on the live model.
@@ -55,9 +57,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         is in evaluation mode meanwhile. Raises UserError where the model's output is not finite.
         """
         search = self._sample if decoding.search == "sample" else self._search
-        order = sorted(range(len(sources)), key=lambda number: -len(sources[number]))
-        size = decoding.sentences_at_once
-        batches = [order[first : first + size] for first in range(0, len(order), size)]
+        batches = _batches([len(source) for source in sources], decoding)
 
         def translate(numbers: list[int]) -> list[list[Hypothesis]]:
             some = [prefixes[number] for number in numbers] if prefixes else ()
@@ -173,6 +173,25 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             _Steps(model, source, rows_per_sentence=rows_per_sentence) for model in self.models
         ]
         return steps[0] if len(steps) == 1 else _MeanSteps(steps)
+
+
+def _batches(lengths: Sequence[int], decoding: DecodingConfig) -> list[list[int]]:
+    """Return the numbers of sources of these lengths in batches, the longest first.
+
+    Greedy search has one row a sentence, and the matrix products of 256 rows take less time for
+    each than those of 64 (1.25 times as many sentences in all). Long sentences make no more of
+    them than fit into the memory of as many short ones, and each thread gets its share.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    share = math.ceil(len(order) / torch.get_num_threads())
+    batches = []
+    while order:
+        size = decoding.sentences_at_once
+        if decoding.batch_size is None and decoding.search == "greedy":
+            size = max(size, min(256, share, _GREEDY_POSITIONS // lengths[order[0]]))
+        batches.append(order[:size])
+        order = order[size:]
+    return batches
 
 
 def _side_by_side(

@@ -33,15 +33,18 @@ _FILTERS: dict[str, tuple[str, bool | float | str]] = {
 
 
 def advise(train: Iterable[Finding], overlaps: Iterable[Finding]) -> CleaningConfig:
-    """Return the cleaning for a training split with these findings.
+    """Return the cleaning for training corpora with these findings.
 
-    `overlaps` are those of the other splits with `train`.
+    There is one cleaning for all: what one of them is full of is not filtered in another either.
+    `overlaps` are those of the other splits with them.
     """
+    found = list(train)
+    common = {finding.kind for finding in found if finding.share > _MOST_TAKEN_OUT}
     keys: dict[str, bool | float | str] = {}
-    for finding in train:
+    for finding in found:
         if finding.kind in _REPAIRS:
             keys[_REPAIRS[finding.kind]] = True
-        elif finding.kind in _FILTERS and finding.share <= _MOST_TAKEN_OUT:
+        elif finding.kind in _FILTERS and finding.kind not in common:
             key, value = _FILTERS[finding.kind]
             keys[key] = value
         elif finding.kind == "duplicate_pair":

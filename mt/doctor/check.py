@@ -1,17 +1,16 @@
 """The corpus doctor: everything that can be told of a config's corpora before a training."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 
 from tqdm import tqdm
 
 from mt.config import DataConfig
+from mt.config.data import Source
+from mt.data.language import known_languages
 from mt.data.pairs import PairSource
+from mt.data.scripts import scripts_of
 from mt.data.sources import open_source
 from mt.doctor.advice import advise, as_yaml
 from mt.doctor.findings import Example, Finding, Report, SplitReport, in_order
@@ -20,17 +19,17 @@ from mt.doctor.lexicon import Lexicon, learn_lexicon
 from mt.doctor.reading import Block, crlf_lines, read_blocks
 from mt.doctor.repeats import duplicates, overlaps
 from mt.doctor.shift import find_shifts
+from mt.doctor.spreading import Spread, spread_over
 from mt.doctor.tally import Tally, add_up, tally_block
 from mt.errors import DataError
-
-Counting = Callable[[Iterable[Block], str, str], Iterable[Tally]]
-"""Of blocks and the languages of source and target."""
+from mt.languages import base_language
 
 
 @dataclass(frozen=True)
 class _Split:
     name: str
     corpus: PairSource
+    languages: tuple[str, str]
     tally: Tally
 
     def blocks(self, doing: str) -> Iterator[Block]:
@@ -42,78 +41,85 @@ class _Split:
 def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
     """Read every split of a config several times and return all that is found.
 
-    Memory grows by 32 bytes a pair. The report is the same whatever the number of processes.
-    Raises `DataError` where a corpus cannot be read, or is empty.
+    Each corpus of a mixture is a split of its own. Memory grows by 32 bytes a pair. The report is
+    the same whatever the number of processes. Raises `DataError` where a corpus cannot be read, or
+    is empty.
     """
-    sources = {"train": data.train, "valid": data.valid, **data.tests}
-    corpora = {name: open_source(source, data) for name, source in sources.items()}
-    with _counting(processes) as count:
+    training = data.train_corpora()
+    sources = {**training, "valid": data.valid, **data.tests}
+    opened = [(name, source, open_source(source, data)) for name, source in sources.items()]
+    with spread_over(processes) as spread:
         splits = [
-            _Split(name, corpus, _tally(name, corpus, data, count=count))
-            for name, corpus in corpora.items()
+            _Split(name, corpus, languages, _tally(name, corpus, languages, spread=spread))
+            for name, source, corpus in opened
+            for languages in [_languages_of(source, data)]
         ]
-    lexicon = learn_lexicon(splits[0].blocks("learning words"))
-    notes: list[str] = []
-    reports = []
-    for number, split in enumerate(splits):
-        findings = [
-            *_of_split(split, lexicon),
-            *_languages(split, data, notes),
-            *(
-                finding
-                for other in splits[:number]
-                for finding in overlaps(split.tally, other.tally, other.name)
-            ),
+        lexicons = _Lexicons({})
+        reports = [
+            _report(split, _findings(split, splits[:number], lexicons.of(split), spread=spread))
+            for number, split in enumerate(splits)
         ]
-        reports.append(_report(split, in_order(findings), data))
-    with_train = (
+    of_training = [f for report in reports[: len(training)] for f in report.findings]
+    with_training = [
         finding
-        for report in reports
+        for report in reports[len(training) :]
         for finding in report.findings
-        if finding.kind.startswith("overlap") and finding.other == "train"
-    )
-    cleaning = as_yaml(advise(reports[0].findings, with_train))
-    return Report(tuple(reports), tuple(dict.fromkeys(notes)), cleaning)
+        if finding.kind.startswith("overlap") and finding.other in training
+    ]
+    cleaning = as_yaml(advise(of_training, with_training))
+    return Report(tuple(reports), tuple(_notes(splits)), cleaning)
 
 
-@contextmanager
-def _counting(processes: int) -> Iterator[Counting]:
-    """Give a function that tallies blocks in order, in this process or in others."""
-    if processes == 1:
-        yield lambda blocks, *languages: (tally_block(block, *languages) for block in blocks)
-        return
-    # Started anew, not forked: a fork of a process with threads may hang.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield partial(_side_by_side, pool, 2 * processes)
+def _languages_of(source: Source, data: DataConfig) -> tuple[str, str]:
+    own = data.of(source)
+    return own.source_language, own.target_language
 
 
-def _side_by_side(
-    pool: ProcessPoolExecutor, most_waiting: int, blocks: Iterable[Block], *languages: str
-) -> Iterator[Tally]:
-    waiting: deque[Future[Tally]] = deque()
-    for block in blocks:
-        waiting.append(pool.submit(tally_block, block, *languages))
-        if len(waiting) > most_waiting:
-            yield waiting.popleft().result()
-    yield from (future.result() for future in waiting)
+@dataclass(frozen=True)
+class _Lexicons:
+    """The lexicon of each two languages, from the first split in them, which is a training one.
+
+    A test in languages that are not trained on teaches its own.
+    """
+
+    known: dict[tuple[str, str], Lexicon]
+
+    def of(self, split: _Split) -> Lexicon:
+        if split.languages not in self.known:
+            self.known[split.languages] = learn_lexicon(split.blocks("learning words"))
+        return self.known[split.languages]
 
 
-def _tally(name: str, corpus: PairSource, data: DataConfig, *, count: Counting) -> Tally:
+def _tally(name: str, corpus: PairSource, languages: tuple[str, str], *, spread: Spread) -> Tally:
     blocks = _watched(read_blocks(corpus), f"{name}: counting", total=None)
-    tally = add_up(count(blocks, data.source_language, data.target_language))
+    source, target = languages
+    count = partial(tally_block, source_language=source, target_language=target)
+    tally = add_up(spread(count, blocks))
     if not tally.source.lines or not tally.target.lines:
         raise DataError(f"{corpus.description}: the corpus is empty")
     return tally
 
 
-def _of_split(split: _Split, lexicon: Lexicon) -> Iterator[Finding]:
+def _findings(
+    split: _Split, others: Sequence[_Split], lexicon: Lexicon, *, spread: Spread
+) -> tuple[Finding, ...]:
+    with_others = (overlaps(split.tally, other.tally, other.name) for other in others)
+    findings = [
+        *_of_split(split, lexicon, spread),
+        *_in_other_languages(split, spread),
+        *(finding for found in with_others for finding in found),
+    ]
+    return in_order(findings)
+
+
+def _of_split(split: _Split, lexicon: Lexicon, spread: Spread) -> Iterator[Finding]:
     tally = split.tally
     lines = tally.source.lines, tally.target.lines
     longer, least = max(lines), min(lines)
     if longer != least:
         side = "source" if lines[0] > lines[1] else "target"
         yield Finding("uneven", side, longer - least, longer, (least + 1,))
-    for shift in find_shifts(split.blocks("looking for shifts"), lexicon):
+    for shift in find_shifts(split.blocks("looking for shifts"), lexicon, spread=spread):
         yield Finding("shift", "pair", 1, least, (shift.line,), f"{shift.distance:+d}")
     for side, size, count in zip(
         ("source", "target"), lines, crlf_lines(split.corpus), strict=True
@@ -123,17 +129,34 @@ def _of_split(split: _Split, lexicon: Lexicon) -> Iterator[Finding]:
     yield from duplicates(tally)
 
 
-def _languages(split: _Split, data: DataConfig, notes: list[str]) -> list[Finding]:
-    languages = (data.source_language, data.target_language)
+def _in_other_languages(split: _Split, spread: Spread) -> list[Finding]:
     pairs = min(split.tally.source.lines, split.tally.target.lines)
+    blocks = split.blocks("telling languages")
     try:
-        return other_languages(split.blocks("telling languages"), pairs, languages=languages)
-    except DataError as error:
-        notes.append(f"languages were not looked at: {error}")
+        return other_languages(blocks, pairs, languages=split.languages, spread=spread)
+    except DataError:  # no identifier, of which there is a note
         return []
 
 
-def _report(split: _Split, findings: tuple[Finding, ...], data: DataConfig) -> SplitReport:
+def _notes(splits: Iterable[_Split]) -> Iterator[str]:
+    """Tell what was not looked at, once for each language."""
+    languages = dict.fromkeys(code for split in splits for code in split.languages)
+    try:
+        known = known_languages()
+    except DataError as error:
+        yield f"languages were not looked at: {error}"
+        known = frozenset(map(base_language, languages))
+    for language in languages:
+        missing = []
+        if not scripts_of(language):
+            missing.append("in which script it is written")
+        if base_language(language) not in known:
+            missing.append("how to tell it from other languages")
+        if missing:
+            yield f"`{language}` was not looked at in full: not known is {' and '.join(missing)}"
+
+
+def _report(split: _Split, findings: tuple[Finding, ...]) -> SplitReport:
     wanted = {line for finding in findings for line in finding.lines}
     examples = [
         Example(line + 1, block.sources[line - block.first], block.targets[line - block.first])
@@ -144,8 +167,8 @@ def _report(split: _Split, findings: tuple[Finding, ...], data: DataConfig) -> S
     return SplitReport(
         split.name,
         split.corpus.description,
-        split.tally.source.as_side(data.source_language),
-        split.tally.target.as_side(data.target_language),
+        split.tally.source.as_side(split.languages[0]),
+        split.tally.target.as_side(split.languages[1]),
         split.tally.ratio_histogram(),
         findings,
         tuple(examples),

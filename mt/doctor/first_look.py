@@ -37,7 +37,7 @@ _ALARMING = {
     "pieces": 0.5,
 }
 """By kind of finding, the share from which on it is told."""
-_ALARMING_OVERLAP = 0.05
+_ALARMING_OVERLAP = 0.01
 _MOST = 0.5
 _MOST_KEPT = 1 << 16
 _MOST_ALARMS = 5

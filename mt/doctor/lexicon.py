@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -46,13 +47,15 @@ class Lexicon:
     source_vectors: Floats
     target_vectors: Floats
 
-    def embed_sources(self, lines: Sequence[str]) -> Floats:
-        """Return a vector for each line [lines, dimensions], of length 1, or 0 without words."""
-        return _embed(lines, self.sources, self.source_vectors)
+    def embed(self, block: Block) -> tuple[Floats, Floats]:
+        """Return a vector for each line of both sides, of length 1, or 0 without words.
 
-    def embed_targets(self, lines: Sequence[str]) -> Floats:
-        """Return the same for lines of the target side."""
-        return _embed(lines, self.targets, self.target_vectors)
+        [source lines, dimensions] and [target lines, dimensions].
+        """
+        return (
+            _embed(block.sources, self.sources, self.source_vectors),
+            _embed(block.targets, self.targets, self.target_vectors),
+        )
 
 
 def learn_lexicon(blocks: Iterable[Block]) -> Lexicon:
@@ -149,13 +152,29 @@ def _factors(counts: Floats) -> tuple[Floats, Floats]:
     return source.astype(np.float32), target.astype(np.float32)
 
 
+class _Numbers(dict[str, int]):
+    """The number of each word's stem, -1 of one that is not known; looked up once a block."""
+
+    def __init__(self, stems: dict[str, int]) -> None:
+        super().__init__()
+        self._stems = stems
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = self._stems.get(word[:_STEM], -1)
+        return number
+
+
 def _embed(lines: Sequence[str], words: dict[str, int], vectors: Floats) -> Floats:
     result = np.zeros((len(lines), vectors.shape[1]), dtype=np.float32)
-    ids = _ids(lines, words)
-    sizes = np.array([len(line) for line in ids], dtype=np.int64)
-    filled = np.flatnonzero(sizes)
+    number_of = _Numbers(words).__getitem__
+    found = [set(map(number_of, _WORD.findall(line[:_MAX_CHARACTERS].lower()))) for line in lines]
+    ids = np.fromiter(chain.from_iterable(found), dtype=np.int64)
+    owners = np.repeat(np.arange(len(lines)), [len(line) for line in found])
+    # In ascending order within a line: that of a set, and so the sum, differs between processes.
+    keys = np.sort((owners * (len(words) + 1) + ids)[ids >= 0])
+    owners, ids = np.divmod(keys, len(words) + 1)
+    filled, starts = np.unique(owners, return_index=True)
     if len(filled):
-        starts = np.concatenate(([0], np.cumsum(sizes[filled])[:-1]))
-        result[filled] = np.add.reduceat(vectors[np.concatenate(ids)], starts, axis=0)
+        result[filled] = np.add.reduceat(vectors[ids], starts, axis=0)
     result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), np.float32(1e-12))
     return result

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mt.doctor.lexicon import WINDOW, Floats, Lexicon
 from mt.doctor.reading import Block
+from mt.doctor.spreading import Spread, here
 
 GROUP_LINES = 5
 """Lines whose likeness is summed: the grain of what is found."""
@@ -33,13 +34,13 @@ class Shift:
     distance: int
 
 
-def find_shifts(blocks: Iterable[Block], lexicon: Lexicon) -> list[Shift]:
+def find_shifts(blocks: Iterable[Block], lexicon: Lexicon, *, spread: Spread = here) -> list[Shift]:
     """Return where the distance between lines that translate each other changes, in order.
 
     Lines count from 1. Where one side has up to 3 lines more, the last lines are taken to lie that
     far apart, so that a shift is always named.
     """
-    likeness, extra = _read(blocks, lexicon)
+    likeness, extra = _read(spread(lexicon.embed, blocks))
     if not len(likeness):
         return []
     scale = _nats_per_likeness(likeness)
@@ -53,12 +54,12 @@ def find_shifts(blocks: Iterable[Block], lexicon: Lexicon) -> list[Shift]:
     ]
 
 
-def _read(blocks: Iterable[Block], lexicon: Lexicon) -> tuple[Floats, int]:
+def _read(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:
     """Return the summed likeness [groups, distances], and how many lines the target has more."""
     sums = [np.empty((0, _DISTANCES), dtype=np.float32)]
     waiting = np.empty((0, _DISTANCES), dtype=np.float32)
     counts = _Counts()
-    for rows in _likeness(blocks, lexicon, counts):
+    for rows in _likeness(embedded, counts):
         rows = np.concatenate((waiting, rows))
         whole = len(rows) // GROUP_LINES * GROUP_LINES
         sums.append(rows[:whole].reshape(-1, GROUP_LINES, _DISTANCES).sum(1))
@@ -74,19 +75,21 @@ class _Counts:
     targets: int = 0
 
 
-def _likeness(blocks: Iterable[Block], lexicon: Lexicon, counts: _Counts) -> Iterator[Floats]:
+def _likeness(embedded: Iterable[tuple[Floats, Floats]], counts: _Counts) -> Iterator[Floats]:
     """Yield the likeness of source lines with the target lines around them [lines, distances].
 
     A source line can be compared once the 3 target lines after it are there; past the ends of the
     target side there are lines without words.
     """
-    nothing = np.zeros((WINDOW, lexicon.target_vectors.shape[1]), dtype=np.float32)
-    sources, targets = nothing[:0], nothing
-    for block in blocks:
-        counts.sources += len(block.sources)
-        counts.targets += len(block.targets)
-        sources = np.concatenate((sources, lexicon.embed_sources(block.sources)))
-        targets = np.concatenate((targets, lexicon.embed_targets(block.targets)))
+    sources = targets = nothing = np.zeros((0, 0), dtype=np.float32)
+    for left, right in embedded:
+        if not nothing.size:
+            nothing = np.zeros((WINDOW, left.shape[1]), dtype=np.float32)
+            sources, targets = nothing[:0], nothing
+        counts.sources += len(left)
+        counts.targets += len(right)
+        sources = np.concatenate((sources, left))
+        targets = np.concatenate((targets, right))
         ready = min(len(sources), len(targets) - 2 * WINDOW)
         if ready > 0:
             yield _compare(sources[:ready], targets)

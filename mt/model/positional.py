@@ -227,11 +227,13 @@ class SinusoidTable(nn.Module):
 
     def rows(self, first: int, last: int) -> Tensor:
         """Return rows `first` to `last` - 1, [T width]."""
-        if last > len(self.table):
+        table = self.table  # another thread may put a shorter one in its place meanwhile
+        if last > len(table):
             # Validation decodes in inference mode, and training goes on with this table.
             with torch.inference_mode(mode=False):
-                self.table = sinusoids(2 * last, self.width, self.base).to(self.table)
-        return self.table[first:last]
+                table = sinusoids(2 * last, self.width, self.base).to(table)
+            self.table = table
+        return table[first:last]
 
 
 def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:

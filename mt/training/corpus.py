@@ -26,7 +26,7 @@ from mt.data.store import Example, PairStore, prepare_store, store_path
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.data.training_corpora import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.errors import ConfigError
-from mt.training.first_look import warn_of
+from mt.training.corpus_alarms import warn_of
 from mt.training.initial_weights import check_initial_run
 from mt.training.run_folder import RunFolder
 

@@ -55,6 +55,17 @@ def both(
     return list(zip(ours, theirs, strict=True))
 
 
+@pytest.mark.parametrize("given", ["3", "3,1", "many", "0"])
+def test_as_many_batches_at_a_time_as_openmp_may_have_threads(
+    folder: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    engine = load_translator(folder).engine
+    assert isinstance(engine, CTranslate2Engine)
+    found = engine.translator.num_translators
+    assert found == 3 if given.startswith("3") else found >= 1
+
+
 def test_greedy_finds_what_ours_does(exported: Translator, original: Translator) -> None:
     decoding = DecodingConfig(search="greedy", max_length_extra=10)
     for [ours], [theirs] in both(exported, original, decoding):

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from mt.config import DecodingConfig, ModelConfig
+from mt.config.tokenizer import TokenizerConfig
 from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_model
+from mt.data.vocabulary import Vocabulary
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Engine, Hypothesis, Prefixes
 from mt.decoding.lengths import LENGTH_NORMALIZATIONS
@@ -335,6 +338,17 @@ def test_what_a_prefix_cannot_hold_is_told() -> None:
         ),
         ("zc", "ok", ()),
     ]
+
+
+def test_what_is_unknown_is_named_where_folding_changes_the_length() -> None:
+    config = TokenizerConfig(normalization="nmt_nfkc", byte_fallback="off")
+    lines = ["off we go", "a caf\u00e9"] * 20
+    vocabulary = Vocabulary.from_model(train_model(lines, config=config, seed=1))
+    tokenizer = Tokenizer(vocabulary, vocabulary, "")
+    prefixes = encode_prefixes(["o\ufb00\u96ea", "cafe\u0301 we \u96ea"], tokenizer)
+    told = ("prefix: ends before `\u96ea` (U+96EA), unknown to the tokenizer",)
+    assert [each.notes for each in prefixes] == [told, told]
+    assert [tokenizer.decode_target(each.ids) for each in prefixes] == ["off", "caf\u00e9 we"]
 
 
 def test_as_many_prefixes_as_lines() -> None:

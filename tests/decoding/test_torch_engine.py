@@ -3,12 +3,13 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
 from mt.decoding.lengths import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError
-from mt.model.transformer import Transformer
+from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS
 
 VOCABULARY = 40
@@ -202,3 +203,50 @@ def test_threads_change_nothing(engine: TorchEngine, search: str) -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.fixture
+def batch_sizes(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many sentences the engine's model has encoded at once, each time."""
+    seen: list[int] = []
+    encode = engine.model.encode
+
+    def watched(source: Tensor) -> Memory:
+        seen.append(len(source))
+        return encode(source)
+
+    monkeypatch.setattr(engine.model, "encode", watched)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths", "batches"),
+    [
+        ({"search": "greedy"}, [3] * 600, [256, 256, 88]),
+        ({"search": "greedy"}, [100] * 200 + [10] * 80, [163, 117]),
+        ({"search": "greedy"}, [900] * 100, [64, 36]),
+        ({"search": "greedy", "batch_size": 40}, [3] * 100, [40, 40, 20]),
+        ({"search": "beam", "beam": 1}, [3] * 100, [64, 36]),
+    ],
+)
+def test_greedy_search_takes_as_many_as_the_memory_of_a_batch_holds(
+    settings: dict[str, object],
+    lengths: list[int],
+    batches: list[int],
+    engine: TorchEngine,
+    batch_sizes: list[int],
+) -> None:
+    decoding = DecodingConfig.model_validate(
+        {**settings, "max_length_ratio": 0, "max_length_extra": 1}
+    )
+    engine.n_best_ids([[4] * (length - 1) + [EOS] for length in lengths], decoding, 1)
+    assert batch_sizes == batches
+
+
+def test_each_thread_gets_its_share_of_few_sentences(
+    engine: TorchEngine, batch_sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    decoding = DecodingConfig(search="greedy", max_length_ratio=0, max_length_extra=1)
+    engine.n_best_ids([[4, EOS]] * 300, decoding, 1)
+    assert batch_sizes == [150, 150]

@@ -25,6 +25,7 @@ from mt.model.positional import (
     RelativeLayer,
     Rotary,
     Sinusoidal,
+    SinusoidTable,
     alibi_slopes,
     sinusoids,
 )
@@ -139,6 +140,15 @@ def test_a_sentence_beyond_the_table_is_cached_like_any_other(kind: str) -> None
 
 
 # Learned
+
+
+def test_a_shorter_table_of_another_thread_takes_no_rows_away() -> None:
+    class Shared(SinusoidTable):
+        def __setattr__(self, name: str, value: Any) -> None:
+            # The other thread needed fewer rows, and was a bit later.
+            super().__setattr__(name, sinusoids(300, 8) if name == "table" else value)
+
+    assert torch.equal(Shared(8, 10000.0).rows(400, 402), sinusoids(402, 8)[400:])
 
 
 def test_learned_positions_are_rows_that_are_added() -> None:

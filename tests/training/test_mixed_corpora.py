@@ -15,6 +15,7 @@ from mt.config.load import load_config
 from mt.data.cache import cache_folder
 from mt.data.clean_files import write_cleaned
 from mt.data.tokenizer import Tokenizer
+from mt.data.training_corpora import open_training_corpora
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import evaluate_run
@@ -338,7 +339,27 @@ def test_a_corpus_is_cleaned_in_its_own_languages(halves: Path, tmp_path: Path) 
         prepared(halves, tmp_path / "b", script, greek)
 
 
-def test_the_corpora_of_a_mixture_are_not_written_as_one(halves: Path, tmp_path: Path) -> None:
-    data = load_config(halves, overrides=["data.cleaning.mojibake=true"]).data
-    with pytest.raises(ConfigError, match="`data.train` is a mixture of `few`, `many`: give one"):
-        write_cleaned(data, tmp_path / "cleaned")
+def test_the_corpora_of_a_mixture_are_written_each_by_itself(halves: Path, tmp_path: Path) -> None:
+    overrides = ["data.cleaning.duplicates=pair", "data.train.corpora.few.target_language=el"]
+    config = load_config(halves, overrides=overrides)
+    few, many = open_training_corpora(config.data)
+    twice = tmp_path / "twice.en", tmp_path / "twice.el"
+    pairs = [*few.source.pairs(), *few.source.pairs()]
+    for path, side in zip(twice, ("source", "target"), strict=True):
+        path.write_text("".join(f"{getattr(pair, side)}\n" for pair in pairs), encoding="utf-8")
+    key = "data.train.corpora.few"
+    settings = [*overrides, f"{key}.source={twice[0]}", f"{key}.target={twice[1]}"]
+    data = load_config(halves, overrides=settings).data
+
+    folder = tmp_path / "cleaned"
+    first, second = write_cleaned(data, folder, removed_file="removed.tsv")
+    assert (first.key, second.key) == ("train.corpora.few", "train.corpora.many")
+    assert [path.name for path in first.files] == ["few.en", "few.el", "few.removed.tsv"]
+    assert [path.name for path in second.files] == ["many.en", "many.de", "many.removed.tsv"]
+    assert (first.total, first.taken) == (len(pairs), {"duplicates": len(pairs) // 2})
+    assert second.taken == {"duplicates": 0}
+    lines = (folder / "few.el").read_text(encoding="utf-8").splitlines()
+    assert lines == [pair.target for pair in few.source.pairs()]
+    assert len((folder / "few.removed.tsv").read_text("utf-8").splitlines()) == len(pairs) // 2
+    lines = (folder / "many.de").read_text(encoding="utf-8").splitlines()
+    assert lines == [pair.target for pair in many.source.pairs()]
