@@ -3,7 +3,7 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,28 +78,29 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             raise UserError(reason)
         lengths = [len(source) for source in sources]
         prefixes = prefixes or [()] * len(sources)
-        kept_out = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
+        under_rules = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
         found: dict[int, list[Hypothesis]] = {}
+        unscored: dict[int, list[list[str]]] = {}
         again = []
         for job, results in self._run(
             _batches(lengths, decoding, prefixes), sources, decoding, prefixes
         ):
-            for number, result in zip(job.numbers, results, strict=True):
-                hypotheses = self._hypotheses(result.result(), decoding)
-                if not _is_settled(hypotheses, self._limit(lengths[number], decoding)):
-                    again.append(number)
-                    continue
-                if kept_out or prefixes[number]:
-                    hypotheses = self._scored_anew(
-                        sources[number], result.result(), decoding, len(prefixes[number])
-                    )
-                found[number] = _ranked(hypotheses, count)
+            for number, waiting in zip(job.numbers, results, strict=True):
+                result, limit = waiting.result(), self._limit(lengths[number], decoding)
+                hypotheses = self._hypotheses(result, decoding)
+                if not _is_settled(hypotheses, limit):
+                    if decoding.search == "greedy" and _may_be_cut(hypotheses[0], limit):
+                        unscored[number] = [result.hypotheses[0][:limit]]
+                    else:
+                        again.append(number)
+                elif under_rules or prefixes[number]:
+                    unscored[number] = result.hypotheses
+                else:
+                    found[number] = _ranked(hypotheses, count)
         strict = [_Job([number], is_strict=True) for number in again]
-        for job, [result] in self._run(strict, sources, decoding, prefixes):
-            [number] = job.numbers
-            hypotheses = self._scored_anew(
-                sources[number], result.result(), decoding, len(prefixes[number])
-            )
+        for job, [waiting] in self._run(strict, sources, decoding, prefixes):
+            unscored[job.numbers[0]] = waiting.result().hypotheses
+        for number, hypotheses in self._scored_anew(unscored, sources, decoding, prefixes):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
 
@@ -170,25 +171,34 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         return results
 
     def _scored_anew(
-        self, source: Sequence[int], result: Any, decoding: DecodingConfig, forced: int
-    ) -> list[Hypothesis]:
-        """Return what a search under rules has found, with the model's own probability.
+        self,
+        unscored: Mapping[int, Sequence[Sequence[str]]],
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        prefixes: Prefixes,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """Yield what a search under rules has found for each source, with the model's probability.
 
-        The search has given that of the pieces kept out to the others. The first `forced` pieces
-        count in the log-probability, not in the score.
+        The search has given that of the pieces kept out to the others. The pieces of a prefix count
+        in the log-probability, not in the score.
         """
         end = self.source_pieces[EOS]
-        bare = [[piece for piece in pieces if piece != end] for pieces in result.hypotheses]
-        scored = self.translator.score_batch(
-            [[self.source_pieces[piece] for piece in source]] * len(bare), bare, max_input_length=0
+        each = [(number, pieces) for number, some in unscored.items() for pieces in some]
+        scores = ctranslate2_details.score(
+            self.translator,
+            [[self.source_pieces[piece] for piece in sources[number]] for number, _ in each],
+            [[piece for piece in pieces if piece != end] for _, pieces in each],
         )
-        found = []
-        for pieces, scores in zip(result.hypotheses, scored, strict=True):
-            # Forced scoring ends every translation; what the limit has cut has no end.
-            log_probs = scores.log_probs[: len(pieces)]
-            hypothesis = self._hypothesis(pieces, sum(log_probs[forced:]), decoding)
-            found.append(replace(hypothesis, log_prob=sum(log_probs)))
-        return found
+        scored = zip(each, scores, strict=True)
+        for number, group in itertools.groupby(scored, key=lambda one: one[0][0]):
+            found = []
+            for (_, pieces), all_log_probs in group:
+                # Forced scoring ends every translation; what the limit has cut has no end.
+                log_probs = all_log_probs[: len(pieces)]
+                free = sum(log_probs[len(prefixes[number]) :])
+                hypothesis = self._hypothesis(pieces, free, decoding)
+                found.append(replace(hypothesis, log_prob=sum(log_probs)))
+            yield number, found
 
     def _hypotheses(self, result: Any, decoding: DecodingConfig) -> list[Hypothesis]:
         return [
@@ -197,7 +207,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         ]
 
     def _hypothesis(
-        self, pieces: list[str], log_prob: float, decoding: DecodingConfig
+        self, pieces: Sequence[str], log_prob: float, decoding: DecodingConfig
     ) -> Hypothesis:
         ids = tuple(self.target_ids[piece] for piece in pieces)
         finished = ids[-1] == EOS
@@ -251,6 +261,14 @@ def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
         and not _NEVER_GENERATED.intersection(hypothesis.ids)
         for hypothesis in hypotheses
     )
+
+
+def _may_be_cut(hypothesis: Hypothesis, limit: int) -> bool:
+    """Tell whether a search of one row that went too far would have gone the same way up to there.
+
+    It would, unless one of the pieces that mean nothing stands on the way.
+    """
+    return not _NEVER_GENERATED.intersection(hypothesis.ids[:limit])
 
 
 def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:

@@ -76,7 +76,7 @@ def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
 
 def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
     """Return a run's model on a device, in evaluation mode once and for all threads."""
-    from mt.model.parameters import load_parameters
+    from mt.model.parameters import lay_out_for_few_rows, load_parameters
     from mt.model.transformer import Transformer
 
     model = Transformer(
@@ -85,6 +85,8 @@ def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
         target_vocabulary=finished.tokenizer.target_size,
     )
     load_parameters(model, finished.weights, str(finished.folder / WEIGHTS_FILE))
+    if device.type == "cpu":
+        lay_out_for_few_rows(model)
     return model.to(device).eval()
 
 

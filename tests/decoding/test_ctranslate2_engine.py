@@ -124,11 +124,14 @@ def test_neighbours_and_order_change_nothing(batch_size: int, exported: Translat
     assert [each.ids for each in again] == [whole[number].ids for number in mixed]
 
 
-def test_each_source_has_its_own_length_limit(exported: Translator) -> None:
+def test_each_source_has_its_own_length_limit(exported: Translator, original: Translator) -> None:
     """Also beside a longer one, and one that does not end by itself."""
     decoding = DecodingConfig(search="greedy", max_length_ratio=0.5, max_length_extra=1)
     some = sources(40, longest=30)
     found = exported.engine.translate_ids(some, decoding)
+    for one, other in zip(found, original.engine.translate_ids(some, decoding), strict=True):
+        assert (one.ids, one.finished) == (other.ids, other.finished)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
     assert any(not hypothesis.finished for hypothesis in found)
     for source, hypothesis in zip(some, found, strict=True):
         length = len(hypothesis.ids) + hypothesis.finished

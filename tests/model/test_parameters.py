@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from torch import nn
 
 from mt.config import ModelConfig
 from mt.errors import RunError
-from mt.model.parameters import load_parameters, parameter_tensors
+from mt.model.parameters import lay_out_for_few_rows, load_parameters, parameter_tensors
 from mt.model.transformer import Transformer
 
 CONFIG = ModelConfig(d_model=8, d_ff=8, heads=2, encoder_layers=1, decoder_layers=1)
@@ -40,3 +41,15 @@ def test_weights_of_another_model_are_refused_and_nothing_is_copied() -> None:
     assert all(torch.equal(before[name], t) for name, t in parameter_tensors(wider).items())
     with pytest.raises(RunError, match=r"`decoder\.1\..*` is missing"):
         load_parameters(build(2, decoder_layers=2), tensors, "here")
+
+
+def test_matrices_that_lie_otherwise_give_the_same_logits() -> None:
+    model = build(1).eval()
+    source, target_in = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 7, 8]])
+    with torch.inference_mode():
+        before = model(source, target_in)
+        lay_out_for_few_rows(model)
+        torch.testing.assert_close(model(source, target_in), before)
+    matrices = [each.weight for each in model.modules() if isinstance(each, nn.Linear)]
+    assert all(matrix.T.is_contiguous() for matrix in matrices)
+    assert model.target_embedding.weight.is_contiguous()
