@@ -82,21 +82,19 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        for job, results in self._run(
-            _batches(lengths, decoding, prefixes), sources, decoding, prefixes
-        ):
+        jobs = _batches(lengths, decoding, prefixes)
+        for job, results in self._run(jobs, sources, decoding, prefixes):
             for number, waiting in zip(job.numbers, results, strict=True):
                 result, limit = waiting.result(), self._limit(lengths[number], decoding)
                 hypotheses = self._hypotheses(result, decoding)
-                if not _is_settled(hypotheses, limit):
-                    if decoding.search == "greedy" and _may_be_cut(hypotheses[0], limit):
-                        unscored[number] = [result.hypotheses[0][:limit]]
-                    else:
-                        again.append(number)
-                elif under_rules or prefixes[number]:
-                    unscored[number] = result.hypotheses
-                else:
+                if _is_settled(hypotheses, limit) and not (under_rules or prefixes[number]):
                     found[number] = _ranked(hypotheses, count)
+                elif _is_settled(hypotheses, limit):
+                    unscored[number] = result.hypotheses
+                elif decoding.search == "greedy" and _may_be_cut(hypotheses[0], limit):
+                    unscored[number] = [result.hypotheses[0][:limit]]
+                else:
+                    again.append(number)
         strict = [_Job([number], is_strict=True) for number in again]
         for job, [waiting] in self._run(strict, sources, decoding, prefixes):
             unscored[job.numbers[0]] = waiting.result().hypotheses

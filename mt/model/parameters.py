@@ -30,15 +30,15 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], name: str) -> 
 
 
 def lay_out_for_few_rows(model: nn.Module) -> None:
-    """Turn the matrices of a finished model in memory, so that products of few rows read in order.
+    """Turn the matrices of a model in memory, so that products of few rows read them in order.
 
-    On a CPU a step of 8 rows takes 0.6 of the time, of 64 rows 0.7, of 320 all of it. An output
-    layer that shares its matrix with the embeddings gets one of its own, which no longer learns.
+    On a CPU the products of 8 rows take 0.7 of the time, of 64 rows 0.8, of 320 all of it. What
+    looks up rows, as an output layer that is also the embeddings, stays as it is.
     """
+    rows = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            turned = module.weight.detach().T.contiguous().T
-            module.weight = nn.Parameter(turned, requires_grad=False)
+        if isinstance(module, nn.Linear) and id(module.weight) not in rows:
+            module.weight.data = module.weight.data.T.contiguous().T
 
 
 def _shape(tensor: Tensor | None) -> str:

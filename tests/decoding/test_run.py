@@ -92,8 +92,7 @@ def test_a_loaded_run_translates_like_the_model_that_was_saved(run: Path) -> Non
     assert translator.joiner == " "
     saved = load_file(run / "model.safetensors")
     loaded = dict(translator.engine.model.named_parameters())  # type: ignore[attr-defined]
-    assert loaded.keys() == {*saved, "output.weight"}
-    assert torch.equal(loaded["output.weight"], saved["target_embedding.weight"])
+    assert loaded.keys() == saved.keys()
     assert all(torch.equal(loaded[name], saved[name]) for name in saved)
     lines = ["the red dog", "", "a cat sees the small bird in the large green house on a tree"]
     texts = translator.translate(lines)

@@ -51,5 +51,7 @@ def test_matrices_that_lie_otherwise_give_the_same_logits() -> None:
         lay_out_for_few_rows(model)
         torch.testing.assert_close(model(source, target_in), before)
     matrices = [each.weight for each in model.modules() if isinstance(each, nn.Linear)]
-    assert all(matrix.T.is_contiguous() for matrix in matrices)
-    assert model.target_embedding.weight.is_contiguous()
+    turned = [matrix for matrix in matrices if matrix.T.is_contiguous()]
+    assert len(turned) == len(matrices) - 1
+    assert model.output.weight is model.target_embedding.weight
+    assert model.output.weight.is_contiguous()
