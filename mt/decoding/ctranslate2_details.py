@@ -7,6 +7,7 @@ import ctranslate2
 import numpy as np
 
 from mt.decoding.details import PieceDetails
+from mt.decoding.length_batches import length_batches
 
 Pieces: TypeAlias = Sequence[str]
 
@@ -89,10 +90,6 @@ def _forced(
 def _batches(
     sources: Sequence[Pieces], targets: Sequence[Pieces], numbers: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Yield batches of pairs of about one length, the longest first."""
+    """Return batches of pairs of about one length; the target has an end mark besides."""
     lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
-    order = sorted(numbers, key=lambda number: -lengths[number])
-    while order:
-        rows = max(1, _POSITIONS_AT_ONCE // lengths[order[0]])
-        yield order[:rows]
-        order = order[rows:]
+    return length_batches(lengths, positions=_POSITIONS_AT_ONCE)

@@ -12,9 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from mt.decoding.details import PieceDetails
 from mt.decoding.engine import Hypothesis
+from mt.decoding.length_batches import length_batches
 from mt.model.layers import DecoderLayer
 from mt.model.recording import recording
-from mt.model.transformer import Transformer
+from mt.model.transformer import Transformer, alignment_layer
 from mt.special_ids import BOS, PAD
 
 # Padded positions of a batch; a longer hypothesis is alone.
@@ -38,12 +39,10 @@ def explain(
     assert not any(model.training for model in models), "dropout would make the numbers random"
     models = [_with_modules_of_its_own(model) for model in models]
     targets = [hypothesis.ids for hypothesis in hypotheses]
-    lengths = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+    pairs = zip(sources, targets, strict=True)
+    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
     details = {number: PieceDetails((), ()) for number, ids in enumerate(targets) if not ids}
-    order = sorted((n for n, ids in enumerate(targets) if ids), key=lambda number: -lengths[number])
-    while order:
-        rows = max(1, _POSITIONS_AT_ONCE // lengths[order[0]])
-        numbers, order = order[:rows], order[rows:]
+    for numbers in length_batches(lengths, positions=_POSITIONS_AT_ONCE):
         some_sources = [sources[number] for number in numbers]
         some_targets = [targets[number] for number in numbers]
         found = _explain_batch(models, some_sources, some_targets, device=device)
@@ -86,7 +85,7 @@ def _teacher_forced(
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities [N] of the real target pieces, and the attention [B T S]."""
     layers = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
-    attention = layers[max(0, len(layers) - 2)].cross_attention.weights
+    attention = layers[alignment_layer(len(layers))].cross_attention.weights
     with torch.inference_mode(), recording(model) as weights:
         log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
         return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)

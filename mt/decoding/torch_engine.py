@@ -57,7 +57,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         is in evaluation mode meanwhile. Raises UserError where the model's output is not finite.
         """
         search = self._sample if decoding.search == "sample" else self._search
-        batches = _batches([len(source) for source in sources], decoding)
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        batches = _batches([len(source) for source in sources], decoding, threads)
 
         def translate(numbers: list[int]) -> list[list[Hypothesis]]:
             some = [prefixes[number] for number in numbers] if prefixes else ()
@@ -68,7 +69,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         try:
             with _evaluation_mode(self.models):
                 for numbers, hypotheses in zip(
-                    batches, _side_by_side(translate, batches, self.device), strict=True
+                    batches, _side_by_side(translate, batches, threads), strict=True
                 ):
                     found.update(zip(numbers, hypotheses, strict=True))
         except torch.OutOfMemoryError:
@@ -175,7 +176,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         return steps[0] if len(steps) == 1 else _MeanSteps(steps)
 
 
-def _batches(lengths: Sequence[int], decoding: DecodingConfig) -> list[list[int]]:
+def _batches(lengths: Sequence[int], decoding: DecodingConfig, threads: int) -> list[list[int]]:
     """Return the numbers of sources of these lengths in batches, the longest first.
 
     Greedy search has one row a sentence, and the matrix products of 256 rows take less time for
@@ -183,7 +184,7 @@ def _batches(lengths: Sequence[int], decoding: DecodingConfig) -> list[list[int]
     them than fit into the memory of as many short ones, and each thread gets its share.
     """
     order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    share = math.ceil(len(order) / torch.get_num_threads())
+    share = math.ceil(len(order) / threads)
     batches = []
     while order:
         size = decoding.sentences_at_once
@@ -197,15 +198,14 @@ def _batches(lengths: Sequence[int], decoding: DecodingConfig) -> list[list[int]
 def _side_by_side(
     translate: Callable[[list[int]], list[list[Hypothesis]]],
     batches: list[list[int]],
-    device: torch.device,
+    threads: int,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """Translate batches in order; on a CPU as many at once as it has threads, one thread each.
+    """Translate batches in order, as many at once as a CPU has threads, one thread each.
 
     The operations of a step are too small to share: two threads translate 1.1 to 1.5 times as many
     sentences with a batch each as together.
     """
-    threads = torch.get_num_threads()
-    workers = min(threads, len(batches)) if device.type == "cpu" else 1
+    workers = min(threads, len(batches))
     if workers <= 1:
         yield from map(translate, batches)
         return

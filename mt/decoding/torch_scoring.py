@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from mt.data.batches import collate
 from mt.data.store import Example
+from mt.decoding.length_batches import length_batches
 from mt.errors import DivergedError
 from mt.model.transformer import Transformer
 
@@ -47,14 +48,10 @@ def score_pairs(
     DivergedError where the model's output is not finite.
     """
     assert not model.training, "dropout would make the scores random"
-    lengths = [
-        max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)
-    ]
-    order = sorted(range(len(targets)), key=lambda number: -lengths[number])
+    pairs = zip(sources, targets, strict=True)
+    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs)}
     scores: list[list[float]] = [[] for _ in targets]
-    while order:
-        rows = max(1, _POSITIONS_AT_ONCE // lengths[order[0]])
-        batch, order = order[:rows], order[rows:]
+    for batch in length_batches(lengths, positions=_POSITIONS_AT_ONCE):
         examples = [
             Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
             for number in batch

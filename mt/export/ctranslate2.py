@@ -26,6 +26,7 @@ from mt.export.ctranslate2_heads import Array, Linear, head_width, padded, proje
 from mt.model.positional import alibi_slopes, sinusoids
 from mt.model.residual import deepnorm_constants
 from mt.model.side import Side
+from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
 
 _ACTIVATIONS = {
@@ -131,8 +132,7 @@ def _decoder(config: ModelConfig) -> TransformerDecoderSpec:
         config.heads,
         relative_attention_bias=config.positional == "relative_bias",
         alibi=config.positional == "alibi",
-        # What `mt.decoding.torch_details` takes the alignment from.
-        alignment_layer=max(0, config.decoder_layers - 2),
+        alignment_layer=alignment_layer(config.decoder_layers),
         alignment_heads=config.heads,
         external_pre_post_encoder_layers=config.residual == "sandwich",
         **_common(config),

@@ -18,6 +18,15 @@ from mt.model.side import Side
 from mt.special_ids import PAD
 
 
+def alignment_layer(layers: int) -> int:
+    """Return the number of the decoder layer whose attention says what a piece translates.
+
+    It is the last but one of several (Garg et al. 2019, "Jointly Learning to Align and Translate
+    with Transformer Models").
+    """
+    return max(0, layers - 2)
+
+
 @dataclass(frozen=True)
 class Memory:
     """The encoder's output: states [B S D], and source_mask [B S], True at real pieces.
@@ -53,11 +62,8 @@ class DecoderState:
 
     @property
     def watched(self) -> LayerCache:
-        """The cache of the layer whose attention says what a piece translates: the last but one.
-
-        Garg et al. 2019 found it to align best; of one layer, it is that one.
-        """
-        return self.layers[max(0, len(self.layers) - 2)]
+        """The cache of the layer whose attention says what a piece translates."""
+        return self.layers[alignment_layer(len(self.layers))]
 
     def attention(self) -> Tensor:
         """Return how much the rows of the last step looked at the source [R S]; 1 at padding.
