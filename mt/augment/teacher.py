@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mt.config.directions import chosen_direction
 from mt.config.load import load_config
 from mt.decoding.exported import is_exported, read_exported
-from mt.decoding.run import load_translator
 from mt.decoding.run_files import CONFIG_FILE, MODEL_FILE, check_finished, read_description
 from mt.decoding.translation import Alternative
 from mt.decoding.translator import Translator
@@ -40,11 +40,14 @@ class Teacher:
     @classmethod
     def load(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
         """Load a run as `mt translate` does; `overrides` are `decoding.KEY=VALUE`."""
+        if is_exported(run):
+            _refuse_sampling(run, overrides)
         keep_freed_memory()
-        translator = load_translator(run, overrides=overrides, device=device)
+        translator = Translator.load(run, overrides=overrides, device=device)
         data = load_config(run / CONFIG_FILE).data
+        direction = chosen_direction(data, translator.decoding.tag)
         model = "+".join(map(_weights, (run, *translator.decoding.ensemble)))
-        return cls(run, translator, data.source_language, data.target_language, model)
+        return cls(run, translator, direction.source, direction.target, model)
 
     @property
     def window(self) -> int:
@@ -53,7 +56,10 @@ class Teacher:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides about its translations, by key, but for the batch size, which does not."""
+        """What decides about its translations, by key.
+
+        Not the batch size, which does so in the last bits alone, and may have to be less.
+        """
         decoding = self.translator.decoding.model_dump(mode="json", exclude={"batch_size"})
         return {
             "model": self.model,
@@ -103,6 +109,15 @@ def why_left_out(source: str, choice: Alternative | None) -> str | None:
 def usable(source: str, choices: Sequence[Alternative]) -> Iterator[Alternative]:
     """Yield the translations of a line that may be trained on."""
     return (choice for choice in choices if why_left_out(source, choice) is None)
+
+
+def _refuse_sampling(exported: Path, overrides: Sequence[str]) -> None:
+    decoding = load_config(exported / CONFIG_FILE, overrides=overrides).decoding
+    if decoding.search == "sample":
+        raise UserError(
+            f"{exported}: an exported model does not sample; add `--set decoding.search=beam`, or "
+            "name the run that it was exported from"
+        )
 
 
 def _weights(run: Path) -> str:

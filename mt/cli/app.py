@@ -9,6 +9,7 @@ from mt.cli.ablate import ablate
 from mt.cli.average import average
 from mt.cli.backtranslate import backtranslate
 from mt.cli.bench import bench
+from mt.cli.compare import compare
 from mt.cli.data import data
 from mt.cli.distill import distill
 from mt.cli.evaluate import evaluate
@@ -30,6 +31,7 @@ COMMANDS = (
     train,
     translate,
     evaluate,
+    compare,
     score,
     info,
     average,

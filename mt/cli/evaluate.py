@@ -14,6 +14,7 @@ from mt.errors import UserError
 
 if TYPE_CHECKING:
     from mt.evaluation.job import EvaluationJob
+    from mt.evaluation.robustness import RobustnessCard
     from mt.evaluation.scores import Evaluation
 
 
@@ -29,6 +30,7 @@ def evaluate(
     bootstrap: options.Bootstrap = None,
     allow: options.Allow = None,
     write_comet: options.WriteComet = None,
+    robustness: options.Robustness = False,
     passport: options.Passport = None,
     check: options.CheckFile = None,
     overrides: DecodingOverrides = None,
@@ -39,7 +41,7 @@ def evaluate(
     of_files: dict[str, object] = {"--hypotheses": hypotheses, "--references": references}
     of_files |= {"--sources": sources, "--target-language": target_language}
     of_files |= {"--bleu-tokenizer": bleu_tokenizer, "--passport": passport}
-    of_run = {"--split": split, "--set": overrides}
+    of_run = {"--split": split, "--set": overrides, "--robustness": robustness}
     if check is not None:
         _refuse({"RUN": run, **of_files, **of_run}, beside="--check")
         _check(check)
@@ -47,12 +49,14 @@ def evaluate(
     wishes = _Wishes(metric or (), bootstrap or 0, allow or (), write_comet, passport)
     if run is not None:
         _refuse(of_files, beside="a run")
-        result = _score_run(run, split, overrides=overrides or (), device=device, wishes=wishes)
+        score = _score_robustness if robustness else _score_run
+        result = score(run, split, overrides=overrides or (), device=device, wishes=wishes)
     else:
         _refuse(of_run, beside="--hypotheses")
         texts = _Texts(hypotheses, references or (), sources, target_language, bleu_tokenizer)
         result = _score_files(texts, wishes)
-    _print(result, write_comet, form="json" if json else "text")
+    sets = len(references or ()) or 1  # a run has one
+    _print(result, write_comet, sets=sets, form="json" if json else "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,20 @@ def _score_run(
     return evaluate_run(run, split=split, overrides=overrides, device=device, job=job)
 
 
+def _score_robustness(
+    run: Path, split: str | None, *, overrides: Sequence[str], device: str, wishes: _Wishes
+) -> "RobustnessCard":
+    require_section(overrides, "decoding")
+    given = {"--metric": wishes.metrics, "--bootstrap": wishes.resamples}
+    for name, value in {**given, "--write-comet": wishes.comet}.items():
+        if value:
+            raise UserError(f"{name} does not go with --robustness, which is by BLEU and chrF2")
+    from mt.evaluation.robustness import evaluate_robustness
+
+    job = wishes.job(None)
+    return evaluate_robustness(run, split=split, overrides=overrides, device=device, job=job)
+
+
 def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
     if texts.hypotheses is None:
         raise UserError("name what to score: RUN, or --hypotheses with --references")
@@ -129,10 +147,16 @@ def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
     )
 
 
-def _print(result: "Evaluation", comet: Path | None, *, form: Literal["json", "text"]) -> None:
+def _print(
+    result: "Evaluation | RobustnessCard",
+    comet: Path | None,
+    *,
+    sets: int,
+    form: Literal["json", "text"],
+) -> None:
     typer.echo(result.as_json() if form == "json" else result.as_text())
     if comet is not None:
         from mt.evaluation.comet import comet_commands
 
         # JSON stays JSON: what to do next goes where it does not get in the way.
-        typer.echo(comet_commands(comet, len(result.references)), err=form == "json")
+        typer.echo(comet_commands(comet, sets), err=form == "json")

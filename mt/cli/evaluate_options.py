@@ -45,6 +45,10 @@ Allow = Annotated[
 WriteComet = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write the files that COMET reads.")
 ]
+Robustness = Annotated[
+    bool,
+    typer.Option("--robustness", help="With RUN: also on sources with typos, in capitals and so."),
+]
 Passport = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="With --hypotheses: the passport, else beside them."),

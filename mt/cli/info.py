@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mt.config.directions import tags_as_text, trained_directions, trained_tags
 from mt.evaluation.columns import aligned, printable
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def _head_rows(found: "RunInfo") -> Iterator[_Row]:
     decoding = config.decoding.model_dump(mode="json", exclude_none=True)
     set_keys = [f"{key}={value}" for key, value in decoding.items()]
     yield "run", f"{found.run}, {_STATES[found.state]}"
-    yield "languages", f"{config.data.source_language} to {config.data.target_language}"
+    yield "languages", ", ".join(map(str, trained_directions(config.data)))
+    if tags := tags_as_text(trained_tags(config.data)):
+        yield "tags", ", ".join(tags)
     if not found.exported:
         yield "updates", f"{found.updates:,}"
     yield "decoding", ", ".join(set_keys)

@@ -1,10 +1,15 @@
-"""How translations are scored."""
+"""How translations are scored, and what the scores of a recipe are held against."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from mt.config.base import Section
+from mt.config.published import Published
+from mt.errors import did_you_mean
+
+MEANT_TOKENIZERS = {"none": "already-tokenized"}
+"""What sacreBLEU calls a tokenizer, and what it is called here."""
 
 
 class Band(Section):
@@ -25,9 +30,21 @@ class Band(Section):
 class EvaluationConfig(Section):
     """BLEU and chrF by sacreBLEU."""
 
-    bleu_tokenizer: Literal["auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none"] = (
-        "auto"
-    )
-    """sacreBLEU's tokenizer; `auto` chooses by the target language."""
+    bleu_tokenizer: Literal[
+        "auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "already-tokenized"
+    ] = "auto"
+    """sacreBLEU's tokenizer; `auto` goes by the target language, `already-tokenized` has none."""
     expected: dict[str, Band] = Field(default_factory=dict)
     """Band of BLEU by test split; `make reproduce` fails outside it."""
+    published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
+    """Scores that others have published; `make reproduce` says how ours stand to them."""
+    seed_band: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
+    """So many BLEU may a score lie from a published one and be the same: what seeds make of it."""
+
+    @field_validator("bleu_tokenizer", mode="before")
+    @classmethod
+    def _by_our_name(cls, value: Any) -> Any:
+        if isinstance(value, str) and value in MEANT_TOKENIZERS:
+            meant = did_you_mean(MEANT_TOKENIZERS[value], MEANT_TOKENIZERS.values())
+            raise ValueError(f"`{value}` is not the name of a tokenizer{meant}")
+        return value

@@ -25,7 +25,7 @@ class Below:
 
     sections: tuple[type[Section], ...] = ()
     named: bool = False
-    """Whether a name of the user's stands between the key and the section."""
+    """Whether a name of the user's, or a number in a list, stands between key and section."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ def below(annotation: Any) -> Below:
         return below(get_args(annotation)[0])
     if origin is dict:
         return Below(below(get_args(annotation)[1]).sections, named=True)
+    if origin is tuple and (sections := below(get_args(annotation)[0]).sections):
+        return Below(sections, named=True)
     if origin in (Union, types.UnionType):
         parts = [below(part) for part in get_args(annotation)]
         return Below(tuple(section for part in parts for section in part.sections))

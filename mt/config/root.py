@@ -91,11 +91,22 @@ class Config(Section):
             )
         yield from self._tags_without_a_piece()
         yield from self._half_frozen()
+        yield from self._splits_that_are_not_there()
+
+    def _splits_that_are_not_there(self) -> Iterator[str]:
+        """Yield the keys of `evaluation` that name a split which the data does not have."""
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:
                 near = did_you_mean(name, splits)
                 yield f"`evaluation.expected.{name}`: no split of `data.tests` has this name{near}"
+        for number, published in enumerate(self.evaluation.published):
+            if published.split not in self.data.tests:
+                near = did_you_mean(published.split, self.data.tests)
+                yield (
+                    f"`evaluation.published.{number}.split`: no split of `data.tests` is called "
+                    f"`{published.split}`{near}"
+                )
 
     def _tags_without_a_piece(self) -> Iterator[str]:
         """Yield the tags that a tokenizer of the run's own does not have."""

@@ -53,7 +53,9 @@ def write_cleaned(
     """
     corpora = open_training_corpora(data)
     if not all(corpus.cleaning.is_on for corpus in corpora):
-        raise ConfigError("`data.cleaning` asks for nothing: set one of its keys")
+        raise ConfigError(
+            "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
+        )
     names = [_names(corpus, removed_file) for corpus in corpora]
     _check_folder(folder)
     with aside(folder) as temporary:

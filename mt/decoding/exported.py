@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mt.config import DecodingConfig
+from mt.config.directions import chosen_direction
 from mt.config.load import load_config, require_section
 from mt.decoding.run_files import CONFIG_FILE, load_tokenizer
 from mt.decoding.translator import Translator
@@ -113,7 +114,7 @@ def load_exported(
         tokenizer,
         config.decoding,
         longest_source=exported.longest_source,
-        target_language=config.data.target_language,
+        target_language=chosen_direction(config.data, config.decoding.tag).target,
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mt.config import Config
+from mt.config.directions import chosen_direction, needed_tags, tags_as_text
 from mt.config.load import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine
@@ -21,7 +22,7 @@ from mt.decoding.run_files import (
     read_description,
 )
 from mt.decoding.translator import Translator
-from mt.errors import RunError
+from mt.errors import RunError, UserError
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,25 @@ def load_translator(
         finished.tokenizer,
         decoding,
         longest_source=finished.longest_source,
-        target_language=finished.config.data.target_language,
+        target_language=chosen_direction(finished.config.data, decoding.tag).target,
+    )
+
+
+def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
+    """Raise UserError where each line that a run has learnt from had a tag, and none is chosen.
+
+    Without one it would not know into which language to translate. `decoding.tag=null` among the
+    `overrides` is a choice too.
+    """
+    if any(override.startswith("decoding.tag=") for override in overrides):
+        return
+    config = load_config(run / CONFIG_FILE)
+    tags = {} if config.decoding.tag else needed_tags(config.data)
+    if not tags:
+        return
+    raise UserError(
+        f"{run}: each line that it has learnt from begins with a tag; say which one: "
+        f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
     )
 
 

@@ -16,7 +16,6 @@ from mt.decoding.line_files import (
     stdin_lines,
 )
 from mt.decoding.report import FORMS, Form, report_line
-from mt.decoding.run import load_translator
 from mt.decoding.translation import log_notes
 from mt.decoding.translator import Translator
 from mt.errors import UserError
@@ -53,7 +52,7 @@ def translate_file(
     """
     lines = _open_input(job)
     keep_freed_memory()
-    translator = load_translator(run, overrides=overrides, device=device)
+    translator = Translator.load(run, overrides=overrides, device=device)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None

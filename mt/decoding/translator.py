@@ -85,11 +85,14 @@ class Translator:
 
         `overrides` are settings such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
         Raises RunError naming what is missing or damaged in the folder, ConfigError for the
-        overrides, UserError for a device that is not there.
+        overrides, UserError for a device that is not there, and where the model has learnt from
+        lines with tags alone and neither its config nor `overrides` say anything of `decoding.tag`.
         """
-        from mt.decoding.run import load_translator  # it imports this module
+        from mt.decoding.run import load_translator, require_tag  # it imports this module
 
-        return load_translator(Path(path), overrides=overrides, device=device)
+        translator = load_translator(Path(path), overrides=overrides, device=device)
+        require_tag(Path(path), overrides)
+        return translator
 
     @property
     def look_ahead(self) -> int:

@@ -1,13 +1,15 @@
 """The doctor's report as one page that needs no other file: tables, examples, histograms in SVG."""
 
+import re
 from collections.abc import Callable, Iterable
 from html import escape
 
-from mt.doctor.as_text import in_words
-from mt.doctor.findings import Example, Finding, Histogram, Report, SplitReport
+from mt.doctor.as_text import Row, percent, rows_of
+from mt.doctor.findings import Example, Histogram, Report, SplitReport
 
 _MOST_CHARACTERS = 300
-_BAR_WIDTH, _HEIGHT, _FOOT = 14, 120, 18
+_BAR_WIDTH, _HEIGHT, _FOOT = 9, 120, 18
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\xad\u200b\u2028\u2029\ufeff]|^\s+|\s+$")
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -17,12 +19,21 @@ _PAGE = """<!DOCTYPE html>
 <title>mt data check</title>
 <style>
 body {{ font: 15px/1.45 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
-table {{ border-collapse: collapse; }}
-td, th {{ padding: .2em .7em; text-align: left; vertical-align: top; }}
+h1 {{ font-size: 1.7em; }} h2 {{ margin-top: 2em; border-top: 2px solid #4477aa; }}
+table {{ border-collapse: collapse; table-layout: fixed; width: 100%; }}
+td, th {{ padding: .25em .6em; text-align: left; vertical-align: top; overflow-wrap: anywhere; }}
 td, th {{ border-bottom: 1px solid #ddd; }}
-td.number {{ text-align: right; white-space: nowrap; }}
-svg {{ margin: .5em 1em .5em 0; }} rect {{ fill: #4477aa; }} text {{ font-size: 10px; }}
-pre {{ background: #f4f4f4; padding: .7em; }} .text {{ color: #444; }}
+th.number {{ width: 5em; }} th.what {{ width: 13em; }}
+td.number, th.number {{ text-align: right; white-space: nowrap; }}
+.example {{ display: grid; grid-template-columns: 4em 1fr 1fr; gap: .9em; }}
+.example + .example {{ margin-top: .35em; }}
+.example > :first-child {{ text-align: right; color: #777; }}
+mark {{ background: #fde68a; font-size: 80%; }}
+.pictures {{ display: flex; flex-wrap: wrap; gap: 0 1.5em; }}
+figure {{ margin: 1em 0; }} figcaption {{ font-size: 90%; max-width: 19em; }}
+svg {{ display: block; max-width: 100%; margin: .4em 0; }} line {{ stroke: #999; }}
+rect {{ fill: #4477aa; }} text {{ font-size: 10px; }}
+pre {{ background: #f4f4f4; padding: .7em; overflow-x: auto; }}
 </style>
 </head>
 <body>
@@ -44,8 +55,9 @@ def as_html(report: Report) -> str:
 
 def _split(split: SplitReport) -> str:
     examples = {example.line: example for example in split.examples}
-    rows = "\n".join(_row(finding, examples) for finding in split.findings)
-    table = f"<table>\n{_HEAD}\n{rows}\n</table>" if rows else "<p>Nothing was found.</p>"
+    rows = "\n".join(_row(row, examples) for row in rows_of(split.findings))
+    head = _HEAD.format(source=escape(split.source.language), target=escape(split.target.language))
+    table = f"<table>\n{head}\n{rows}\n</table>" if rows else "<p>Nothing was found.</p>"
     pictures = "\n".join(
         _picture(histogram, title, label)
         for histogram, title, label in (
@@ -56,27 +68,42 @@ def _split(split: SplitReport) -> str:
     )
     return (
         f"<h2>{escape(split.name)}</h2>\n"
-        f"<p>{escape(split.description)}: {split.pairs:,} pairs</p>\n{table}\n{pictures}"
+        f"<p>{escape(split.description)}: {split.pairs:,} pairs</p>\n{table}\n"
+        f'<div class="pictures">{pictures}</div>'
     )
 
 
-_HEAD = "<tr><th>count</th><th>share</th><th>what</th><th>lines</th></tr>"
+_HEAD = (
+    '<tr><th class="number">count</th><th class="number">share</th><th class="what">what</th>'
+    '<th><div class="example"><span>line</span><span>{source}</span><span>{target}</span></div>'
+    "</th></tr>"
+)
 
 
-def _row(finding: Finding, examples: dict[int, Example]) -> str:
-    shown = [_example(line, examples.get(line)) for line in finding.lines]
+def _row(row: Row, examples: dict[int, Example]) -> str:
+    shown = [_example(line, examples.get(line)) for line in row.lines]
+    what = re.sub("`(.+?)`", r"<code>\1</code>", escape(row.words))
     return (
-        f'<tr><td class="number">{finding.count:,}</td>'
-        f'<td class="number">{100 * finding.share:.2f}%</td>'
-        f"<td>{escape(in_words(finding))}</td><td>{''.join(shown)}</td></tr>"
+        f'<tr><td class="number">{row.count:,}</td>'
+        f'<td class="number">{escape(percent(row.share))}</td>'
+        f"<td>{what}</td><td>{''.join(shown)}</td></tr>"
     )
 
 
 def _example(line: int, example: Example | None) -> str:
-    if example is None:  # past the end of the shorter side
-        return f"<div>{line}</div>"
-    texts = (escape(text[:_MOST_CHARACTERS]) for text in (example.source, example.target))
-    return f'<div>{line}: <span class="text">{" | ".join(texts)}</span></div>'
+    texts = () if example is None else (example.source, example.target)  # past the shorter side
+    cells = "".join(f"<span>{_shown(text)}</span>" for text in texts)
+    return f'<div class="example"><span>{line}</span>{cells}</div>'
+
+
+def _shown(text: str) -> str:
+    """Return a text for the page; what nobody would see is told by its code point."""
+    cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return _UNSEEN.sub(_named, escape(cut))
+
+
+def _named(found: re.Match[str]) -> str:
+    return "".join(f"<mark>U+{ord(character):04X}</mark>" for character in found[0])
 
 
 def _picture(histogram: Histogram, title: str, label: Callable[[float], str]) -> str:
@@ -88,10 +115,12 @@ def _picture(histogram: Histogram, title: str, label: Callable[[float], str]) ->
         for number, edge in enumerate(histogram.edges)
         if number % 4 == 0
     )
-    width = _BAR_WIDTH * (len(histogram.counts) + 2)
+    end = _BAR_WIDTH * len(histogram.counts)
+    ground = f'<line x1="0" y1="{_HEIGHT}" x2="{end}" y2="{_HEIGHT}"/>'
+    size = f'width="{end + 2 * _BAR_WIDTH}" height="{_HEIGHT + _FOOT}"'
     return (
         f"<figure><figcaption>{escape(title)}; the highest bar is {most:,}</figcaption>"
-        f'<svg width="{width}" height="{_HEIGHT + _FOOT}" role="img">{bars}{labels}</svg></figure>'
+        f'<svg {size} role="img">{bars}{ground}{labels}</svg></figure>'
     )
 
 

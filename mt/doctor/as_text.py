@@ -1,8 +1,36 @@
 """The doctor's report in a few lines of plain text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from mt.doctor.findings import KINDS, Finding, Report, SplitReport
+from mt.doctor.findings import KINDS, MOST_LINES_TOLD, Finding, Report, SplitReport
+
+_SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a report; what it counts is in `words` where it tells of several findings."""
+
+    count: int
+    share: float
+    words: str
+    lines: tuple[int, ...]
+    """At most three of them, from 1."""
+    has_more_lines: bool
+
+
+def rows_of(findings: Iterable[Finding]) -> list[Row]:
+    """Return findings in words, in order; one row for duplicates, and for each split overlapped."""
+    matters: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        matters.setdefault(_matter(finding), []).append(finding)
+    return [_row(found) for found in matters.values()]
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with one digit; what would be 0.0 is told as <0.1%."""
+    return f"{100 * share:.1f}%" if share >= 0.0005 else "<0.1%"
 
 
 def as_text(report: Report) -> str:
@@ -12,7 +40,7 @@ def as_text(report: Report) -> str:
     if report.cleaning:
         lines += ["To clean the training pairs, put into the config:", "", report.cleaning]
     else:
-        lines.append("Nothing to clean in the training pairs.")
+        lines.append("No cleaning of the training pairs is suggested.")
     return "\n".join(lines).rstrip("\n")
 
 
@@ -34,21 +62,48 @@ def _split_lines(split: SplitReport) -> Iterator[str]:
         f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, longest "
         f"{source.longest:,}; {target.language}: {target.characters:,}, longest {target.longest:,}"
     )
-    for finding in split.findings:
-        yield (
-            f"  {finding.count:>9,} {_percent(finding.share)}  {in_words(finding)}{_lines(finding)}"
-        )
+    for row in rows_of(split.findings):
+        yield f"  {row.count:>9,} {percent(row.share):>6}  {row.words}{_lines(row)}"
     if not split.findings:
         yield "  nothing was found"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:>5.1f}%" if share >= 0.0005 else " <0.1%"
+def _matter(finding: Finding) -> tuple[object, ...]:
+    """Return what the findings have in common that are told together."""
+    first = finding.kind.partition("_")[0]
+    if first in ("overlap", "duplicate"):
+        return first, finding.other
+    return finding.kind, finding.side, finding.other, finding.lines
 
 
-def _lines(finding: Finding) -> str:
-    if not finding.lines:
+def _row(found: Sequence[Finding]) -> Row:
+    lead, *rest = found
+    lines = list(dict.fromkeys(line for finding in found for line in finding.lines))
+    return Row(
+        lead.count,
+        lead.share,
+        "; ".join([in_words(lead), *_besides(rest)]),
+        tuple(sorted(lines[:MOST_LINES_TOLD])),  # those of the lead before any other
+        len(lines) > MOST_LINES_TOLD or any(f.count > len(f.lines) for f in found),
+    )
+
+
+def _besides(rest: Sequence[Finding]) -> Iterator[str]:
+    alike = [_counted(f) for f in rest if not f.kind.endswith("_normalized")]
+    loose = [_counted(f) for f in rest if f.kind.endswith("_normalized")]
+    if alike:
+        yield f"also {', '.join(alike)}"
+    if loose:
+        yield f"with hardly different ones {', '.join(loose)}"
+
+
+def _counted(finding: Finding) -> str:
+    return f"{finding.count:,} {_SIDES[finding.side]}{'' if finding.count == 1 else 's'}"
+
+
+def _lines(row: Row) -> str:
+    if not row.lines:
         return ""
-    more = ", ..." if finding.count > len(finding.lines) else ""
-    word = "line" if len(finding.lines) == 1 else "lines"
-    return f"; {word} {', '.join(map(str, finding.lines))}{more}"
+    more = ", ..." if row.has_more_lines else ""
+    word = "line" if len(row.lines) == 1 and not more else "lines"
+    return f"; {word} {', '.join(map(str, row.lines))}{more}"

@@ -59,15 +59,15 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
             _report(split, _findings(split, splits[:number], lexicons.of(split), spread=spread))
             for number, split in enumerate(splits)
         ]
-    of_training = [f for report in reports[: len(training)] for f in report.findings]
     with_training = [
         finding
         for report in reports[len(training) :]
         for finding in report.findings
         if finding.kind.startswith("overlap") and finding.other in training
     ]
-    cleaning = as_yaml(advise(of_training, with_training))
-    return Report(tuple(reports), tuple(_notes(splits)), cleaning)
+    cleaning = as_yaml(advise(reports[: len(training)], with_training))
+    notes = (*_slips(reports[: len(training)]), *_notes(splits))
+    return Report(tuple(reports), notes, cleaning)
 
 
 def _languages_of(source: Source, data: DataConfig) -> tuple[str, str]:
@@ -136,6 +136,17 @@ def _in_other_languages(split: _Split, spread: Spread) -> list[Finding]:
         return other_languages(blocks, pairs, languages=split.languages, spread=spread)
     except DataError:  # no identifier, of which there is a note
         return []
+
+
+def _slips(train: Iterable[SplitReport]) -> Iterator[str]:
+    """Tell which training pairs have to be mended before anything else told of them is right."""
+    for split in train:
+        slips = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
+        if slips:
+            yield (
+                f"{split.name}: mend the slip near line {min(slips)} first, and check again: the "
+                "other counts, and the cleaning, are of lines that do not belong together"
+            )
 
 
 def _notes(splits: Iterable[_Split]) -> Iterator[str]:

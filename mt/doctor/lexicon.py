@@ -91,13 +91,13 @@ def spread_stretches(blocks: Iterable[Block], *, at_least: int) -> list[Block]:
     return kept
 
 
-def _features(line: str) -> set[str]:
+def features(line: str) -> set[str]:
     """Return the words, cut to five letters, and the characters of unspaced writing."""
     return {word[:_STEM] for word in _WORD.findall(line[:_MAX_CHARACTERS].lower())}
 
 
 def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
-    counts = Counter(feature for lines in sides for line in lines for feature in _features(line))
+    counts = Counter(feature for lines in sides for line in lines for feature in features(line))
     # Ties in alphabetical order: a set has a different order in every process.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     words = [word for word, count in ranked[:_WORDS] if count >= _MIN_COUNT]
@@ -106,7 +106,7 @@ def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
 
 def _ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
     return [
-        np.array(sorted([words[f] for f in _features(line) if f in words]), dtype=np.int64)
+        np.array(sorted([words[f] for f in features(line) if f in words]), dtype=np.int64)
         for line in lines
     ]
 

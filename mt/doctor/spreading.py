@@ -1,11 +1,13 @@
 """Work on the blocks of a corpus, in this process or in several, in order either way."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result", covariant=True)
@@ -36,8 +38,20 @@ def spread_over(processes: int) -> Iterator[Spread]:
         yield here
         return
     # Started anew, not forked: a fork of a process with threads may hang.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=_end_with_parent) as pool:
         yield partial(_side_by_side, pool, _WAITING_FOR_EACH * processes)
+
+
+def _end_with_parent() -> None:
+    """Let no process of the pool wait for work from one that was killed."""
+    Thread(target=_wait_for_the_end, daemon=True).start()
+
+
+def _wait_for_the_end() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
 
 
 def _side_by_side(

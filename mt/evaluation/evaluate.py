@@ -47,6 +47,22 @@ class ValidationScores:
     translations: tuple[Translation, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedSplit:
+    """A split of a run that can be scored: checked, and none of it translated yet."""
+
+    name: str
+    config: Config
+    data: DataConfig
+    """With the languages of the split, which may be its own."""
+    source: PairSource
+    pairs: tuple[SentencePair, ...]
+    translator: Translator
+    tokenizer: str
+    """That of BLEU."""
+    guard: Guard
+
+
 def evaluate_run(
     run: Path,
     *,
@@ -61,6 +77,32 @@ def evaluate_run(
     model card anew. Without `split` it is `test`, or the only test split. Raises RunError where
     no finished run is, DataError where the texts are refused.
     """
+    opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
+    guard, pairs, language = opened.guard, opened.pairs, opened.data.target_language
+    place = run / EVALUATIONS_FOLDER / f"{opened.name}.json"
+    started_at = time.perf_counter()
+    scores = score_pairs(
+        opened.translator, pairs, target_language=language, tokenizer=opened.tokenizer, job=job
+    )
+    seconds = time.perf_counter() - started_at
+    made = _written(place.with_name(f"{opened.name}.hypotheses.txt"), scores.translations)
+    right = Text(opened.source.target_description, [pair.target for pair in pairs])
+    guard.check_made(made, right, language=language)
+    scores = _with_off_target(scores, pairs) if opened.config.data.is_multilingual else scores
+    evaluation = guard.mark(scores.evaluation)
+    evaluation = replace(evaluation, hypotheses=made.name, references=(right.name,))
+    record = {"split": opened.name, **evaluation.as_record(), "seconds": seconds}
+    record["settings"] = job.settings(opened.tokenizer, guard.forced)
+    _write_record(place, record, source=opened.source, translator=opened.translator)
+    _hand_over(job, pairs, made)
+    refresh_card(run)
+    return evaluation
+
+
+def open_run(
+    run: Path, *, split: str | None, overrides: Sequence[str], device: str, job: EvaluationJob
+) -> OpenedSplit:
+    """Open a split of a run as `evaluate_run` does, and make the folder for what comes of it."""
     keep_freed_memory()
     guard = job.begin()
     config = read_config(run)
@@ -70,23 +112,10 @@ def evaluate_run(
     translator = load_translator(run, overrides=[tag, *overrides], device=device)
     tokenizer = guard.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = _checked_pairs(guard, source, language)
-    folder = run / EVALUATIONS_FOLDER
-    folder.mkdir(exist_ok=True)  # before the work, so that a missing permission does not cost it
-    started_at = time.perf_counter()
-    scores = score_pairs(translator, pairs, target_language=language, tokenizer=tokenizer, job=job)
-    seconds = time.perf_counter() - started_at
-    made = _written(folder / f"{split}.hypotheses.txt", scores.translations)
-    right = Text(source.target_description, [pair.target for pair in pairs])
-    guard.check_made(made, right, language=language)
-    scores = _with_off_target(scores, pairs) if config.data.is_multilingual else scores
-    evaluation = guard.mark(scores.evaluation)
-    evaluation = replace(evaluation, hypotheses=made.name, references=(right.name,))
-    record = {"split": split, **evaluation.as_record(), "seconds": seconds}
-    record["settings"] = job.settings(tokenizer, guard.forced)
-    _write_record(folder / f"{split}.json", record, source=source, translator=translator)
-    _hand_over(job, pairs, made)
-    refresh_card(run)
-    return evaluation
+    # Before the work, so that a missing permission does not cost it.
+    (run / EVALUATIONS_FOLDER).mkdir(exist_ok=True)
+    data = config.data.of(config.data.tests.get(split, config.data.valid))
+    return OpenedSplit(split, config, data, source, pairs, translator, tokenizer, guard)
 
 
 def _written(path: Path, translations: Sequence[Translation]) -> Text:
@@ -115,7 +144,7 @@ def _write_record(
         *corpus_inputs(source, lines=lines, beside=folder),
         *model_inputs(run, translator.decoding.ensemble, beside=folder),
     ]
-    write_passport(path, {**record, **_made_with(translator, run)}, inputs)
+    write_passport(path, {**record, **made_with(translator, run)}, inputs)
 
 
 def read_config(run: Path) -> Config:
@@ -137,7 +166,7 @@ def _with_off_target(scores: ValidationScores, pairs: Sequence[SentencePair]) ->
     return replace(scores, evaluation=replace(scores.evaluation, off_target=found))
 
 
-def _made_with(translator: Translator, run: Path) -> dict[str, object]:
+def made_with(translator: Translator, run: Path) -> dict[str, object]:
     """Return what the translations depend on besides their sources."""
     decoding = translator.decoding.model_dump(mode="json")
     if is_exported(run):

@@ -6,6 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from mt.config.directions import (
+    needed_tags,
+    tags_as_text,
+    trained_directions,
+    trained_tags,
+)
 from mt.errors import UserError
 from mt.evaluation.read_info import read_info
 from mt.evaluation.run_info import CorpusInfo, ModelInfo, RunInfo, ScoredSplit
@@ -46,11 +52,13 @@ def _is_ours(path: Path) -> bool:
 
 def model_card(info: RunInfo, model: ModelInfo) -> str:
     """Return the card of a finished run as Markdown, with a head that model hubs read."""
-    data = info.config.data
-    languages = f'"{data.source_language}", "{data.target_language}"'
+    directions = trained_directions(info.config.data)
+    codes = dict.fromkeys(code for each in directions for code in (each.source, each.target))
+    languages = ", ".join(f'"{code}"' for code in codes)
+    named = " and ".join(f"from `{each.source}` to `{each.target}`" for each in directions)
     sections = (
         f"---\nlanguage: [{languages}]\npipeline_tag: translation\n---",
-        f"# Translation from `{data.source_language}` to `{data.target_language}`",
+        f"# Translation {named}",
         f"A Transformer of {model.parameters:,} parameters, trained with mt "
         f"{info.environment.mt or ''}".rstrip()
         + _when(info)
@@ -81,17 +89,22 @@ def _when(info: RunInfo) -> str:
 def _usage(info: RunInfo) -> str:
     tests = info.config.data.split_names()
     split = tests[1] if len(tests) > 1 else tests[0]
+    config = info.config
+    tag = None if config.decoding.tag else next(iter(needed_tags(config.data)), None)
+    option, argument = (
+        (f" --set 'decoding.tag={tag}'", f', overrides=["decoding.tag={tag}"]') if tag else ("", "")
+    )
     return f"""In this folder:
 
 ```sh
-mt translate . input.txt --output output.txt
+mt translate . input.txt --output output.txt{option}
 mt evaluate . --split {split}
 mt info .
 ```
 
 ```python
 from mt import Translator
-translator = Translator.load(".")
+translator = Translator.load("."{argument})
 print(translator.translate(["A sentence.", "Another one."]))
 ```"""
 
@@ -130,6 +143,8 @@ def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
         "learning rate",
         f"{training.learning_rate} ({training.schedule}, {training.warmup_updates:,} to warm up)",
     )
+    if tags := tags_as_text(trained_tags(info.config.data)):
+        yield "tags", ", ".join(tags)
     if training.init_from:
         yield "begun with the weights of", _code(str(training.init_from))
     yield "seed", str(info.config.seed)

@@ -30,6 +30,7 @@ from mt.decoding.run_files import (
 from mt.errors import RunError
 from mt.evaluation.run_info import (
     PASSPORT_SUFFIX,
+    ROBUSTNESS_SUFFIX,
     CorpusInfo,
     Environment,
     ModelInfo,
@@ -168,8 +169,8 @@ def _journalled_updates(journal: Path) -> int:
 def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSplit]:
     defaults = config.decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
-        if path.name.endswith(PASSPORT_SUFFIX):
-            continue  # of a file that was scored there, and so no score of the run
+        if path.name.endswith((PASSPORT_SUFFIX, ROBUSTNESS_SUFFIX)):
+            continue  # of a file that was scored there, or of changed sources
         record = _read_record(path)
         try:
             decoding = record["decoding"].items()

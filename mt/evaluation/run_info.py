@@ -10,6 +10,8 @@ from mt.evaluation.scores import Score
 
 PASSPORT_SUFFIX = ".passport.json"
 """Of the passport of a file of translations that was scored by itself, wherever it lies."""
+ROBUSTNESS_SUFFIX = ".robustness.json"
+"""Of what `mt evaluate --robustness` writes for a split."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mt.config.evaluation import MEANT_TOKENIZERS
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.columns import aligned
 from mt.evaluation.forms import label
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 """sacreBLEU's tokenizer by the `base_language` of the target; the others get 13a."""
 
-TOKENIZERS = ("13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "none")
-"""The tokenizers that may be asked for by name."""
+TOKENIZERS = {
+    **{name: name for name in ("13a", "zh", "ja-mecab", "ko-mecab", "char", "intl")},
+    "already-tokenized": "none",
+}
+"""The tokenizers that may be asked for by name, and what sacreBLEU calls each."""
 
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
 _COUNTRY_FOR_LANGUAGE = {"cn": "zh", "jp": "ja"}
@@ -149,10 +153,9 @@ def evaluate(
     metric that is unknown.
     """
     _check_lengths(hypotheses, references)
-    further = [METRICS[name](target_language) for name in check_metrics(metrics)]
-    chosen = [_bleu(choose_tokenizer(target_language, tokenizer)), _chrf(0), *further]
     bleu, chrf, *rest = (
-        _score(metric, hypotheses, references, resamples=resamples) for metric in chosen
+        _score(metric, hypotheses, references, resamples=resamples)
+        for metric in choose_metrics(target_language, tokenizer, metrics)
     )
     evaluation = Evaluation(
         bleu=bleu,
@@ -163,6 +166,14 @@ def evaluate(
     )
     form = label(references, target_language)
     return evaluation.marked(f"text:{form}") if form else evaluation
+
+
+def choose_metrics(
+    target_language: str, tokenizer: str = "auto", names: Sequence[str] = ()
+) -> "list[Metric]":
+    """Return sacreBLEU's BLEU and chrF2, and the further metrics of `METRICS` that are named."""
+    further = [METRICS[name](target_language) for name in check_metrics(names)]
+    return [_bleu(choose_tokenizer(target_language, tokenizer)), _chrf(0), *further]
 
 
 def check_metrics(names: Sequence[str]) -> Sequence[str]:
@@ -178,19 +189,18 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     """Return the tokenizer of BLEU for a target language, once it is sure to be installed.
 
     `auto` goes by the language of the code: `zh` for Chinese of every kind (zh-CN, zh_Hant,
-    lzh, yue, wuu), MeCab for Japanese and Korean, else `13a`, which takes words at spaces. Training
-    calls this before it starts, so that a missing package is not found out at its first validation.
+    lzh, yue, wuu), MeCab for Japanese and Korean, else `13a`, which takes words at spaces.
+    `already-tokenized` takes the words as they stand, and is never chosen by itself. Training calls
+    this before it starts, so that a missing package is not found out at its first validation.
 
     Raises UserError for what is no language code or no tokenizer, and for a missing package.
     """
     if tokenizer == "auto":
         tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
     if tokenizer not in TOKENIZERS:
-        known = ", ".join(TOKENIZERS)
-        raise UserError(
-            f"BLEU tokenizer `{tokenizer}` is unknown"
-            f"{did_you_mean(tokenizer, TOKENIZERS) or f'; known: auto, {known}'}"
-        )
+        near = did_you_mean(MEANT_TOKENIZERS.get(tokenizer, tokenizer), TOKENIZERS)
+        known = f"; known: auto, {', '.join(TOKENIZERS)}"
+        raise UserError(f"BLEU tokenizer `{tokenizer}` is unknown{near or known}")
     if tokenizer in _EXTRA_BY_TOKENIZER:
         _bleu(tokenizer)
     return tokenizer
@@ -216,7 +226,7 @@ def _bleu(tokenizer: str) -> "BLEU":
 
     try:
         # `force` changes no score: it only silences a warning that we give in our own words.
-        return BLEU(tokenize=tokenizer, force=True)
+        return BLEU(tokenize=TOKENIZERS[tokenizer], force=True)
     except RuntimeError:
         if tokenizer not in _EXTRA_BY_TOKENIZER:
             raise

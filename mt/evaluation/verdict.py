@@ -3,12 +3,14 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config.evaluation import Band
+from mt.config.published import Published
 from mt.evaluation.columns import aligned, display_width, printable, wrap
+from mt.evaluation.published import standing
 from mt.evaluation.scores import Evaluation, Score
 
 TERMINAL_WIDTH = 100
@@ -26,6 +28,10 @@ class VerdictRow:
     """Where BLEU must lie; None where the recipe sets no band."""
     nearest: Score | None = None
     """BLEU of copying from the training set, see `mt.evaluation.nearest`."""
+    published: tuple[Published, ...] = ()
+    """What others have published on this split."""
+    seed_band: float = 0.0
+    """So many BLEU around a published score mean nothing."""
 
     @property
     def passed(self) -> bool:
@@ -59,11 +65,15 @@ class Verdict:
 
 
 def verdict(rows: Sequence[VerdictRow], *, run: Path, examples: Sequence[Example] = ()) -> Verdict:
-    """Return the verdict on a finished run: scores against bands, examples, what to do next."""
+    """Return the verdict on a finished run: scores against bands, examples, what to do next.
+
+    It ends with a line for each published score; whether it passed, the bands alone decide.
+    """
     passed = all(row.passed for row in rows)
     parts = [_scores(rows), _signatures(rows), _explanation(rows)]
     parts += [_example(example) for example in examples[:MAX_EXAMPLES]]
     parts += [_next_steps(run, examples), _conclusion(rows)]
+    parts.append("\n".join(line for row in rows for line in _published(row)))
     return Verdict("\n\n".join(part for part in parts if part), passed)
 
 
@@ -147,3 +157,13 @@ def _conclusion(rows: Sequence[VerdictRow]) -> str:
     if any(row.band for row in rows):
         return "pass: BLEU lies in the expected band of every split that has one"
     return "no band set: nothing was expected of this recipe"
+
+
+def _published(row: VerdictRow) -> Iterator[str]:
+    """Yield a line for each published score: both numbers, how ours stands to it, its source."""
+    bleu = row.evaluation.bleu
+    for each in row.published:
+        yield (
+            f"{row.split}: {each.system} {each.score:.2f}, here {bleu.value:.2f}: "
+            f"{standing(each, bleu, seed_band=row.seed_band)} [{each.source}]"
+        )

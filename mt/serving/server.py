@@ -13,7 +13,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.config import DecodingConfig
-from mt.decoding.run import load_translator
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.serving.app import build_app
@@ -53,7 +52,7 @@ def serve_run(
     """Answer requests with a run's model until SIGINT or SIGTERM, and end by that signal then.
 
     `overrides` are `decoding.KEY=VALUE`. Raises UserError for an address that is not free, limits
-    that contradict each other, and what `load_translator` raises.
+    that contradict each other, and what `Translator.load` raises.
     """
     if limits.waiting < limits.sentences:
         raise UserError(
@@ -62,7 +61,7 @@ def serve_run(
         )
     _allow_connections()
     with _bind(address) as listener:
-        translator = load_translator(run, overrides=overrides, device=device)
+        translator = Translator.load(run, overrides=overrides, device=device)
         if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
             _logger.warning("whoever reaches %s can use it: there is no password", address.host)
         build_server(translator, run.resolve().name, limits=limits).run(sockets=[listener])

@@ -1,9 +1,11 @@
 """Train a recipe, score its test splits, and hold the scores against what the recipe promises."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from mt.config import Config, DataConfig
+from mt.config.published import Published
 from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
@@ -33,10 +35,16 @@ def reproduce(config: Config, run: Path) -> Verdict:
                 evaluation=evaluation,
                 band=config.evaluation.expected.get(split),
                 nearest=_nearest_copy(corpora, pairs, config, data=config.data.of(source)),
+                published=tuple(_published(config, split)),
+                seed_band=config.evaluation.seed_band,
             )
         )
         examples += _examples(pairs, Path(evaluation.hypotheses))
     return verdict(rows, run=run, examples=examples[:MAX_EXAMPLES])
+
+
+def _published(config: Config, split: str) -> Iterator[Published]:
+    return (each for each in config.evaluation.published if each.split == split)
 
 
 def _nearest_copy(

@@ -40,6 +40,8 @@ CHANGEABLE = (
     "training.compile",
     "decoding",
     "evaluation.expected",
+    "evaluation.published",
+    "evaluation.seed_band",
 )
 
 

@@ -43,6 +43,8 @@ class Session:
     """Updates that nobody has waited for yet."""
     world: World = ALONE
     """Who trains together; only rank 0 writes into the folder."""
+    alarmed: set[str] = field(default_factory=set)
+    """The kinds of alarms that have been told."""
 
     @property
     def device(self) -> torch.device:

@@ -16,6 +16,7 @@ from mt.model.allocator import keep_freed_memory
 from mt.model.device import select_device
 from mt.training.agreement import agree_on_config, agree_on_folder
 from mt.training.corpus import join, prepare
+from mt.training.diagnosis import compare_sides, diagnose, diagnose_early
 from mt.training.distributed import World, world
 from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks
 from mt.training.feed import PlannedUpdate, planned_updates, prepared_ahead
@@ -78,6 +79,8 @@ def _train(config: Config, folder: RunFolder, changes: list[str], world: World) 
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
             try_heaviest(session)
+            compare_sides(session)
+            diagnose(session)
             session = run_to_the_end(session, interruption)
             if asked_to_stop(session, interruption):
                 stop_early(session, interruption)
@@ -119,6 +122,7 @@ def run_updates(session: Session, interruption: Interruption) -> None:
             stopping = stops(session, interruption)
             if stopping or reads_now(session):
                 read_updates(session)
+            diagnose_early(session)
             if state.update % training.validate_every == 0:
                 validate_and_save(session)
             elif training.checkpoint_every and state.update % training.checkpoint_every == 0:
@@ -236,7 +240,8 @@ def validated(session: Session) -> tuple[float, str]:
             validation = validate(session.learner, session.corpus, config)
     except DivergedError as error:
         return 0.0, str(error)
-    progress.say(f"update {state.update:,}, epoch {state.epoch_number}: {validation.as_text()}")
+    told = f"{validation.as_text()}; {validation.symptoms.as_text()}"
+    progress.say(f"update {state.update:,}, epoch {state.epoch_number}: {told}")
     progress.record(
         "validation",
         update=state.update,
@@ -245,6 +250,8 @@ def validated(session: Session) -> tuple[float, str]:
         elapsed_seconds=state.elapsed_seconds,
         **validation.as_record(),
     )
+    with session.learner.average.swapped():
+        diagnose(session, validation)
     return validation.metric(config.training.best_metric), ""
 
 

@@ -1,7 +1,8 @@
 """Validation: the loss, and the scores of translations made and scored as for users."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 
@@ -11,8 +12,9 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
-from mt.evaluation.scores import Evaluation
+from mt.evaluation.scores import Evaluation, evaluate
 from mt.training.corpus import Corpus
+from mt.training.symptoms import Symptoms, find_symptoms
 from mt.training.update import Learner, TrainingPass
 
 
@@ -22,6 +24,7 @@ class Validation:
 
     loss: float
     evaluation: Evaluation
+    symptoms: Symptoms
 
     def metric(self, name: str) -> float:
         """Return a metric by its config name, turned so that higher is better."""
@@ -46,6 +49,7 @@ class Validation:
             "bleu_signature": bleu.signature,
             "chrf": chrf.value,
             "chrf_signature": chrf.signature,
+            **asdict(self.symptoms),
         }
 
 
@@ -54,6 +58,13 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
 
     Translated and scored by what stands behind `mt translate` and `mt evaluate`.
     """
+    language = config.data.of(config.data.valid).target_language
+    tokenizer = config.evaluation.bleu_tokenizer
+
+    def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+        found = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
+        return found.bleu.value
+
     learner.model.eval()
     try:
         with torch.inference_mode():
@@ -61,12 +72,13 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
         scores = score_pairs(
             live_translator(learner, corpus, config),
             corpus.valid,
-            target_language=config.data.of(config.data.valid).target_language,
-            tokenizer=config.evaluation.bleu_tokenizer,
+            target_language=language,
+            tokenizer=tokenizer,
         )
     finally:
         learner.model.train()
-    return Validation(loss, scores.evaluation)
+    symptoms = find_symptoms(corpus.valid, scores.translations, target_language=language, bleu=bleu)
+    return Validation(loss, scores.evaluation, symptoms)
 
 
 def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:

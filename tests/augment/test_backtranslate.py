@@ -9,13 +9,16 @@ import pytest
 
 from mt import Translator
 from mt.augment.backtranslate import BackTranslation
+from mt.augment.distill import Distillation
 from mt.augment.noise import Noise
 from mt.augment.record import Job
 from mt.augment.resumable import write_pairs
 from mt.augment.shard import Shard
 from mt.augment.teacher import Teacher
 from mt.data.pairs import SentencePair
+from mt.decoding.exported import read_exported
 from mt.errors import DataError, UserError
+from mt.export.folder import export_ctranslate2
 
 SAMPLE = ["decoding.search=sample"]
 LINES = ["one two three four", "nine eight", "five five five five", "four", "six one"]
@@ -45,8 +48,10 @@ def translated(translator: Translator, lines: list[str]) -> list[tuple[str, str]
     ]
 
 
-def made(each: BackTranslation) -> list[Any]:
-    return list(each.make(range(len(each.text.read_bytes().splitlines()))))
+def made(each: BackTranslation | Distillation) -> list[Any]:
+    text = each.text if isinstance(each, BackTranslation) else each.origin
+    assert isinstance(text, Path)
+    return list(each.make(range(len(text.read_bytes().splitlines()))))
 
 
 def test_the_translation_is_the_source_and_the_text_the_target(
@@ -154,6 +159,31 @@ def test_names_of_files(name: str, left: str, teacher: Teacher, tmp_path: Path) 
     job: Job = work(teacher, tmp_path / name).job(tmp_path / "out", Shard(2, 2))
     assert [path.name for path in job.texts] == [f"{left}.2-of-2.de", f"{left}.2-of-2.en"]
     assert job.lines == range(1, 2)
+
+
+def test_an_exported_model_is_a_teacher_too_but_does_not_sample(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2")
+    exported = tmp_path / "exported"
+    export_ctranslate2(finished_run, exported)
+    # Greedy: so weak a model repeats itself, and blocking that leads two beams different ways.
+    greedy = ["decoding.search=greedy"]
+    of_run, of_export = (
+        Teacher.load(folder, overrides=greedy, device="cpu") for folder in (finished_run, exported)
+    )
+    text = mono(tmp_path, LINES)
+    pairs = made(work(of_export, text))
+    assert pairs == made(work(of_run, text))
+    assert any(isinstance(pair, SentencePair) for pair in pairs)
+    assert of_export.model == read_exported(exported).model != of_run.model
+    assert made(Distillation(of_export, text)) == [
+        SentencePair(pair.target, pair.source) if isinstance(pair, SentencePair) else pair
+        for pair in pairs
+    ]
+    told = "exported: an exported model does not sample; add `--set decoding.search=beam`, or name"
+    with pytest.raises(UserError, match=told):
+        Teacher.load(exported, overrides=SAMPLE)
 
 
 def test_a_text_that_will_not_do_is_told(teacher: Teacher, tmp_path: Path) -> None:

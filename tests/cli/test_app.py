@@ -136,10 +136,28 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--bootstrap N",
             "--allow REASON",
             "--write-comet DIR",
+            "--robustness",
             "--passport FILE",
             "--check FILE",
             "--set KEY=VALUE",
             "--json",
+            "--device <auto|cuda|mps|cpu>",
+            "--help",
+        ],
+        "compare": [
+            "SYSTEM",
+            "--split NAME",
+            "--references FILE",
+            "--target-language CODE",
+            "--sources FILE",
+            "--bleu-tokenizer NAME",
+            "--metric NAME",
+            "--test <bootstrap|randomization>",
+            "--samples N",
+            "--examples N",
+            "--allow REASON",
+            "--json FILE",
+            "--html FILE",
             "--device <auto|cuda|mps|cpu>",
             "--help",
         ],
@@ -299,6 +317,19 @@ def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
     plain = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
     wished = {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu", "job": job}
     assert calls == [((Path("r"),), plain), ((Path("r"),), wished)]
+
+
+def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replace) -> None:
+    calls = replace_function("mt.evaluation.robustness", "evaluate_robustness", FakeEvaluation())
+    wishes = ["--split", "news", "--allow", "pieces", "--set", "decoding.beam=2"]
+    assert mt("evaluate", "r", "--robustness", *wishes) == Outcome(0, "BLEU 30\n", "")
+    named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
+    assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("pieces",))})]
+    outcome = mt("evaluate", "r", "--robustness", "--metric", "ter")
+    told = "--metric does not go with --robustness, which is by BLEU and chrF2"
+    assert outcome == Outcome(2, "", f"error: {told}\n")
+    outcome = mt("evaluate", "--robustness", "--hypotheses", "h", "--references", "r")
+    assert outcome.err.startswith("error: --robustness does not go with --hypotheses")
 
 
 def test_evaluate_files(mt: Program, replace_function: Replace) -> None:

@@ -105,7 +105,7 @@ def test_noise_is_told_by_its_kind(recipe: Path, tmp_path: Path, program: Progra
         (
             [f"data.cleaning.{key}" for key in ("identical_sides=false", "mojibake=false")]
             + ["data.cleaning.duplicates=null"],
-            "`data.cleaning` asks for nothing: set one of its keys",
+            "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some",
         ),
         (["data.cleaning.min_characters=99"], "the cleaning leaves no pair of 6"),
         (["data.target_language=en"], "`data.source_language` and `data.target_language` are"),

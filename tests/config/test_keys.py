@@ -56,6 +56,7 @@ def test_the_keys_of_every_section_are_listed() -> None:
         "data.tests.NAME.source_column",
         "tokenizer.from",
         "evaluation.expected.NAME.low",
+        "evaluation.published.NAME.protocol.case",
         "decoding.length_penalty",
     } <= keys
     assert "tokenizer.from_" not in keys
@@ -104,6 +105,7 @@ def test_200_typos_are_all_rejected_and_nearly_all_get_the_right_suggestion(tmp_
         (("data", "tests", "tsv", "text", "source"), "data.tests.tsv.source"),
         (("data", "tests", "a b", "[key]"), "data.tests.a b"),
         (("evaluation", "expected", "flickr", "low"), "evaluation.expected.flickr.low"),
+        (("evaluation", "published", 0, "split"), "evaluation.published.0.split"),
         ((), ""),
     ],
 )

@@ -98,10 +98,7 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     decoding = tree.setdefault("decoding", {})
     tags = (each.get("tag") for each in (*train.values(), *held_out, decoding))
     tree.setdefault("tokenizer", {})["tags"] = [tag for tag in tags if tag]
-    bands = tree.get("evaluation", {}).pop("expected", {})
-    for name, band in zip(data.get("tests", {}), bands.values(), strict=False):
-        band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))
-        tree["evaluation"].setdefault("expected", {})[name] = band
+    tree["evaluation"] = with_splits(tree.get("evaluation", {}), [*data.get("tests", {})])
     if not any(training.get(end) for end in ("max_updates", "max_epochs")):
         training["patience"] = training.get("patience") or 3
     training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
@@ -116,6 +113,16 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     if tree.get("tokenizer", {}).get("added_pieces"):
         training["init_from"] = training.get("init_from") or "runs/a"
     return tree
+
+
+def with_splits(evaluation: dict[str, Any], tests: list[str]) -> dict[str, Any]:
+    """Return what is held against scores, for the test splits that there are."""
+    bands = dict(zip(tests, evaluation.get("expected", {}).values(), strict=False))
+    for band in bands.values():
+        band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))
+    scores = zip(tests, evaluation.get("published", []), strict=False)
+    published = [{**each, "split": name} for name, each in scores]
+    return {**evaluation, "expected": bands, "published": published}
 
 
 def with_an_end(training: dict[str, Any]) -> dict[str, Any]:

@@ -136,3 +136,23 @@ def test_splits_are_found_by_name() -> None:
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config().seed = 2
+
+
+def test_a_published_score_belongs_to_a_test_split() -> None:
+    scores = [{"split": "tset", "system": "s", "score": 1.0, "source": "p"}]
+    data = DataConfig(
+        source_language="en",
+        target_language="de",
+        train=SOURCE,
+        valid=SOURCE,
+        tests={"test": SOURCE},
+    )
+    message = r"published.0.split`: no split .* called `tset`; did you mean `test`\?"
+    with pytest.raises(ValidationError, match=message):
+        config(data=data, evaluation=EvaluationConfig.model_validate({"published": scores}))
+
+
+def test_the_tokenizer_of_no_words_is_asked_for_by_a_name_that_says_what_it_is_for() -> None:
+    message = "`none` is not the name of a tokenizer; did you mean `already-tokenized`"
+    with pytest.raises(ValidationError, match=message):
+        EvaluationConfig.model_validate({"bleu_tokenizer": "none"})

@@ -13,6 +13,8 @@ from mt.data.pairs import UNVERIFIED
 from mt.data.sources import open_source
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+BY_CORPUS = {"quickstart", "classical-modern", "small-parallel-enja"}
+"""Recipes whose corpus has no other name, and in one direction alone."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,12 @@ def test_the_recipes_are_there() -> None:
     assert {recipe.stem for recipe in RECIPES} >= {
         "multi30k-en-de",
         "multi30k-en-fr",
+        "multi30k-en-de-lc-norm-tok",
         "tatoeba-zh-en",
+        "tatoeba-en-zh",
+        "coursera-zh-en",
+        "classical-modern",
+        "small-parallel-enja",
         "iwslt14-de-en",
         "wmt14-en-de",
     }
@@ -45,8 +52,9 @@ def test_the_recipes_are_there() -> None:
 def test_a_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
     data = load_config(recipe).data
     assert data.tests
-    if recipe.stem != "quickstart":
-        assert recipe.stem.endswith(f"-{data.source_language}-{data.target_language}")
+    if recipe.stem not in BY_CORPUS:
+        form = "-lc-norm-tok" if "lc.norm.tok" in str(data.train) else ""
+        assert recipe.stem.endswith(f"-{data.source_language}-{data.target_language}{form}")
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)

@@ -176,10 +176,13 @@ def test_uneven_sides_are_a_finding_with_a_place(folder: Path) -> None:
     _write(folder, "train", pairs)
     lines = [pair[1] for pair in pairs if pair is not pairs[150]]
     (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    found = _found(_check(folder))
+    report = _check(folder)
+    found = _found(report)
     assert found["uneven", "source"].count == 1
     assert abs(found["shift", "pair"].lines[0] - 151) <= 50
     assert found["shift", "pair"].other == "-1"
+    line = min(found["shift", "pair"].lines[0], found["uneven", "source"].lines[0])
+    assert report.notes[0].startswith(f"train: mend the slip near line {line} first")
 
 
 def test_crlf_is_counted(folder: Path) -> None:

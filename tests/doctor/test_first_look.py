@@ -153,3 +153,11 @@ def test_what_the_cleaning_takes_out_is_no_alarm(folder: Path) -> None:
 def test_a_corpus_of_a_line_is_no_trouble(folder: Path) -> None:
     _write(folder, "train", [("a red house.", "a red house.")])
     assert _look(folder) == []
+
+
+def test_a_shuffled_side_is_told_and_no_slip_besides(folder: Path) -> None:
+    sources, targets = map(list, zip(*_pairs(3000, seed=0), strict=True))
+    random.Random(1).shuffle(targets)
+    _write(folder, "train", list(zip(sources, targets, strict=True)))
+    (alarm,) = _look(folder)
+    assert "nothing in common with those opposite" in alarm

@@ -199,6 +199,14 @@ def test_a_tokenizer_asked_for_by_name_is_taken() -> None:
     assert "tok:13a" in forced.bleu.signature
 
 
+def test_a_text_that_is_tokenized_already_is_scored_as_it_stands() -> None:
+    """Its score is that of words at spaces, and its signature says so in sacreBLEU's word."""
+    made, right = ["a dog 's bone , here ."], ["the dog 's bone , here ."]
+    scored = evaluate(made, [right], target_language="en", tokenizer="already-tokenized")
+    assert scored.bleu.value == sacrebleu.corpus_bleu(made, [right], tokenize="none").score
+    assert "|tok:none|" in scored.bleu.signature
+
+
 def test_the_config_offers_exactly_these_tokenizers() -> None:
     choices = EvaluationConfig.model_fields["bleu_tokenizer"].annotation
     assert choices is not None
@@ -214,6 +222,7 @@ def test_the_config_offers_exactly_these_tokenizers() -> None:
         ("jp-JP", "auto", "did you mean `ja`?"),
         ("de", "13b", "BLEU tokenizer `13b` is unknown; did you mean `13a`?"),
         ("de", "words", "known: auto, 13a, zh"),
+        ("de", "none", "`none` is unknown; did you mean `already-tokenized`?"),
     ],
 )
 def test_a_wrong_language_or_tokenizer_is_one_clear_line(

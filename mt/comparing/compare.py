@@ -1,0 +1,152 @@
+"""Comparing systems on one test set: is it better, where, and what is different about it?"""
+
+import string
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mt.comparing.changed import Changed, changed_most
+from mt.comparing.counts import Slice, count_all
+from mt.comparing.differences import Curve, Difference, find_differences, read_curves
+from mt.comparing.significance import SAMPLES, PairedScore, Resampling, score_systems
+from mt.comparing.slices import RareWords, SlicedSide, count_words, make_slices, sliced_side
+from mt.comparing.systems import NO_TEXTS, EvaluationSet, System, Texts, is_folder, read_systems
+from mt.errors import UserError
+from mt.evaluation.scores import check_metrics
+
+MAX_SYSTEMS = 8
+"""More do not fit beside each other on a terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to compare."""
+
+    splits: tuple[str, ...] = ()
+    """Of runs: the first is compared in every way, the others by their scores."""
+    texts: Texts = NO_TEXTS
+    metrics: tuple[str, ...] = ()
+    """Of `mt.evaluation.scores.METRICS`."""
+    allow: tuple[str, ...] = ()
+    """Of `mt.evaluation.guard.REASONS`."""
+    test: Resampling = "bootstrap"
+    samples: int | None = None
+    """None takes those of `SAMPLES`."""
+    examples: int = 5
+    """Sentences to show for each system, gains and losses each."""
+    device: str = "auto"
+
+
+PLAIN_WISHES = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All that was found."""
+
+    systems: tuple[str, ...]
+    """The baseline first."""
+    test_set: str
+    sentences: int
+    target_language: str
+    test: Resampling
+    samples: int
+    scores: tuple[tuple[PairedScore, ...], ...]
+    """For each metric, of each system."""
+    slices: tuple[Slice, ...]
+    sliced_by: str
+    """What the slices go by, for a reader."""
+    differences: tuple[Difference, ...]
+    curves: tuple[Curve, ...]
+    changed: tuple[Changed, ...]
+
+    @property
+    def letters(self) -> str:
+        """A letter for each system: A is the baseline."""
+        return string.ascii_uppercase[: len(self.systems)]
+
+    def as_record(self) -> dict[str, Any]:
+        """Return everything as plain data, with what may be said of each score."""
+        record = asdict(self)
+        record["scores"] = [
+            [{**asdict(score), "outcome": score.outcome} for score in row] for row in self.scores
+        ]
+        record["slices"] = [{**asdict(each), "too_small": each.too_small} for each in self.slices]
+        return record
+
+
+def compare(places: Sequence[Path], wishes: Wishes = PLAIN_WISHES) -> Comparison:
+    """Compare runs, exported models or files of translations with the first of them.
+
+    What a run has no valid passport of is translated, which takes as long as `mt evaluate`.
+    Raises UserError, before anything is translated, where they do not compare.
+    """
+    _check_places(places)
+    _check_splits(places, wishes.splits)
+    check_metrics(wishes.metrics)
+    common, systems = _read(places, wishes, wishes.splits[0] if wishes.splits else None)
+    side = sliced_side(common)
+    rare = count_words(systems, side)
+    counts = count_all(common, systems)
+    further = [_whole(split, *_read(places, wishes, split)) for split in wishes.splits[1:]]
+    if further:
+        further.insert(0, _whole(common.name, common, systems))
+    scores = score_systems(
+        common, systems, test=wishes.test, samples=wishes.samples, metrics=wishes.metrics
+    )
+    return Comparison(
+        tuple(system.name for system in systems),
+        common.name,
+        sentences=len(common.references[0]),
+        target_language=common.target_language,
+        test=wishes.test,
+        samples=wishes.samples or SAMPLES[wishes.test],
+        scores=tuple(scores),
+        slices=(*make_slices(counts, side, rare), *further),
+        sliced_by=_sliced_by(side, rare),
+        differences=tuple(find_differences(systems)),
+        curves=tuple(read_curves(systems)),
+        changed=tuple(changed_most(common, systems, counts, most=wishes.examples)),
+    )
+
+
+def _sliced_by(side: SlicedSide, rare: RareWords) -> str:
+    unit = "character" if side.unspaced else "word"
+    often = "once" if rare.most == 1 else f"{rare.most} times"
+    return f"by the {side.name}; a {unit} is rare that is seen at most {often} in {rare.where}"
+
+
+def _check_places(places: Sequence[Path]) -> None:
+    if len(places) < 2:
+        raise UserError(
+            "there is nothing to compare with: name two or more runs, exported models or files"
+        )
+    if len(places) > MAX_SYSTEMS:
+        raise UserError(f"{len(places)} systems: up to {MAX_SYSTEMS} can be compared at once")
+    seen: set[Path] = set()
+    for place in places:
+        if place.resolve() in seen:
+            raise UserError(f"{place}: is named twice; a system does not compare with itself")
+        seen.add(place.resolve())
+
+
+def _check_splits(places: Sequence[Path], splits: Sequence[str]) -> None:
+    folders = [place for place in places if is_folder(place)]
+    if splits and not folders:
+        raise UserError("--split is of runs, whose config has splits; files have --references")
+    if len(splits) > 1 and len(folders) < len(places):
+        raise UserError("a file of translations is of one split: give --split once")
+
+
+def _read(
+    places: Sequence[Path], wishes: Wishes, split: str | None
+) -> tuple[EvaluationSet, tuple[System, ...]]:
+    return read_systems(places, wishes.texts, split=split, allow=wishes.allow, device=wishes.device)
+
+
+def _whole(split: str, common: EvaluationSet, systems: Sequence[System]) -> Slice:
+    """Return the scores of a whole split, its direction in its name."""
+    name = f"{common.source_language}-{common.target_language} ({split})"
+    members = range(len(common.references[0]))
+    return count_all(common, systems).slice("direction", name, members)

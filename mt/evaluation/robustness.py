@@ -1,0 +1,182 @@
+"""How much a model loses on sources unlike those it has learnt from.
+
+The same test split in several forms (`mt.evaluation.variants`), each translated and scored, as in
+Belinkov and Bisk 2018, "Synthetic and Natural Noise Both Break Neural Machine Translation".
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from mt.decoding.run_files import EVALUATIONS_FOLDER
+from mt.decoding.translator import Translator
+from mt.evaluation.columns import aligned
+from mt.evaluation.evaluate import OpenedSplit, made_with, open_run
+from mt.evaluation.guard import Text
+from mt.evaluation.job import PLAIN_JOB, EvaluationJob
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
+from mt.evaluation.scores import Evaluation, Score, evaluate
+from mt.evaluation.variants import JOINED, LONG, SEED, LeftOut, Variant, joined, variants
+from mt.files import write_text
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredVariant:
+    """What a model makes of a variant, and what it makes of the text as it is."""
+
+    variant: Variant
+    scores: Evaluation
+    untouched: Evaluation
+    """Against the same references: of `long input` the single lines' translations, joined."""
+
+    def drops(self) -> tuple[float, float]:
+        """Return by how much BLEU and chrF are lower than for the untouched text."""
+        return (
+            self.untouched.bleu.value - self.scores.bleu.value,
+            self.untouched.chrf.value - self.scores.chrf.value,
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        """Return scores, drops and what they depend on."""
+        bleu, chrf = self.drops()
+        return {
+            "name": self.variant.name,
+            "lines": len(self.variant.sources),
+            "changed": self.variant.changed,
+            "sha256_sources": _sha256(self.variant.sources),
+            "sha256_references": _sha256(self.variant.references),
+            "bleu": {**_record(self.scores.bleu), "drop": bleu},
+            "chrf": {**_record(self.scores.chrf), "drop": chrf},
+            "untouched_bleu": _record(self.untouched.bleu),
+            "untouched_chrf": _record(self.untouched.chrf),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RobustnessCard:
+    """The scores of a split as it is, and of its variants."""
+
+    split: str
+    scored: tuple[ScoredVariant, ...]
+    """The untouched text first."""
+    left_out: tuple[LeftOut, ...]
+
+    def as_text(self) -> str:
+        """Return a table, the signatures, what was left out, and what `long input` is."""
+        head = ("source", "lines", "changed", "BLEU", "drop", "chrF2", "drop")
+        table = aligned([head, *map(_cells, self.scored)], right=range(1, 7))
+        first = self.scored[0].scores
+        signatures = aligned([(each.name, each.signature) for each in (first.bleu, first.chrf)])
+        return "\n\n".join([table, signatures, "\n".join(self._remarks())])
+
+    def as_json(self) -> str:
+        """Return everything, the scores in full precision, as indented JSON."""
+        return json.dumps(self.as_record(), indent=2, ensure_ascii=False)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return what `as_json` writes, before it is text."""
+        return {
+            "split": self.split,
+            "seed": SEED,
+            "joined": JOINED,
+            "variants": [each.as_record() for each in self.scored],
+            "left_out": [asdict(each) for each in self.left_out],
+        }
+
+    def _remarks(self) -> Iterator[str]:
+        yield "drop: how much lower than for the untouched text; the references are the same."
+        for each in self.scored:
+            if each.variant.name == LONG:
+                bleu, chrf = each.untouched.bleu.value, each.untouched.chrf.value
+                yield (
+                    f"{LONG}: each {JOINED} neighbouring lines as one, references too; the same "
+                    f"lines one by one,\ntheir translations joined: BLEU {bleu:.2f}, "
+                    f"chrF2 {chrf:.2f}."
+                )
+        for left_out in self.left_out:
+            yield f"{left_out.name}: left out, {left_out.reason}."
+
+
+def evaluate_robustness(
+    run: Path,
+    *,
+    split: str | None = None,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    job: EvaluationJob = PLAIN_JOB,
+) -> RobustnessCard:
+    """Translate a split of a run, and variants of it, with the final model; score them all.
+
+    Writes RUN/evaluations/SPLIT.robustness.json. Raises as `evaluate_run` does.
+    """
+    opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
+    forms, left_out = variants(
+        opened.pairs,
+        source_language=opened.data.source_language,
+        target_language=opened.data.target_language,
+    )
+    translations = translate_variants(opened.translator, forms)
+    right = Text(opened.source.target_description, forms[0].references)
+    made = Text("the translations of the untouched text", translations[0])
+    opened.guard.check_made(made, right, language=opened.data.target_language)
+    scored = tuple(_scored(opened, forms, translations))
+    card = RobustnessCard(opened.name, scored, left_out)
+    record = {**card.as_record(), **made_with(opened.translator, run)}
+    place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
+    write_text(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return card
+
+
+def translate_variants(translator: Translator, forms: Sequence[Variant]) -> list[list[str]]:
+    """Return the translations of each variant, all made in one go with one progress bar."""
+    total = sum(len(form.sources) for form in forms)
+    stream = translator.stream(source for form in forms for source in form.sources)
+    made = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
+    return [[each.text for each in islice(made, len(form.sources))] for form in forms]
+
+
+def _scored(
+    opened: OpenedSplit, forms: Sequence[Variant], translations: Sequence[Sequence[str]]
+) -> Iterator[ScoredVariant]:
+    language = opened.data.target_language
+
+    def score(made: Sequence[str], form: Variant) -> Evaluation:
+        scores = evaluate(
+            made, [form.references], target_language=language, tokenizer=opened.tokenizer
+        )
+        return opened.guard.mark(scores)
+
+    untouched = score(translations[0], forms[0])
+    for form, made in zip(forms, translations, strict=True):
+        beside = untouched
+        if form.name == LONG:
+            beside = score(joined(translations[0], language), form)
+        yield ScoredVariant(form, score(made, form), beside)
+
+
+def _cells(each: ScoredVariant) -> tuple[str, ...]:
+    bleu, chrf = each.drops() if each.variant.changed else ("-", "-")
+    return (
+        each.variant.name,
+        f"{len(each.variant.sources):,}",
+        f"{each.variant.changed:,}" if each.variant.changed else "-",
+        f"{each.scores.bleu.value:.2f}",
+        bleu if isinstance(bleu, str) else f"{bleu:.2f}",
+        f"{each.scores.chrf.value:.2f}",
+        chrf if isinstance(chrf, str) else f"{chrf:.2f}",
+    )
+
+
+def _record(score: Score) -> dict[str, Any]:
+    return {"score": score.value, "signature": score.signature}
+
+
+def _sha256(lines: Sequence[str]) -> str:
+    """Return the SHA-256 of the lines with a newline after each, as `sha256sum` has it."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

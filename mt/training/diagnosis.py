@@ -1,0 +1,215 @@
+"""What goes wrong in a training that runs, and its probable cause: told once, stopping nothing.
+
+At the start the sides of the pairs are compared; at the start, at a tenth of the run and at each
+validation the model is probed, and at a validation its translations are looked at besides.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mt.data.pairs import SentencePair
+from mt.data.store import Example, PairStore
+from mt.data.tokenizer import Tokenizer
+from mt.doctor.first_look import UNRELATED, are_unrelated, swapped_or_other_languages
+from mt.doctor.lexicon import CHUNK_LINES, learn_lexicon
+from mt.doctor.reading import Block
+from mt.training.mask_probes import MaskProbe, probe_masks
+from mt.training.session import Session
+from mt.training.side_profiles import sides_are_swapped
+from mt.training.source_use import SourceUse, measure_source_use
+from mt.training.validation import Validation
+
+PROBED_AT = 0.1
+"""Of the run: where the model is probed if no validation comes before."""
+_NOISE = 1e-2
+"""In nats. Between arithmetic, 1e-5 at most, and broken masks, 0.08 at the least."""
+_LEARNT = 0.3
+"""Nats below the unigram entropy, from which on a model knows the language of its targets."""
+_LEAST_GAIN = 0.01
+"""Of what the model has learnt; healthy ones gain most of it by the source, blind ones 0.002."""
+_PATIENCE = 1000
+"""Updates before which a healthy model may know how words are spelt and not yet what they mean."""
+_FEWEST_PAIRS = 50
+"""Of the validation: the losses of fewer say little."""
+_MOST_STRETCHES = 20
+"""Of training pairs that are compared, or up to twice as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a model at some moment."""
+
+    masks: MaskProbe
+    source_use: SourceUse
+    update: int
+    validation: Validation | None = None
+
+
+def _later_pieces(evidence: Evidence) -> str | None:
+    change = evidence.masks.later_pieces
+    if not change > _NOISE:
+        return None
+    return (
+        f"target pieces change the probability of earlier ones, by up to {change:.2f} nats: the "
+        "decoder looks ahead, so its loss will be low and its translations useless; the causal "
+        "mask of the decoder is broken"
+    )
+
+
+def _padding(evidence: Evidence) -> str | None:
+    change = evidence.masks.padding
+    if not change > _NOISE:
+        return None
+    return (
+        f"padding at the end of a source changes target pieces, by up to {change:.2f} nats: a "
+        "translation depends on what stands beside it in a batch; the padding mask is broken"
+    )
+
+
+def _no_source(evidence: Evidence) -> str | None:
+    if evidence.masks.source:
+        return None
+    return (
+        "another source changes nothing at all: the decoder does not see the encoder's output; "
+        "its cross-attention, or the mask over the source, is broken"
+    )
+
+
+def _unused_source(evidence: Evidence) -> str | None:
+    use = evidence.source_use
+    if use.pairs < _FEWEST_PAIRS or evidence.update < _PATIENCE:
+        return None
+    if evidence.masks.later_pieces > _NOISE:  # who looks ahead needs no source
+        return None
+    if not (use.learnt > _LEARNT and use.gain < _LEAST_GAIN * use.learnt):
+        return None
+    return (
+        f"the model has learnt the target language (validation loss {use.loss:.2f}, by frequency "
+        f"alone {use.unigram_entropy:.2f}), but the right source lowers the loss by "
+        f"{use.gain:.4f} only: the training pairs seem not to be translations of each other, as "
+        "if a side had been shuffled or sides did not belong together; run `mt data check`"
+    )
+
+
+def _too_low(evidence: Evidence) -> str | None:
+    use, validation = evidence.source_use, evidence.validation
+    if not validation or not use.loss < 0.2 * use.unigram_entropy:
+        return None
+    bleu = validation.evaluation.bleu.value
+    if bleu >= 5:
+        return None
+    return (
+        f"the loss, {use.loss:.2f}, is far too low for translations with BLEU {bleu:.1f}: in "
+        "training the decoder sees what it does not when it translates; look at the causal mask "
+        "and at the shift of the targets"
+    )
+
+
+def _copies(evidence: Evidence) -> str | None:
+    validation = evidence.validation
+    if not validation or validation.symptoms.copied <= 0.5:
+        return None
+    return (
+        f"{validation.symptoms.copied:.0%} of the translations are their source: many training "
+        "pairs may have two like sides, or the wrong language on one; run `mt data check`"
+    )
+
+
+ALARMS: dict[str, Callable[[Evidence], str | None]] = {
+    "causal_mask": _later_pieces,
+    "padding_mask": _padding,
+    "no_source": _no_source,
+    "unused_source": _unused_source,
+    "loss_too_low": _too_low,
+    "copies": _copies,
+}
+"""By kind: the line that tells of it, None where there is nothing to tell."""
+
+
+def compare_sides(session: Session) -> None:
+    """Tell of training or validation pairs whose sides are swapped; only before the first update.
+
+    Nothing is looked at where `data.check` is off.
+    """
+    if not (session.world.leads and session.config.data.check) or session.state.update:
+        return
+    data, corpus = session.config.data, session.corpus
+    valid, trained_on = data.of(data.valid), data.train_corpora()
+    for told in swapped_or_other_languages(corpus.valid, valid):
+        _tell(session, "languages", f"data.valid: {told}; run `mt data check`")
+    for key, store in corpus.parts.items():
+        here = data.of(trained_on[key])
+        same = here.source_language == valid.source_language  # the other one is another direction
+        stretches = _stretches(store, corpus.tokenizer)
+        if are_unrelated(stretches, learn_lexicon(stretches)):
+            _tell(session, "unrelated_sides", f"data.{key}: {UNRELATED}; run `mt data check`")
+        if same and sides_are_swapped(_pairs(stretches), corpus.valid):
+            told = (
+                f"data.{key}: its sides are swapped against those of data.valid: the sources there "
+                "look like its targets, and the targets like its sources; exchange `source` and "
+                "`target` of one of them"
+            )
+            _tell(session, "swapped_sides", told)
+
+
+def diagnose_early(session: Session) -> None:
+    """Diagnose where a tenth of the run is done, unless a validation has come before."""
+    most = session.progress.bar.total
+    due = int(most * PROBED_AT) if most else 0
+    if session.state.update == due < session.config.training.validate_every:
+        diagnose(session)
+
+
+def diagnose(session: Session, validation: Validation | None = None) -> None:
+    """Probe the model as it is, and tell what is alarming in it or in its validation.
+
+    Neither weights nor gradients nor generators change: a run is the same with it and without.
+    """
+    model, examples = session.learner.model, _fitting(session)
+    if not (session.world.leads and examples):
+        return
+    was_training = model.training
+    model.eval()
+    try:
+        with session.progress.paused():
+            masks, use = probe_masks(model, examples), measure_source_use(model, examples)
+    finally:
+        model.train(was_training)
+    for kind, alarm in ALARMS.items():
+        if told := alarm(Evidence(masks, use, session.state.update, validation)):
+            _tell(session, kind, told)
+
+
+def _fitting(session: Session) -> list[Example]:
+    """Return the validation pairs that the model can take."""
+    longest = session.learner.model.longest
+    return [
+        each
+        for each in session.corpus.valid_examples
+        if longest is None or max(len(each.source), len(each.target)) <= longest
+    ]
+
+
+def _stretches(store: PairStore, tokenizer: Tokenizer) -> list[Block]:
+    """Return lines of a store in text, in stretches from the whole of it."""
+    every = max(1, len(store) // (CHUNK_LINES * _MOST_STRETCHES)) * CHUNK_LINES
+    blocks = []
+    for first in range(0, len(store), every):
+        examples = store.examples(range(first, min(first + CHUNK_LINES, len(store))))
+        sources = [tokenizer.decode_source(each.source.tolist()) for each in examples]
+        targets = [tokenizer.decode_target(each.target.tolist()) for each in examples]
+        blocks.append(Block(first, sources, targets))
+    return blocks
+
+
+def _pairs(blocks: Iterable[Block]) -> list[SentencePair]:
+    return [pair for each in blocks for pair in map(SentencePair, each.sources, each.targets)]
+
+
+def _tell(session: Session, kind: str, told: str) -> None:
+    """Say and journal an alarm, if it is the first of its kind since the program began."""
+    if kind in session.alarmed:
+        return
+    session.alarmed.add(kind)
+    session.progress.say(f"alarm: {told}")
+    session.progress.record("alarm", update=session.state.update, kind=kind, told=told)

@@ -1,0 +1,109 @@
+"""`mt compare`: what it prints and writes, and how bad input is told."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mt.evaluation.columns import display_width
+
+Program = Callable[..., tuple[int, str, str]]
+_NAMES = ("Anna", "Bert", "Clara", "David", "Emma", "Frank", "Greta", "Hugo", "Ines", "Jan")
+_THINGS = ("a red ball", "two old books", "the blue car", "some fresh bread")
+RIGHT = [f"{name} has seen {thing} today." for name in _NAMES for thing in _THINGS]
+POOR = [line.replace("has seen", "saw then") if n % 4 else line for n, line in enumerate(RIGHT)]
+GOOD = [line if n % 20 else "no" for n, line in enumerate(RIGHT)]
+OF_FILES = ("--references", "right.txt", "--target-language", "en", "--samples", "100")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to a folder with references, a poor system, a good one, and a short file."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"right": RIGHT, "poor": POOR, "good": GOOD, "short": GOOD[1:], "again": POOR}
+    for name, lines in texts.items():
+        Path(f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("files")
+def test_files_are_compared(program: Program) -> None:
+    outputs = ("--json", "c.json", "--html", "c.html")
+    status, out, err = program("compare", "poor.txt", "good.txt", *OF_FILES, *outputs)
+    assert (status, err) == (0, "")
+    assert "A  poor.txt  (baseline)\nB  good.txt\non right.txt: 40 sentences\n" in out
+    assert "better" in out
+    assert all(display_width(line) <= 100 for line in out.splitlines())
+    record = json.loads(Path("c.json").read_bytes())
+    baseline, other = record["scores"][0]
+    assert (baseline["metric"], baseline["outcome"], other["outcome"]) == (
+        "BLEU",
+        "baseline",
+        "better",
+    )
+    assert other["difference"] == pytest.approx(other["value"] - baseline["value"])
+    assert other["p_value"] < 0.05
+    assert record["slices"][0]["bleu"] == [baseline["value"], other["value"]]  # one length only
+    assert len(record["changed"]) == 7  # five that gain most, and the two that have lost
+    assert "Comparison of translations" in Path("c.html").read_text(encoding="utf-8")
+    again = program("compare", "poor.txt", "good.txt", *OF_FILES)
+    assert again == (0, out, "")
+
+
+@pytest.mark.usefixtures("files")
+def test_the_same_text_in_two_files_is_no_difference(program: Program) -> None:
+    wishes = ("--metric", "ter", "--test", "randomization", "--examples", "3")
+    status, out, _ = program("compare", "poor.txt", "again.txt", *OF_FILES, *wishes)
+    assert status == 0
+    assert out.count("+0.00  1.00  no significant difference") == 3
+    assert "chrF2 " in out
+    assert "line 1:" not in out
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["poor.txt"], "there is nothing to compare with: name two or more runs"),
+        ([], "there is nothing to compare with: name two or more runs"),
+        (["poor.txt", "./poor.txt"], "poor.txt: is named twice; a system does not compare with"),
+        (["poor.txt", "god.txt"], "god.txt: no such file; did you mean `good.txt`?"),
+        (["poor.txt", "short.txt"], "short.txt has 39 lines, the references of right.txt have 40"),
+        (["poor.txt", "right.txt"], "right.txt: the hypotheses are the same text as the refer"),
+        (["poor.txt", "good.txt", "--split", "x"], "--split is of runs, whose config has splits"),
+        (["poor.txt", "good.txt", "--metric", "comet"], "metric `comet` is unknown"),
+        (["poor.txt", "good.txt", "--allow", "x"], "--allow x: unknown; known: `line-counts`"),
+        (["poor.txt", "good.txt", "--html", "no/c.html"], "no/c.html: there is no folder no"),
+        (["poor.txt", "good.txt", "--json", "."], ".: is a folder, a file was expected"),
+        ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
+        (["."], "there is nothing to compare with"),
+        (["poor.txt", "."], ".: is no run folder, it holds no config.yaml"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], message: str, program: Program) -> None:
+    status, out, err = program("compare", *arguments, *OF_FILES)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_runs_are_compared(
+    finished_run: Path, tmp_path: Path, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = (shutil.copytree(finished_run, tmp_path / name) for name in ("one", "other"))
+    config = (other / "config.yaml").read_text(encoding="utf-8")
+    (other / "config.yaml").write_text(config.replace("beam: 2", "beam: 1"), encoding="utf-8")
+    html = tmp_path / "c.html"
+    wishes = ("--split", "test", "--split", "valid", "--samples", "100", "--html", html)
+    status, out, _ = program("compare", one, other, *wishes)
+    assert status == 0
+    assert "one: is not scored yet, so test is translated now" in caplog.text
+    assert "decoding.beam  2  1" in out
+    assert "\ndirection" in out
+    assert "  en-de (test)   " in out
+    assert "  en-de (valid)  " in out
+    assert f"seen at most 5 times in the training data of\n{one}" in out.replace(" \n", "\n")
+    assert "loss on validation" in html.read_text(encoding="utf-8")
+    assert program("compare", one, other, *wishes) == (0, out, "")

@@ -1,0 +1,116 @@
+"""P-values: against resampling of our own, and where the truth is known."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.chrf import CHRF
+
+from mt.comparing.significance import SAMPLES, Resampling, score_systems
+from mt.comparing.systems import EvaluationSet, System
+
+
+def test_the_same_translations_do_not_differ(
+    common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    twice = (systems[0], replace(systems[0], name="again"))
+    for test in SAMPLES:
+        for _, other in score_systems(common, twice, test=test, samples=100, metrics=["ter"]):
+            assert (other.difference, other.p_value) == (0.0, 1.0)
+            assert other.outcome == "no significant difference"
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_clearly_better_system_is_found(
+    test: Resampling, common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    rows = score_systems(common, systems, test=test, samples=500, metrics=["chrf++", "ter"])
+    assert [row[0].metric for row in rows] == ["BLEU", "chrF2", "chrF2++", "TER"]
+    for row in rows:
+        assert row[0].outcome == "baseline"
+        assert row[0].difference is None
+        assert row[1].value == pytest.approx(0.0 if row[1].metric == "TER" else 100.0)
+        assert row[1].difference == pytest.approx(row[1].value - row[0].value)
+        assert row[1].p_value is not None
+        assert row[1].p_value < 0.05
+        assert row[1].outcome == "better"
+        assert row[2].outcome == "no significant difference"
+        assert row[0].interval.half_width > 1
+        assert row[0].value == pytest.approx(row[0].interval.mean, abs=1)
+        mark = "bs:500" if test == "bootstrap" else "ar:500"
+        assert mark in row[1].signature
+        assert "seed:12345" in row[1].signature
+    backwards = score_systems(common, systems[1::-1], test=test, samples=500, metrics=["ter"])
+    assert [row[1].outcome for row in backwards] == ["worse"] * 3
+
+
+def test_the_numbers_come_out_again(common: EvaluationSet, systems: tuple[System, ...]) -> None:
+    first, again = (score_systems(common, systems, samples=200) for _ in range(2))
+    assert first == again
+
+
+def test_randomization_agrees_with_all_exchanges(common: EvaluationSet) -> None:
+    """Eight sentences can be exchanged in 256 ways, which are all tried here."""
+    references = common.references[0][:8]
+    one = ["seen"] * 4 + list(references[4:])
+    other = [line.upper() if n in {0, 5, 6} else line for n, line in enumerate(references)]
+    chrf = CHRF()
+
+    def score(lines: list[str]) -> float:
+        return float(chrf.corpus_score(lines, [references]).score)
+
+    real = abs(score(one) - score(other))
+    ways = list(itertools.product([False, True], repeat=8))
+    larger = 0
+    for way in ways:
+        pairs = [(b, a) if swap else (a, b) for swap, a, b in zip(way, one, other, strict=True)]
+        left, right = ([pair[side] for pair in pairs] for side in (0, 1))
+        larger += abs(score(left) - score(right)) > real + 1e-9
+    systems = (System("one", tuple(one)), System("other", tuple(other)))
+    eight = replace(common, references=(references,))
+    scores = score_systems(eight, systems, test="randomization", samples=5000)[1]
+    assert scores[1].p_value == pytest.approx(larger / len(ways), abs=0.03)
+    assert 0.05 < larger / len(ways) < 0.95
+
+
+def test_the_bootstrap_agrees_with_samples_of_our_own(common: EvaluationSet) -> None:
+    references = common.references[0][:10]
+    one = tuple("seen" if n % 3 == 0 else line for n, line in enumerate(references))
+    other = tuple("nothing" if n % 4 == 1 else line for n, line in enumerate(references))
+    chrf = CHRF()
+    generator = np.random.default_rng(3)
+
+    def score(lines: tuple[str, ...], drawn: list[int]) -> float:
+        hypotheses, right = [lines[n] for n in drawn], [references[n] for n in drawn]
+        return float(chrf.corpus_score(hypotheses, [right]).score)
+
+    def difference(drawn: list[int]) -> float:
+        return abs(score(one, drawn) - score(other, drawn))
+
+    real = difference(list(range(10)))
+    sampled = np.array([difference(generator.integers(10, size=10).tolist()) for _ in range(400)])
+    p_value = float(np.mean(sampled - sampled.mean() > real))
+    systems = (System("one", one), System("other", other))
+    compared = score_systems(replace(common, references=(references,)), systems, samples=2000)[1]
+    assert 0.05 < p_value < 0.95
+    assert compared[1].p_value == pytest.approx(p_value, abs=0.07)
+
+
+@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
+def test_few_sentences_prove_nothing(differing: int, least: float, common: EvaluationSet) -> None:
+    """All 2^k exchanges of k sentences are no more than that: one in 2^(k-1) is as extreme."""
+    right = common.references[0]
+    other = ("nothing at all",) * differing + right[differing:]
+    for row in score_systems(
+        common, (System("a", right), System("b", other)), test="randomization", samples=1000
+    ):
+        assert row[1].p_value == least
+
+
+def test_labels_stay_in_the_signatures(common: EvaluationSet, systems: tuple[System, ...]) -> None:
+    lowered = replace(common, references=(tuple(map(str.lower, common.references[0])),))
+    forced = replace(systems[1], forced="lowercased")
+    bleu, _ = score_systems(lowered, (systems[0], forced), samples=100)
+    assert bleu[0].signature.endswith("|text:lower-cased")
+    assert bleu[1].signature.endswith("|text:lower-cased|forced:lowercased")

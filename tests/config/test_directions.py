@@ -1,0 +1,67 @@
+"""Directions and tags of the training corpora."""
+
+from typing import Any
+
+import pytest
+
+from mt.config import DataConfig
+from mt.config.directions import (
+    Direction,
+    chosen_direction,
+    needed_tags,
+    tags_as_text,
+    trained_directions,
+    trained_tags,
+)
+
+TO_DE, TO_FR, FROM_NL = Direction("en", "de"), Direction("en", "fr"), Direction("nl", "de")
+
+
+def data(**corpora: dict[str, str]) -> DataConfig:
+    files = {"source": "a", "target": "b"}
+    train: dict[str, Any] = {"corpora": {name: files | each for name, each in corpora.items()}}
+    return DataConfig.model_validate(
+        {"source_language": "en", "target_language": "de", "train": train, "valid": files}
+    )
+
+
+def test_a_single_corpus_has_one_direction_and_no_tag() -> None:
+    plain = data(one={}).model_copy(update={"train": data(one={}).train_corpora().popitem()[1]})
+    assert trained_directions(plain) == (TO_DE,)
+    assert trained_tags(plain) == {None: (TO_DE,)}
+    assert needed_tags(plain) == {}
+    assert chosen_direction(plain, None) == TO_DE
+
+
+def test_several_corpora_are_told_by_direction_and_by_tag() -> None:
+    several = data(
+        a={"tag": "<2de>"},
+        b={"tag": "<2fr>", "target_language": "fr"},
+        c={"tag": "<2de>"},
+        d={"tag": "<2de>", "source_language": "nl"},
+    )
+    assert trained_directions(several) == (TO_DE, TO_FR, FROM_NL)
+    assert trained_tags(several) == {"<2de>": (TO_DE, FROM_NL), "<2fr>": (TO_FR,)}
+    assert needed_tags(several) == trained_tags(several)
+    assert tags_as_text(trained_tags(several)) == [
+        "`<2de>` (en to de and nl to de)",
+        "`<2fr>` (en to fr)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "direction"), [("<2fr>", TO_FR), ("<2de>", TO_DE), ("<no>", TO_DE), (None, TO_DE)]
+)
+def test_a_tag_of_one_direction_chooses_it(tag: str | None, direction: Direction) -> None:
+    several = data(
+        a={"tag": "<2de>"},
+        b={"tag": "<2fr>", "target_language": "fr"},
+        d={"tag": "<2de>", "source_language": "nl"},
+    )
+    assert chosen_direction(several, tag) == direction
+
+
+def test_where_a_corpus_has_no_tag_none_is_needed() -> None:
+    back = data(real={}, back={"tag": "<bt>"})
+    assert needed_tags(back) == {}
+    assert tags_as_text(trained_tags(back)) == ["`<bt>` (en to de)"]

@@ -1,0 +1,87 @@
+"""The memory that checking and cleaning take: what a pair more adds."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+FEW, MANY = 100_000, 400_000
+
+WORK = {
+    "check": dedent("""
+        from mt.doctor.check import check_corpora
+        report = check_corpora(data)
+        assert report.splits[0].source.lines == int(sys.argv[2])
+    """),
+    "clean": dedent("""
+        from mt.data.clean_files import write_cleaned
+        (files,) = write_cleaned(data, Path(sys.argv[1]).with_suffix(".cleaned"))
+        assert files.total == int(sys.argv[2]) and 0 < files.left < files.total
+    """),
+}
+MOST_BYTES = {"check": 100, "clean": 60}
+"""A pair: hashes and what is sorted of them, the table of texts that were seen; texts are more."""
+
+BEFORE = dedent("""
+    import re, sys
+    from pathlib import Path
+    from mt.config.load import load_config
+    data = load_config(Path(sys.argv[1])).data
+""")
+AFTER = dedent("""
+    status = Path("/proc/self/status").read_text()
+    print(re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
+""")
+
+
+def recipe(folder: Path, pairs: int) -> Path:
+    """Write a corpus, twice over one pair of ten, and the config that cleans it."""
+    draw = random.Random(1)
+    words = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("am", "el", "ino", "urt")]
+    with (folder / "train.en").open("w") as source, (folder / "train.de").open("w") as target:
+        line = ""
+        for number in range(pairs):
+            if number % 10:
+                line = " ".join(draw.choices(words, k=8))
+            source.write(f"{line}.\n")
+            target.write(f"{line.title()}!\n")
+    for side in ("en", "de"):
+        (folder / f"valid.{side}").write_text("one\ntwo\n")
+    train, valid = (
+        f"{{source: {folder}/{name}.en, target: {folder}/{name}.de}}" for name in ("train", "valid")
+    )
+    path = folder / "recipe.yaml"
+    path.write_text(
+        f"data: {{source_language: en, target_language: de, train: {train}, valid: {valid},\n"
+        "  cleaning: {duplicates: pair, max_length_ratio: 3, mojibake: true}}\n"
+    )
+    return path
+
+
+def most_memory(work: str, config: Path, pairs: int) -> int:
+    """Return the most bytes that the work has had in memory, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE + WORK[work] + AFTER, str(config), str(pairs)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return 1024 * int(done.stdout.split()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+@pytest.mark.parametrize("work", WORK)
+def test_memory_grows_by_some_tens_of_bytes_a_pair(work: str, tmp_path: Path) -> None:
+    taken = []
+    for pairs in (FEW, MANY):
+        folder = tmp_path / str(pairs)
+        folder.mkdir()
+        taken.append(most_memory(work, recipe(folder, pairs), pairs))
+    few, many = taken
+    sys.stderr.write(f"{work}: {few >> 20} MiB, {many >> 20} MiB\n")
+    assert (many - few) / (MANY - FEW) < MOST_BYTES[work]

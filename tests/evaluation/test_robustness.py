@@ -1,0 +1,144 @@
+"""The robustness card: scores of changed sources against those of the same references."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import sacrebleu
+
+from mt.config import DecodingConfig
+from mt.config.load import load_config
+from mt.data.pairs import SentencePair
+from mt.decoding.translation import Translation
+from mt.decoding.translator import Translator
+from mt.evaluation import robustness as robustness_module
+from mt.evaluation.evaluate import OpenedSplit
+from mt.evaluation.guard import Guard
+from mt.evaluation.read_info import read_info
+from mt.evaluation.robustness import RobustnessCard, evaluate_robustness
+
+LINES = [
+    "The old man walks his dog, slowly, along the river.",
+    "Two children are playing football in the green park!",
+    "A woman in a red coat, with a hat, is reading a book.",
+    "People wait for the train at the station in the morning.",
+    "He sings.",
+]
+
+
+class _Copy:
+    """A model that gives every line back."""
+
+    decoding = DecodingConfig()
+
+    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
+        for number, line in enumerate(lines, 1):
+            yield Translation(number, line, line, "ok", 0.0, ())
+
+
+@pytest.fixture
+def card(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RobustnessCard:
+    """Return the card of a copying model whose references are its sources."""
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    (run / "evaluations").mkdir()
+    config = load_config(run / "config.yaml")
+    pairs = tuple(SentencePair(line, line) for line in LINES)
+
+    def opened(*_: Any, **__: Any) -> OpenedSplit:
+        return OpenedSplit(
+            name="test",
+            config=config,
+            data=config.data,
+            source=cast(Any, type("Named", (), {"target_description": "right"})()),
+            pairs=pairs,
+            translator=cast(Translator, _Copy()),
+            tokenizer="13a",
+            guard=Guard(),
+        )
+
+    monkeypatch.setattr(robustness_module, "open_run", opened)
+    return evaluate_robustness(run)
+
+
+def test_a_copying_model_loses_what_the_change_takes(card: RobustnessCard) -> None:
+    """Every drop is that of the changed text itself, by sacreBLEU."""
+    changed = {each.variant.name: each for each in card.scored}
+    for name, made in (
+        ("upper case", [line.upper() for line in LINES]),
+        ("lower case", [line.lower() for line in LINES]),
+        ("no punctuation", [line.translate({ord(mark): None for mark in ",.!"}) for line in LINES]),
+    ):
+        bleu = sacrebleu.corpus_bleu(made, [LINES]).score
+        chrf = sacrebleu.corpus_chrf(made, [LINES]).score
+        assert changed[name].drops() == pytest.approx((100 - bleu, 100 - chrf))
+        assert changed[name].drops()[0] > 10
+    assert changed["untouched"].drops() == (0.0, 0.0)
+    assert changed["typos"].drops()[0] > 5
+
+
+def test_long_input_is_compared_with_the_same_lines_one_by_one(card: RobustnessCard) -> None:
+    """Joined lines score otherwise than single ones; a model that minds no length loses nothing."""
+    long = card.scored[-1]
+    assert long.variant.name == "long input"
+    assert len(long.variant.references) == 2
+    assert long.drops() == (0.0, 0.0)
+    assert long.untouched.sentences == 2
+
+
+def test_the_table_has_a_row_for_each(card: RobustnessCard) -> None:
+    rows = card.as_text().split("\n")
+    assert rows[0].split() == ["source", "lines", "changed", "BLEU", "drop", "chrF2", "drop"]
+    assert rows[1].split() == ["untouched", "5", "-", "100.00", "-", "100.00", "-"]
+    assert rows[6].split() == ["long", "input", "2", "2", "100.00", "0.00", "100.00", "0.00"]
+    upper = card.scored[1]
+    bleu, chrf = upper.drops()
+    assert rows[2].split()[2:] == [
+        "5",
+        "5",
+        f"{100 - bleu:.2f}",
+        f"{bleu:.2f}",
+        f"{100 - chrf:.2f}",
+        f"{chrf:.2f}",
+    ]
+    assert rows[8].startswith("BLEU   nrefs:1|case:mixed|eff:no|tok:13a|")
+
+
+def test_the_record_names_what_was_translated(card: RobustnessCard, tmp_path: Path) -> None:
+    place = tmp_path / "run" / "evaluations" / "test.robustness.json"
+    record = json.loads(place.read_text(encoding="utf-8"))
+    assert record.items() >= card.as_record().items()
+    assert record["weights"] == json.loads((tmp_path / "run" / "model.json").read_text())["weights"]
+    assert record["decoding"]["beam"] == DecodingConfig().beam
+    upper = record["variants"][1]
+    text = "".join(f"{line.upper()}\n" for line in LINES)
+    assert upper["sha256_sources"] == hashlib.sha256(text.encode()).hexdigest()
+    untouched = "".join(f"{line}\n" for line in LINES)
+    assert upper["sha256_references"] == hashlib.sha256(untouched.encode()).hexdigest()
+    assert upper["bleu"]["signature"].startswith("nrefs:1|case:mixed")
+    assert upper["bleu"]["drop"] == card.scored[1].drops()[0]
+
+
+def test_the_card_is_no_score_of_the_run(card: RobustnessCard, tmp_path: Path) -> None:
+    assert card.split == "test"
+    assert read_info(tmp_path / "run").scores == ()
+
+
+def test_a_real_run_is_translated_and_gives_the_untouched_score_of_an_evaluation(
+    finished_run: Path, tmp_path: Path, program: Any
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    allow = ["--allow", "lowercased", "--allow", "tokenized", "--json", "--device", "cpu"]
+    status, out, err = program("evaluate", run, "--robustness", *allow)
+    assert status == 0, err
+    variants = json.loads(out)["variants"]
+    assert [each["name"] for each in variants] == ["untouched", "upper case", "typos", "long input"]
+    status, out, _ = program("evaluate", run, *allow)
+    assert json.loads(out)["bleu"]["score"] == variants[0]["bleu"]["score"]
+    assert json.loads(out)["chrf"]["score"] == variants[0]["chrf"]["score"]
+    assert len(read_info(run).scores) == 1
