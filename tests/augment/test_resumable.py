@@ -153,8 +153,10 @@ def _slowly(lines: range) -> Iterator[Made]:
 
 
 def _done(folder: Path) -> int:
-    record = folder / "news.json.part"
-    return read_record(record).done if record.exists() else 0
+    try:
+        return read_record(folder / "news.json.part").done
+    except FileNotFoundError:  # not begun, or finished just now
+        return 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

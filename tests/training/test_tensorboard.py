@@ -60,7 +60,9 @@ def journalled(run: Path) -> dict[str, dict[int, Any]]:
     curves: dict[str, dict[int, Any]] = {}
     for line in map(json.loads, RunFolder(run).metrics.read_text().splitlines()):
         if line["event"] in {"train", "validation"}:
-            numbers = {name: value for name, value in line.items() if not isinstance(value, str)}
+            numbers = {
+                name: value for name, value in line.items() if isinstance(value, int | float)
+            }
             for name in numbers.keys() - NOT_SHOWN:
                 curve = curves.setdefault(f"{line['event']}/{name}", {})
                 curve[line["update"]] = pytest.approx(numbers[name])  # they are stored in fp32
