@@ -123,7 +123,7 @@ def test_files_are_looked_at_before_the_model_loads(
     def too_early(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr(module.Translator, "load", too_early)
+    monkeypatch.setattr("mt.decoding.translator.Translator.load", too_early)
     there = tmp_path / "text.en"
     there.write_text("a\n")
     out = tmp_path / "out"

@@ -190,7 +190,7 @@ def test_who_opens_it_to_others_is_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     translator = backwards()
-    monkeypatch.setattr(server.Translator, "load", lambda *_, **__: translator)
+    monkeypatch.setattr("mt.decoding.translator.Translator.load", lambda *_, **__: translator)
     monkeypatch.setattr(server.Server, "run", lambda *_, **__: None)
     serve_run(tmp_path, Address(host, 0), limits=Limits())
     assert caplog.messages == warnings
@@ -206,7 +206,7 @@ def test_more_connections_than_1024_may_be_open(
     translator = backwards()
     found = []
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 1100)
-    monkeypatch.setattr(server.Translator, "load", lambda *_, **__: translator)
+    monkeypatch.setattr("mt.decoding.translator.Translator.load", lambda *_, **__: translator)
     monkeypatch.setattr(
         server.Server,
         "run",
