@@ -8,7 +8,6 @@ from typing import NoReturn
 
 import pytest
 
-from mt.decoding import translate_file as module
 from mt.decoding.run import load_translator
 from mt.decoding.translate_file import FileJob, translate_file
 from mt.errors import DataError, UserError
