@@ -1,5 +1,6 @@
 """`mt compare`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -66,7 +67,8 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Compare systems: significance, slices, differences."""
-    _check_outputs(json, html)
+    given = [*(systems or ()), *(references or ()), *([sources] if sources else [])]
+    _check_outputs([each for each in (json, html) if each is not None], given)
     from mt.comparing import compare as comparing
     from mt.comparing.as_html import as_html
     from mt.comparing.as_text import as_text
@@ -91,9 +93,17 @@ def compare(
     typer.echo(as_text(comparison))
 
 
-def _check_outputs(*files: Path | None) -> None:
+def _check_outputs(files: Sequence[Path], given: Sequence[Path]) -> None:
+    """Refuse, before work starts, what cannot be written or would cost a file that is compared."""
+    taken = {each.resolve() for each in given}
     for file in files:
-        if file is not None and not file.parent.is_dir():
+        if not file.parent.is_dir():
             raise UserError(f"{file}: there is no folder {file.parent}")
-        if file is not None and file.is_dir():
+        if file.is_dir():
             raise UserError(f"{file}: is a folder, a file was expected")
+        place = file.resolve()
+        if place in taken:
+            raise UserError(f"{file}: is named twice; what is compared is not written over")
+        if place.exists() and not taken.isdisjoint(place.parents):
+            raise UserError(f"{file}: is a file of a run that is compared, and not written over")
+        taken.add(place)

@@ -45,7 +45,8 @@ def notes(comparison: Comparison) -> Iterator[str]:
 
 def p_text(p_value: float) -> str:
     """Return a p-value with as many digits as tell something."""
-    return f"{p_value:.4f}" if p_value < 0.01 else f"{p_value:.2f}"
+    digits = 4 if p_value < 0.01 else 3 if p_value < 0.1 else 2
+    return f"{p_value:.{digits}f}"
 
 
 def _head(comparison: Comparison) -> str:

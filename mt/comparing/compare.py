@@ -13,6 +13,8 @@ from mt.comparing.significance import SAMPLES, PairedScore, Resampling, score_sy
 from mt.comparing.slices import RareWords, SlicedSide, count_words, make_slices, sliced_side
 from mt.comparing.systems import NO_TEXTS, EvaluationSet, System, Texts, is_folder, read_systems
 from mt.errors import UserError
+from mt.evaluation.evaluate import choose_split, read_config
+from mt.evaluation.forms import label
 from mt.evaluation.scores import check_metrics
 
 MAX_SYSTEMS = 8
@@ -89,9 +91,8 @@ def compare(places: Sequence[Path], wishes: Wishes = PLAIN_WISHES) -> Comparison
     side = sliced_side(common)
     rare = count_words(systems, side)
     counts = count_all(common, systems)
-    further = [_whole(split, *_read(places, wishes, split)) for split in wishes.splits[1:]]
-    if further:
-        further.insert(0, _whole(common.name, common, systems))
+    further = [(common, systems), *(_read(places, wishes, name) for name in wishes.splits[1:])]
+    wholes = further if len(further) > 1 else []
     scores = score_systems(
         common, systems, test=wishes.test, samples=wishes.samples, metrics=wishes.metrics
     )
@@ -103,8 +104,8 @@ def compare(places: Sequence[Path], wishes: Wishes = PLAIN_WISHES) -> Comparison
         test=wishes.test,
         samples=wishes.samples or SAMPLES[wishes.test],
         scores=tuple(scores),
-        slices=(*make_slices(counts, side, rare), *further),
-        sliced_by=_sliced_by(side, rare),
+        slices=(*make_slices(counts, side, rare), *(_whole(*each) for each in wholes)),
+        sliced_by="; ".join([_sliced_by(side, rare), *(_signed(*each) for each in wholes)]),
         differences=tuple(find_differences(systems)),
         curves=tuple(read_curves(systems)),
         changed=tuple(changed_most(common, systems, counts, most=wishes.examples)),
@@ -137,6 +138,12 @@ def _check_splits(places: Sequence[Path], splits: Sequence[str]) -> None:
         raise UserError("--split is of runs, whose config has splits; files have --references")
     if len(splits) > 1 and len(folders) < len(places):
         raise UserError("a file of translations is of one split: give --split once")
+    if len(set(splits)) < len(splits):
+        raise UserError("--split names a split twice")
+    for folder in folders:  # a wrong name is told before another split is translated
+        data = read_config(folder).data
+        for split in splits:
+            choose_split(data, split)
 
 
 def _read(
@@ -145,8 +152,17 @@ def _read(
     return read_systems(places, wishes.texts, split=split, allow=wishes.allow, device=wishes.device)
 
 
-def _whole(split: str, common: EvaluationSet, systems: Sequence[System]) -> Slice:
+def _whole(common: EvaluationSet, systems: Sequence[System]) -> Slice:
     """Return the scores of a whole split, its direction in its name."""
-    name = f"{common.source_language}-{common.target_language} ({split})"
+    name = f"{common.source_language}-{common.target_language} ({common.name})"
     members = range(len(common.references[0]))
     return count_all(common, systems).slice("direction", name, members)
+
+
+def _signed(common: EvaluationSet, systems: Sequence[System]) -> str:
+    """Return what of the signature of a whole split's scores may differ from that of another."""
+    form = label(common.references, common.target_language)
+    forced = ",".join(dict.fromkeys(system.forced for system in systems if system.forced))
+    told = [f"tok:{common.tokenizer}"]
+    told += [f"{key}:{value}" for key, value in (("text", form), ("forced", forced)) if value]
+    return f"{common.name} by {'|'.join(told)}"

@@ -1,6 +1,7 @@
 """What sets the runs themselves apart: config, data, size, versions, course of the training."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,14 +40,18 @@ CURVES = {"bleu": "BLEU on validation", "loss": "loss on validation"}
 
 
 def find_differences(systems: Sequence[System]) -> list[Difference]:
-    """Return what differs between the runs and exported models among the systems."""
+    """Return what differs between the runs and exported models among the systems.
+
+    Only a config tells all: what else one of them does not tell, such as an exported model how
+    long it was trained, is no difference.
+    """
     facts = [dict(_facts(system)) if system.folder else {} for system in systems]
     known = [told for told in facts if told]
     keys = dict.fromkeys(key for told in known for key in told)
     return [
         Difference(*key, values=tuple(told.get(key) for told in facts))
         for key in keys
-        if len({told.get(key) for told in known}) > 1
+        if len({told.get(key) for told in known if key in told or key[0] == "config"}) > 1
     ]
 
 
@@ -57,7 +62,9 @@ def read_curves(systems: Sequence[System]) -> list[Curve]:
         events = list(_validations(system.folder / JOURNAL_FILE)) if system.folder else []
         for key in CURVES:
             points = tuple(
-                (int(event["update"]), float(event[key])) for event in events if key in event
+                (int(event["update"]), float(event[key]))
+                for event in events
+                if math.isfinite(event.get(key, math.nan))  # NaN comes of a training gone wrong
             )
             if points:
                 found.append(Curve(place, key, points))
@@ -87,7 +94,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
-    else:
+    elif value is not None:
         yield prefix, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -115,6 +122,7 @@ def _model(info: RunInfo) -> Iterator[tuple[_Key, str]]:
         yield ("model", "updates"), str(info.model.updates)
         yield ("model", "averaged updates"), ", ".join(map(str, info.model.averaged_updates))
         yield ("model", "weights"), info.model.sha256
+        yield ("model", "quantization"), "none"
     if info.exported:
         yield ("model", "weights"), info.exported.weights
         yield ("model", "quantization"), info.exported.quantization

@@ -183,7 +183,7 @@ def _set_of_files(texts: Texts, guard: Guard) -> EvaluationSet:
     tokenizer = guard.check_tokenizer(texts.target_language, texts.tokenizer or "auto")
     return EvaluationSet(
         ", ".join(map(str, texts.references)),
-        sources=_lines(texts.sources) if texts.sources else (),
+        sources=_sources(texts.sources) if texts.sources else (),
         references=tuple(map(_lines, texts.references)),
         source_language=None,
         target_language=texts.target_language,
@@ -193,6 +193,13 @@ def _set_of_files(texts: Texts, guard: Guard) -> EvaluationSet:
 
 def _lines(path: Path) -> tuple[str, ...]:
     return tuple(LineReader(existing_file(path)))
+
+
+def _sources(path: Path) -> tuple[str, ...]:
+    lines = _lines(path)
+    if not lines:  # they would count as not given
+        raise DataError(f"{path}: is empty, there is nothing that was translated")
+    return lines
 
 
 def _of_file(place: Path, common: EvaluationSet, allow: Sequence[str]) -> System:

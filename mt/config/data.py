@@ -215,7 +215,7 @@ class DataConfig(Section):
     max_pieces: Annotated[int, Field(ge=2)] = 256
     """Training pairs with more pieces on a side, end mark included, are left out and counted."""
     check: bool = True
-    """Look for what is alarming when training pairs are first encoded; `mt data check` sees all."""
+    """Look for what is alarming in the pairs before a training; `mt data check` sees all."""
     cleaning: CleaningConfig = CleaningConfig()
     """What is done to the training pairs before anything is learnt from them."""
 

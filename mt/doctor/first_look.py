@@ -74,9 +74,17 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
 
 
 def are_unrelated(stretches: Sequence[Block], lexicon: Lexicon) -> bool:
-    """Say whether no line has more to do with the one opposite than with others; of 1,000 lines."""
+    """Say whether no line has more to do with the one opposite than with others.
+
+    False where that cannot be judged: of less than 1,000 lines, and where half of them or more are
+    repeated near by or have no frequent word, as in a list of names.
+    """
     lines = sum(len(stretch.sources) for stretch in stretches)
-    return lines >= _LEAST_LINES_RELATED and likeness_in_step(stretches, lexicon) < _RELATED
+    different = [_without_repeats(stretch) for stretch in stretches]
+    judged = sum(_lines_with_words(stretch, lexicon) for stretch in different)
+    if lines < _LEAST_LINES_RELATED or judged <= lines / 2:
+        return False
+    return likeness_in_step(different, lexicon) < _RELATED
 
 
 def swapped_or_other_languages(pairs: Sequence[SentencePair], data: DataConfig) -> list[str]:
@@ -88,6 +96,27 @@ def swapped_or_other_languages(pairs: Sequence[SentencePair], data: DataConfig) 
     if len(pairs) < _LEAST_PAIRS:
         return []
     return _swapped(pairs, data) or _languages(pairs, data)
+
+
+def _without_repeats(block: Block) -> Block:
+    """Return the pairs of which neither side was there before; one like its neighbours is like all.
+
+    Several translations of a line often stand one after the other.
+    """
+    seen: tuple[set[str], set[str]] = set(), set()
+    pairs = []
+    for pair in zip(*_sides(block), strict=False):
+        if all(text not in side for text, side in zip(pair, seen, strict=True)):
+            pairs.append(pair)
+        for text, side in zip(pair, seen, strict=True):
+            side.add(text)
+    return Block(block.first, [pair[0] for pair in pairs], [pair[1] for pair in pairs])
+
+
+def _lines_with_words(block: Block, lexicon: Lexicon) -> int:
+    """Count the lines that have a word of the lexicon on both sides."""
+    sources, targets = lexicon.embed(block)
+    return int((sources.any(axis=1) & targets.any(axis=1)).sum())
 
 
 def _sides(block: Block) -> tuple[list[str], list[str]]:

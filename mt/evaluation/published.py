@@ -42,6 +42,11 @@ def measured_protocol(score: Score) -> Protocol:
     )
 
 
+def label_of(score: Score) -> str:
+    """Return what a score has to be called, "" for one of plain text."""
+    return _fields(score).get("text", "")
+
+
 def _reasons(published: Protocol, measured: Score) -> Iterator[str]:
     theirs, ours = published.model_dump(), measured_protocol(measured).model_dump()
     if unknown := [name for name, value in theirs.items() if value == "unknown"]:

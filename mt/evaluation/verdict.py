@@ -10,7 +10,7 @@ from pathlib import Path
 from mt.config.evaluation import Band
 from mt.config.published import Published
 from mt.evaluation.columns import aligned, display_width, printable, wrap
-from mt.evaluation.published import standing
+from mt.evaluation.published import label_of, standing
 from mt.evaluation.scores import Evaluation, Score
 
 TERMINAL_WIDTH = 100
@@ -96,11 +96,16 @@ def _cells(row: VerdictRow) -> tuple[str, ...]:
 
 
 def _signatures(rows: Sequence[VerdictRow]) -> str:
-    """Return each signature once, under the table whose numbers it belongs to."""
-    scores = [score for row in rows for score in (row.evaluation.bleu, row.evaluation.chrf)]
-    copies = [Score("nearest copy", 0.0, row.nearest.signature) for row in rows if row.nearest]
-    distinct = dict.fromkeys((score.name, score.signature) for score in [*scores, *copies])
-    return aligned(list(distinct)) if distinct else ""
+    """Return each signature once, under the table; where it is not of all splits, with its own."""
+    splits: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for score in (row.evaluation.bleu, row.evaluation.chrf):
+            splits.setdefault((score.name, score.signature), []).append(row.split)
+    for row in rows:
+        if row.nearest:
+            splits.setdefault(("nearest copy", row.nearest.signature), []).append(row.split)
+    several = len(splits) > len({name for name, _ in splits})
+    return aligned([(*key, ", ".join(of) if several else "") for key, of in splits.items()])
 
 
 def _explanation(rows: Sequence[VerdictRow]) -> str:
@@ -160,10 +165,15 @@ def _conclusion(rows: Sequence[VerdictRow]) -> str:
 
 
 def _published(row: VerdictRow) -> Iterator[str]:
-    """Yield a line for each published score: both numbers, how ours stands to it, its source."""
+    """Yield a line for each published score: both numbers, how ours stands to it, its source.
+
+    Ours is labelled where the references are not plain text.
+    """
     bleu = row.evaluation.bleu
+    form = label_of(bleu)
+    here = f"{bleu.value:.2f} ({form})" if form else f"{bleu.value:.2f}"
     for each in row.published:
         yield (
-            f"{row.split}: {each.system} {each.score:.2f}, here {bleu.value:.2f}: "
+            f"{row.split}: {each.system} {each.score:.2f}, here {here}: "
             f"{standing(each, bleu, seed_band=row.seed_band)} [{each.source}]"
         )

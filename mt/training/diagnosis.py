@@ -6,6 +6,7 @@ validation the model is probed, and at a validation its translations are looked 
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from mt.data.pairs import SentencePair
 from mt.data.store import Example, PairStore
@@ -30,7 +31,9 @@ _LEAST_GAIN = 0.01
 _PATIENCE = 1000
 """Updates before which a healthy model may know how words are spelt and not yet what they mean."""
 _FEWEST_PAIRS = 50
-"""Of the validation: the losses of fewer say little."""
+"""Of the validation: fewer say little."""
+_BAD_CHRF = 20
+"""Below it translations are useless; BLEU is 0 wherever no reference has four words."""
 _MOST_STRETCHES = 20
 """Of training pairs that are compared, or up to twice as many."""
 
@@ -91,12 +94,16 @@ def _unused_source(evidence: Evidence) -> str | None:
     )
 
 
+def _is_large(validation: Validation | None) -> TypeGuard[Validation]:
+    return validation is not None and validation.evaluation.sentences >= _FEWEST_PAIRS
+
+
 def _too_low(evidence: Evidence) -> str | None:
     use, validation = evidence.source_use, evidence.validation
-    if not validation or not use.loss < 0.2 * use.unigram_entropy:
+    if not _is_large(validation) or not use.loss < 0.2 * use.unigram_entropy:
         return None
-    bleu = validation.evaluation.bleu.value
-    if bleu >= 5:
+    bleu, chrf = validation.evaluation.bleu.value, validation.evaluation.chrf.value
+    if bleu >= 5 or chrf >= _BAD_CHRF:
         return None
     return (
         f"the loss, {use.loss:.2f}, is far too low for translations with BLEU {bleu:.1f}: in "
@@ -107,7 +114,7 @@ def _too_low(evidence: Evidence) -> str | None:
 
 def _copies(evidence: Evidence) -> str | None:
     validation = evidence.validation
-    if not validation or validation.symptoms.copied <= 0.5:
+    if not _is_large(validation) or validation.symptoms.copied <= 0.5:
         return None
     return (
         f"{validation.symptoms.copied:.0%} of the translations are their source: many training "
@@ -164,6 +171,7 @@ def diagnose(session: Session, validation: Validation | None = None) -> None:
     """Probe the model as it is, and tell what is alarming in it or in its validation.
 
     Neither weights nor gradients nor generators change: a run is the same with it and without.
+    Each kind of alarm is told once in a program.
     """
     model, examples = session.learner.model, _fitting(session)
     if not (session.world.leads and examples):
@@ -176,7 +184,9 @@ def diagnose(session: Session, validation: Validation | None = None) -> None:
     finally:
         model.train(was_training)
     for kind, alarm in ALARMS.items():
-        if told := alarm(Evidence(masks, use, session.state.update, validation)):
+        told = alarm(Evidence(masks, use, session.state.update, validation))
+        if told and kind not in session.alarmed:
+            session.alarmed.add(kind)
             _tell(session, kind, told)
 
 
@@ -207,9 +217,6 @@ def _pairs(blocks: Iterable[Block]) -> list[SentencePair]:
 
 
 def _tell(session: Session, kind: str, told: str) -> None:
-    """Say and journal an alarm, if it is the first of its kind since the program began."""
-    if kind in session.alarmed:
-        return
-    session.alarmed.add(kind)
+    """Say and journal an alarm."""
     session.progress.say(f"alarm: {told}")
     session.progress.record("alarm", update=session.state.update, kind=kind, told=told)

@@ -18,6 +18,8 @@ from mt.model.transformer import Transformer
 from mt.special_ids import PAD
 
 _MOST_PAIRS = 16
+_MOST_POSITIONS = 2048
+"""Of one side, padding included, so that a probe takes no more memory than training does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,14 @@ class MaskProbe:
 
 
 def probe_masks(model: Transformer, examples: Sequence[Example]) -> MaskProbe:
-    """Ask a model in eval mode about some pairs, 16 at most, none too long for it.
+    """Ask a model in eval mode about some pairs, 16 at most and fewer long ones.
 
-    In fp32 and not compiled, whatever the training is: so noise is far below any fault.
+    None may be too long for the model. In fp32 and not compiled, whatever the training is: so
+    noise is far below any fault.
     """
     chosen = examples[:: -(-len(examples) // _MOST_PAIRS)]
+    longest = max(max(len(each.source), len(each.target)) for each in chosen)
+    chosen = chosen[: max(2, _MOST_POSITIONS // longest)]
     batch = collate(chosen).to(model.output.weight.device)
     source, target_in = batch.source, batch.target_in
     middle, length = target_in.shape[1] // 2, target_in.shape[1]

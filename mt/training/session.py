@@ -44,7 +44,7 @@ class Session:
     world: World = ALONE
     """Who trains together; only rank 0 writes into the folder."""
     alarmed: set[str] = field(default_factory=set)
-    """The kinds of alarms that have been told."""
+    """The kinds of alarms about the model that have been told."""
 
     @property
     def device(self) -> torch.device:

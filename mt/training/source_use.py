@@ -42,7 +42,7 @@ def measure_source_use(model: Transformer, examples: Sequence[Example]) -> Sourc
     """Ask a model in eval mode about some pairs, 256 at most, none too long for it."""
     chosen = examples[:: -(-len(examples) // _MOST_PAIRS)]
     lengths = np.array([(len(each.source), len(each.target)) for each in chosen], np.int32)
-    budget = max(_POSITIONS_AT_ONCE, int(lengths.max()))
+    budget = max(_POSITIONS_AT_ONCE, 4 * int(lengths.max()))  # so that hardly one is alone
     batches = split_update(np.arange(len(chosen)), lengths, max_tokens_per_batch=budget, ranks=1)[0]
     right = wrong = pieces = 0.0
     with torch.no_grad():

@@ -79,7 +79,8 @@ def _train(config: Config, folder: RunFolder, changes: list[str], world: World) 
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
             try_heaviest(session)
-            compare_sides(session)
+            with session.progress.paused():
+                compare_sides(session)
             diagnose(session)
             session = run_to_the_end(session, interruption)
             if asked_to_stop(session, interruption):

@@ -22,7 +22,14 @@ OF_FILES = ("--references", "right.txt", "--target-language", "en", "--samples",
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Go to a folder with references, a poor system, a good one, and a short file."""
     monkeypatch.chdir(tmp_path)
-    texts = {"right": RIGHT, "poor": POOR, "good": GOOD, "short": GOOD[1:], "again": POOR}
+    texts = {
+        "right": RIGHT,
+        "poor": POOR,
+        "good": GOOD,
+        "short": GOOD[1:],
+        "again": POOR,
+        "none": [],
+    }
     for name, lines in texts.items():
         Path(f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -76,6 +83,10 @@ def test_the_same_text_in_two_files_is_no_difference(program: Program) -> None:
         (["poor.txt", "good.txt", "--allow", "x"], "--allow x: unknown; known: `line-counts`"),
         (["poor.txt", "good.txt", "--html", "no/c.html"], "no/c.html: there is no folder no"),
         (["poor.txt", "good.txt", "--json", "."], ".: is a folder, a file was expected"),
+        (["poor.txt", "good.txt", "--html", "./good.txt"], "good.txt: is named twice; what is com"),
+        (["poor.txt", "good.txt", "--json", "right.txt"], "right.txt: is named twice; what is"),
+        (["poor.txt", "good.txt", "--json", "x", "--html", "x"], "x: is named twice; what is"),
+        (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),
         ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
         (["."], "there is nothing to compare with"),
         (["poor.txt", "."], ".: is no run folder, it holds no config.yaml"),
@@ -104,6 +115,22 @@ def test_runs_are_compared(
     assert "\ndirection" in out
     assert "  en-de (test)   " in out
     assert "  en-de (valid)  " in out
+    for signed in ("test by tok:13a", "valid by tok:13a|text:lower-cased"):
+        assert signed in " ".join(out.split())
+        assert signed in html.read_text(encoding="utf-8")
     assert f"seen at most 5 times in the training data of\n{one}" in out.replace(" \n", "\n")
     assert "loss on validation" in html.read_text(encoding="utf-8")
     assert program("compare", one, other, *wishes) == (0, out, "")
+    for splits, message in (
+        (("test", "valdi"), "split `valdi` is unknown; did you mean `valid`?"),
+        (("test", "test"), "--split names a split twice"),
+    ):
+        named = [part for split in splits for part in ("--split", split)]
+        assert program("compare", one, other, *named) == (2, "", f"error: {message}\n")
+    before = (one / "config.yaml").read_bytes()
+    status, _, err = program("compare", one, other, "--json", one / "config.yaml")
+    assert (status, err.partition(": ")[2]) == (
+        2,
+        f"{one}/config.yaml: is a file of a run that is compared, and not written over\n",
+    )
+    assert (one / "config.yaml").read_bytes() == before

@@ -1,6 +1,7 @@
 """What differs between runs, and the course of their trainings."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,9 @@ def test_only_what_differs_is_told(finished_run: Path, tmp_path: Path) -> None:
         Difference("data", "train: sha256 of the source side", (own, None, "f" * 64)),
     ]
     assert find_differences(systems[:2]) == []
+    for unknown in ("environment.json", "corpora.json"):
+        (other / unknown).unlink()
+    assert [each.group for each in find_differences(systems)] == ["config"] * 2
 
 
 def test_curves_come_from_the_journal(finished_run: Path, tmp_path: Path) -> None:
@@ -37,11 +41,12 @@ def test_curves_come_from_the_journal(finished_run: Path, tmp_path: Path) -> Non
         {"event": "train", "update": 5, "loss": 9.0},
         {"event": "validation", "update": 10, "loss": 3.5, "bleu": 12.0},
         {"event": "validation", "update": 20, "loss": 3.0},
+        {"event": "validation", "update": 30, "loss": math.nan, "bleu": 0.0},
     ]
     journal.write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "valid')
     curves = read_curves([_system(None), _system(tmp_path), _system(finished_run)])
     assert curves[:2] == [
-        Curve(1, "bleu", ((10, 12.0),)),
+        Curve(1, "bleu", ((10, 12.0), (30, 0.0))),
         Curve(1, "loss", ((10, 3.5), (20, 3.0))),
     ]
     assert [(each.system, each.key) for each in curves[2:]] == [(2, "bleu"), (2, "loss")]

@@ -9,6 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from mt.comparing.significance import SAMPLES, Resampling, score_systems
 from mt.comparing.systems import EvaluationSet, System
+from mt.errors import UserError
 
 
 def test_the_same_translations_do_not_differ(
@@ -43,6 +44,20 @@ def test_a_clearly_better_system_is_found(
         assert "seed:12345" in row[1].signature
     backwards = score_systems(common, systems[1::-1], test=test, samples=500, metrics=["ter"])
     assert [row[1].outcome for row in backwards] == ["worse"] * 3
+
+
+@pytest.mark.parametrize(
+    ("test", "samples", "most"),
+    [("bootstrap", 1_250_001, "1,250,000"), ("randomization", 5_000_001, "5,000,000")],
+)
+def test_more_samples_than_memory_are_refused(
+    test: Resampling, samples: int, most: str, common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    message = (
+        f"^{samples:,} samples of 40 sentences do not fit .*: take up to {most} with --samples$"
+    )
+    with pytest.raises(UserError, match=message):
+        score_systems(common, systems, test=test, samples=samples)
 
 
 def test_the_numbers_come_out_again(common: EvaluationSet, systems: tuple[System, ...]) -> None:
@@ -90,11 +105,30 @@ def test_the_bootstrap_agrees_with_samples_of_our_own(common: EvaluationSet) -> 
 
     real = difference(list(range(10)))
     sampled = np.array([difference(generator.integers(10, size=10).tolist()) for _ in range(400)])
-    p_value = float(np.mean(sampled - sampled.mean() > real))
+    p_value = 2 * float(np.mean(sampled - sampled.mean() > real))  # of both tails
     systems = (System("one", one), System("other", other))
     compared = score_systems(replace(common, references=(references,)), systems, samples=2000)[1]
     assert 0.05 < p_value < 0.95
-    assert compared[1].p_value == pytest.approx(p_value, abs=0.07)
+    assert compared[1].p_value == pytest.approx(p_value, abs=0.14)
+
+
+def test_where_nothing_differs_few_p_values_are_small() -> None:
+    """Two systems fail by chance alike often: p is below 0.05 in one comparison of twenty."""
+    right = tuple(f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(60))
+    common = EvaluationSet("test", (), (right,), None, "en", tokenizer="13a")
+    generator = np.random.default_rng(5)
+
+    def system(name: str) -> System:
+        fails = generator.random(60) < 0.5
+        lines = (f"x{line}" if bad else line for line, bad in zip(right, fails, strict=True))
+        return System(name, tuple(lines))
+
+    found = 0
+    for _ in range(20):
+        others = [system(f"{n}") for n in range(8)]
+        _, chrf = score_systems(common, others, samples=100)
+        found += sum((score.p_value or 0.0) < 0.05 for score in chrf[1:])
+    assert 0 < found < 0.08 * 20 * 7
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
@@ -106,6 +140,22 @@ def test_few_sentences_prove_nothing(differing: int, least: float, common: Evalu
         common, (System("a", right), System("b", other)), test="randomization", samples=1000
     ):
         assert row[1].p_value == least
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_what_a_metric_does_not_see_proves_nothing(test: Resampling, common: EvaluationSet) -> None:
+    right = common.references[0]
+    one = tuple(f"{line.upper()} " for line in right)
+    other = ("Nothing at all", *(line.upper() for line in right[1:]))
+    rows = score_systems(
+        common, (System("a", one), System("b", other)), test=test, samples=100, metrics=["ter"]
+    )
+    assert [row[1].p_value for row in rows] == [1.0] * 3
+    rows = score_systems(
+        common, (System("a", right), System("b", other)), test=test, samples=100, metrics=["ter"]
+    )
+    assert [row[1].p_value for row in rows[:2]] == pytest.approx([1 / 101] * 2, rel=1.1)
+    assert rows[2][1].p_value == 1.0  # one sentence, whatever its case
 
 
 def test_labels_stay_in_the_signatures(common: EvaluationSet, systems: tuple[System, ...]) -> None:

@@ -54,6 +54,19 @@ def _look(folder: Path, *settings: str, languages: tuple[str, str] = ("en", "ru"
     return first_look(corpus)
 
 
+def test_lists_of_names_and_lines_with_many_translations_are_not_called_unrelated(
+    folder: Path,
+) -> None:
+    draw = random.Random(4)
+    letters = dict(zip("abcdefghijkl", "абвгдежзиклм", strict=True))
+    names = ["".join(draw.choices([*letters], k=8)) for _ in range(3000)]
+    _write(folder, "train", [(name, "".join(letters[c] for c in name)) for name in names])
+    assert _look(folder) == []
+    draws = [pair for pair in _pairs(100, seed=0) for _ in range(40)]
+    _write(folder, "train", draws)
+    assert not any("nothing in common" in alarm for alarm in _look(folder))
+
+
 def test_a_spotless_corpus_raises_no_alarm(folder: Path) -> None:
     assert _look(folder) == []
 

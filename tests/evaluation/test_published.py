@@ -1,5 +1,6 @@
 """Published scores: compared where the protocols are one, and otherwise not, with the reason."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,24 @@ def test_the_verdict_ends_with_a_line_for_each_and_passes_by_its_bands_alone() -
     assert result.text.split("\n")[-4:] == [
         "no band set: nothing was expected of this recipe",
         "",
-        "test: Tiny 99.00, here 41.20: below the seed band (± 0.30) [a paper]",
-        "test: Tiny 41.00, here 41.20: not comparable: its source does not state `scorer` "
+        "test: Tiny 99.00, here 41.20 (tokenised,lower-cased): below the seed band (± 0.30) "
         "[a paper]",
+        "test: Tiny 41.00, here 41.20 (tokenised,lower-cased): not comparable: "
+        "its source does not state `scorer` [a paper]",
     ]
+
+
+def test_a_signature_that_is_not_of_all_splits_names_its_own() -> None:
+    chrf = Score("chrF2", 60.0, "nc:6")
+    rows = [
+        VerdictRow(split, Evaluation(Score("BLEU", 41.2, signature), chrf, 9, "de"))
+        for split, signature in (("one", PLAIN), ("two", TOKENIZED), ("three", PLAIN))
+    ]
+    told = verdict(rows, run=Path("runs/x")).text.split("\n\n")[1]
+    assert [re.split(" {2,}", line) for line in told.splitlines()] == [
+        ["BLEU", PLAIN, "one, three"],
+        ["chrF2", "nc:6", "one, two, three"],
+        ["BLEU", TOKENIZED, "two"],
+    ]
+    alike = verdict(rows[::2], run=Path("runs/x")).text.split("\n\n")[1]
+    assert alike.splitlines() == [f"BLEU   {PLAIN}", "chrF2  nc:6"]

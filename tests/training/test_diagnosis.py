@@ -130,6 +130,18 @@ def test_swapped_sides_are_told_at_the_start(split: str, tmp_path: Path) -> None
     assert alarm["told"].startswith("data.train: its sides are swapped against those of data.valid")
 
 
+def test_each_corpus_with_swapped_sides_is_told(tmp_path: Path) -> None:
+    files = f"{{source: {tmp_path}/train.en, target: {tmp_path}/train.ru}}"
+    mixture = f"data.train={{corpora: {{a: {files}, b: {files}}}}}"
+
+    def swap(splits: dict[str, Pairs]) -> None:
+        splits["train"] = [(target, source) for source, target in splits["train"]]
+
+    run = _train(tmp_path, mixture, "training.max_updates=1", sabotage=swap)
+    told = [event["told"].partition(": ")[0] for event in _events(run, "alarm")]
+    assert told == ["data.train.corpora.a", "data.train.corpora.b"]
+
+
 def test_broken_masks_are_told_at_the_start_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,10 +202,15 @@ WELL = MaskProbe(later_pieces=0.0, padding=1e-6, source=1.0)
 USED = SourceUse(loss=3.0, loss_with_others=5.0, unigram_entropy=5.0, pairs=200)
 
 
-def _validation(bleu: float, copied: float = 0.0) -> Validation:
-    score = Score("BLEU", bleu, "")
+def _validation(
+    bleu: float, copied: float = 0.0, chrf: float = 10.0, sentences: int = 100
+) -> Validation:
+    scores = Score("BLEU", bleu, ""), Score("chrF", chrf, "")
     symptoms = Symptoms(1.0, copied, 0.0, 0.1, 0.1, ())
-    return Validation(3.0, Evaluation(score, score, 100, "de"), symptoms)
+    return Validation(3.0, Evaluation(*scores, sentences, "de"), symptoms)
+
+
+LOW = SourceUse(0.5, 5.0, 5.0, 200)
 
 
 @pytest.mark.parametrize(
@@ -213,10 +230,13 @@ def _validation(bleu: float, copied: float = 0.0) -> Validation:
         (Evidence(MaskProbe(0.5, 0, 1), SourceUse(3.0, 3.01, 5.0, 200), 1000), ["causal_mask"]),
         (Evidence(WELL, SourceUse(3.0, 3.01, 5.0, 200), 999), []),  # it may be slow
         (Evidence(WELL, SourceUse(6.0, 5.9, 5.0, 200), 1000), []),
-        (Evidence(WELL, SourceUse(0.5, 5.0, 5.0, 200), 1000, _validation(1.0)), ["loss_too_low"]),
-        (Evidence(WELL, SourceUse(0.5, 5.0, 5.0, 200), 1000, _validation(40.0)), []),
+        (Evidence(WELL, LOW, 1000, _validation(1.0)), ["loss_too_low"]),
+        (Evidence(WELL, LOW, 1000, _validation(40.0)), []),
+        (Evidence(WELL, LOW, 1000, _validation(0.0, chrf=80.0)), []),  # lines of one word
+        (Evidence(WELL, LOW, 1000, _validation(1.0, sentences=49)), []),
         (Evidence(WELL, USED, 1000, _validation(10.0, copied=0.6)), ["copies"]),
         (Evidence(WELL, USED, 1000, _validation(10.0, copied=0.4)), []),
+        (Evidence(WELL, USED, 1000, _validation(10.0, copied=1.0, sentences=1)), []),
     ],
 )
 def test_which_evidence_raises_which_alarm(evidence: Evidence, kinds: list[str]) -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mt.config import ModelConfig
+from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.model import transformer
 from mt.model.attention import EVERYWHERE
@@ -12,6 +13,7 @@ from mt.model.positional import POSITIONAL
 from mt.model.residual import RESIDUALS
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
+from mt.training import mask_probes
 from mt.training.mask_probes import MaskProbe, probe_masks
 
 HIDE_BY_THEMSELVES = {"alibi", "relative_bias"}
@@ -83,6 +85,22 @@ def test_a_decoder_without_memory_is_seen_and_one_pair_proves_nothing(
     monkeypatch.setattr(Transformer, "encode", blind)
     same_length = [Example(each.index, each.source[-4:], each.target) for each in _examples(20)]
     assert _probe(same_length).source == 0
+
+
+def test_of_long_pairs_only_as_many_are_asked_about_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(2)
+    side = draw.integers(5, 60, 600).astype(np.int32)
+    asked = []
+
+    def noting(examples: list[Example]) -> Batch:
+        asked.append(len(examples))
+        return collate(examples)
+
+    monkeypatch.setattr(mask_probes, "collate", noting)
+    found = _probe([Example(number, side[number:], side) for number in range(20)])
+    assert asked == [3]
+    assert found.padding < 1e-4
+    assert found.source > 0
 
 
 def test_a_model_with_a_last_position_is_given_no_more_padding_than_it_has_room_for() -> None:
