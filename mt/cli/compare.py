@@ -1,6 +1,5 @@
 """`mt compare`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,7 +7,6 @@ import typer
 
 from mt.cli.evaluate_options import Allow, Metric, References
 from mt.cli.options import Device
-from mt.errors import UserError
 from mt.files import write_json, write_text
 
 _Systems = Annotated[
@@ -67,17 +65,16 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Compare systems: significance, slices, differences."""
-    given = [*(systems or ()), *(references or ()), *([sources] if sources else [])]
-    _check_outputs([each for each in (json, html) if each is not None], given)
     from mt.comparing import compare as comparing
     from mt.comparing.as_html import as_html
     from mt.comparing.as_text import as_text
     from mt.comparing.systems import Texts
+    from mt.decoding.line_files import check_outputs
 
-    texts = Texts(tuple(references or ()), sources, target_language, bleu_tokenizer)
+    check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
     wishes = comparing.Wishes(
         tuple(split or ()),
-        texts,
+        Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),
         metrics=tuple(metric or ()),
         allow=tuple(allow or ()),
         test=test,
@@ -86,24 +83,8 @@ def compare(
         device=device,
     )
     comparison = comparing.compare(systems or (), wishes)
-    if json is not None:
+    if json:
         write_json(json, comparison.as_record())
-    if html is not None:
+    if html:
         write_text(html, as_html(comparison))
     typer.echo(as_text(comparison))
-
-
-def _check_outputs(files: Sequence[Path], given: Sequence[Path]) -> None:
-    """Refuse, before work starts, what cannot be written or would cost a file that is compared."""
-    taken = {each.resolve() for each in given}
-    for file in files:
-        if not file.parent.is_dir():
-            raise UserError(f"{file}: there is no folder {file.parent}")
-        if file.is_dir():
-            raise UserError(f"{file}: is a folder, a file was expected")
-        place = file.resolve()
-        if place in taken:
-            raise UserError(f"{file}: is named twice; what is compared is not written over")
-        if place.exists() and not taken.isdisjoint(place.parents):
-            raise UserError(f"{file}: is a file of a run that is compared, and not written over")
-        taken.add(place)

@@ -30,15 +30,13 @@ def check(
     What is found is no failure: the exit status is 0 wherever the corpora could be read.
     """
     settings = load_config(config, overrides=overrides or ())
-    from mt.decoding.line_files import check_output
+    from mt.decoding.line_files import check_outputs
     from mt.doctor.as_html import as_html
     from mt.doctor.as_text import as_text
     from mt.doctor.check import check_corpora
     from mt.files import write_json, write_text
 
-    for file in (json, html):
-        if file is not None:
-            check_output(file)
+    check_outputs([json, html], [config])
     report = check_corpora(settings.data, processes=processes)
     if json is not None:
         write_json(json, asdict(report))

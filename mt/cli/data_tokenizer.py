@@ -30,14 +30,13 @@ def tokenizer(
     config = _config_of_run(subject, overrides or ()) if is_run else subject
     settings = load_config(config, overrides=overrides or ())
     from mt.data.tokenizer import Tokenizer
-    from mt.decoding.line_files import check_output
+    from mt.decoding.line_files import check_outputs
     from mt.decoding.run_files import TOKENIZER_FOLDER
     from mt.doctor.tokenizer_check import check_tokenizer, configured_tokenizer
     from mt.doctor.tokenizer_text import tokenizer_as_text
     from mt.files import write_json
 
-    if json is not None:
-        check_output(json)
+    check_outputs([json], [subject])
     if is_run:
         report = check_tokenizer(settings, Tokenizer.load(subject / TOKENIZER_FOLDER))
     else:

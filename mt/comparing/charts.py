@@ -110,7 +110,8 @@ def _axis(values: Sequence[float]) -> _Axis:
 
 def _ticks(low: float, high: float) -> list[float]:
     """Return a few round numbers, the first at most `low`, the last at least `high`."""
-    raw = max((high - low) / _TICKS, 1e-6 * max(abs(high), 1.0))
+    # A single value has an axis too, whose numbers differ as they are written.
+    raw = max((high - low) / _TICKS, 1e-4 * max(abs(high), 1.0))
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(unit * power for unit in (1, 2, 5, 10) if unit * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

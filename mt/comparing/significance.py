@@ -77,15 +77,15 @@ def score_systems(
     """
     from sacrebleu.significance import PairedTest
 
-    drawn = samples or SAMPLES[test]
-    _check_memory(drawn, len(common.references[0]), test)
+    samples = samples or SAMPLES[test]
+    _check_memory(samples, len(common.references[0]), test)
     chosen = choose_metrics(common.target_language, common.tokenizer, metrics)
     paired = PairedTest(
         [(system.name, system.translations) for system in systems],
         {str(number): metric for number, metric in enumerate(chosen)},
         common.references,
         test_type=_SACREBLEU_TESTS[test],
-        n_samples=drawn,
+        n_samples=samples,
         n_ar_confidence=_INTERVAL_SAMPLES if test == "randomization" else -1,
     )
     signatures, columns = paired()
@@ -93,14 +93,10 @@ def score_systems(
     found = []
     for metric, (name, signature) in zip(chosen, signatures.items(), strict=True):
         results = cast("Sequence[Result]", columns[name])
+        least = [_smallest(metric, common, one=systems[0], other=system) for system in systems]
         p_values = [
-            _p_value(
-                result,
-                results[0],
-                smallest=_smallest(metric, common, one=systems[0], other=system),
-                test=test,
-            )
-            for result, system in zip(results, systems, strict=True)
+            _p_value(result, results[0], smallest=smallest, test=test)
+            for result, smallest in zip(results, least, strict=True)
         ]
         signed = _marked(str(signature), form)
         found.append(tuple(_scores(name, results, systems, p_values=p_values, signature=signed)))

@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -69,6 +69,22 @@ def check_output(path: Path) -> None:
     for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
         if not os.access(must_be_writable, os.W_OK):
             raise UserError(f"{must_be_writable}: no permission to write there")
+
+
+def check_outputs(paths: Iterable[Path | None], given: Iterable[Path | None]) -> None:
+    """Do `check_output` for each path there is; UserError for one that is `given`, or named twice.
+
+    Nor may a file be replaced that lies in a folder that is given, such as a run.
+    """
+    taken = {each.resolve() for each in given if each}
+    for path in filter(None, paths):
+        check_output(path)
+        place = path.resolve()
+        if place in taken:
+            raise UserError(f"{path}: is named twice, and would be written over")
+        if place.is_file() and not taken.isdisjoint(place.parents):
+            raise UserError(f"{path}: is a file of what is read, and not written over")
+        taken.add(place)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.details import ScoringEngine
 from mt.decoding.line_files import progress_bar
-from mt.decoding.run import load_translator
+from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 
 Ids = Sequence[int]
@@ -79,7 +79,12 @@ class Totals:
 
 
 def score_files(
-    run: Path, *, sources: Path, targets: Path, device: str = "auto"
+    run: Path,
+    *,
+    sources: Path,
+    targets: Path,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
 ) -> Iterator[ForcedScore]:
     """Return the score of each line of `targets` as a translation of that line of `sources`.
 
@@ -88,7 +93,8 @@ def score_files(
     """
     _check_same_length(sources, targets)
     # How a run chooses among translations of its own is no matter here.
-    translator = load_translator(run, overrides=["decoding.mbr=null"], device=device)
+    settings = ["decoding.mbr=null", *overrides]
+    translator = Translator.load(run, overrides=settings, device=device)
     engine = translator.engine
     assert isinstance(engine, ScoringEngine)
     pairs = map(SentencePair, LineReader(sources), LineReader(targets))

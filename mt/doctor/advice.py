@@ -40,10 +40,10 @@ _FILTERS: dict[str, tuple[str, bool | float | str]] = {
 def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
     """Return the cleaning that pays for itself in these training corpora.
 
-    A repair is advised wherever it mends a line, and no pair twice where one is. A filter is
-    advised against what is surely wrong, however rare, and against what good pairs have too
-    (another length or other numbers, a space before a full stop, an `&amp;`) from two pairs in a
-    thousand on. What more than a tenth of a corpus has is how it is written, and stays; so do
+    A repair is advised wherever it mends a line, and where pairs are repeated, that each stays
+    once. A filter is advised against what is surely wrong, however rare, and against what good
+    pairs have too (another length or other numbers, a space before a full stop, an `&amp;`) from
+    two pairs in a thousand on. What more than a tenth of a corpus has is how it is written, and stays; so do
     the `&quot;` of a tokenised corpus, and sides alike between two kinds of one language, as
     classical and modern Chinese.
 

@@ -41,7 +41,7 @@ class _Split:
 def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
     """Read every split of a config several times and return all that is found.
 
-    Each corpus of a mixture is a split of its own. Memory grows by about 100 bytes a pair: 32 for
+    Each corpus of a mixture is a split of its own. Memory grows by about 110 bytes a pair: 32 for
     hashes, the rest while they are sorted. The report is the same whatever the number of
     processes. Raises `DataError` where a corpus cannot be read, or is empty.
     """

@@ -22,7 +22,7 @@ from mt.data.epochs import DrawnEpochs
 from mt.data.mixture import Mixture, joined, mix
 from mt.data.pairs import Checksums
 from mt.data.sources import SentencePair, open_source
-from mt.data.store import Example, PairStore, prepare_store, store_path
+from mt.data.store import Example, PairStore, prepare_store
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.data.training_corpora import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.errors import ConfigError
@@ -91,7 +91,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
     if config.data.check and not folder.checkpoints.updates():
-        warn_of(_not_encoded(config, tokenizer, corpora=corpora, sums=sums), folder)
+        warn_of(corpora, sums, folder)
     corpus = _corpus(config, folder, tokenizer, corpora=corpora, sums=sums, valid=valid)
     left_out = {key: store.left_out for key, store in corpus.parts.items()}
     folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
@@ -139,26 +139,6 @@ def _corpus(
         tuple(_examples(valid, tokenizer.tagged(config.split_tag("valid")))),
         _drawn(config, folder, parts.values()),
     )
-
-
-def _not_encoded(
-    config: Config,
-    tokenizer: Tokenizer,
-    *,
-    corpora: Sequence[TrainingCorpus],
-    sums: Mapping[str, Checksums],
-) -> Iterator[TrainingCorpus]:
-    """Give the corpora without a store, which have not been read before."""
-    for each in corpora:
-        path = store_path(
-            sums[each.key],
-            tokenizer.tagged(each.tag),
-            max_pieces=config.data.max_pieces,
-            cache=cache_folder(),
-            cleaning=each.cleaning,
-        )
-        if not path.exists():
-            yield each
 
 
 def _mixture(config: Config, sizes: list[int], corpora: Sequence[TrainingCorpus]) -> Mixture:

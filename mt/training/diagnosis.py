@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from mt.config.directions import needed_tags
 from mt.data.pairs import SentencePair
 from mt.data.store import Example, PairStore
 from mt.data.tokenizer import Tokenizer
@@ -34,6 +35,10 @@ _FEWEST_PAIRS = 50
 """Of the validation: fewer say little."""
 _BAD_CHRF = 20
 """Below it translations are useless; BLEU is 0 wherever no reference has four words."""
+_NO_TAG = (
+    "it has no tag, and each training corpus has one, so that the model is asked for translations "
+    "in a way that it has not learnt"
+)
 _MOST_STRETCHES = 20
 """Of training pairs that are compared, or up to twice as many."""
 
@@ -134,14 +139,18 @@ ALARMS: dict[str, Callable[[Evidence], str | None]] = {
 
 
 def compare_sides(session: Session) -> None:
-    """Tell of training or validation pairs whose sides are swapped; only before the first update.
+    """Tell of training or validation pairs whose sides are swapped, and of splits without a tag.
 
-    Nothing is looked at where `data.check` is off.
+    Only before the first update, and nothing where `data.check` is off.
     """
     if not (session.world.leads and session.config.data.check) or session.state.update:
         return
     data, corpus = session.config.data, session.corpus
     valid, trained_on = data.of(data.valid), data.train_corpora()
+    for name in data.split_names() if needed_tags(data) else ():
+        if not session.config.split_tag(name):
+            key = name if name == "valid" else f"tests.{name}"
+            _tell(session, "no_tag", f"data.{key}: {_NO_TAG}; set `data.{key}.tag`")
     for told in swapped_or_other_languages(corpus.valid, valid):
         _tell(session, "languages", f"data.valid: {told}; run `mt data check`")
     for key, store in corpus.parts.items():

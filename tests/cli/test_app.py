@@ -166,6 +166,7 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
             "--sources FILE",
             "--targets FILE",
             "--json",
+            "--set KEY=VALUE",
             "--device <auto|cuda|mps|cpu>",
             "--help",
         ],

@@ -83,9 +83,9 @@ def test_the_same_text_in_two_files_is_no_difference(program: Program) -> None:
         (["poor.txt", "good.txt", "--allow", "x"], "--allow x: unknown; known: `line-counts`"),
         (["poor.txt", "good.txt", "--html", "no/c.html"], "no/c.html: there is no folder no"),
         (["poor.txt", "good.txt", "--json", "."], ".: is a folder, a file was expected"),
-        (["poor.txt", "good.txt", "--html", "./good.txt"], "good.txt: is named twice; what is com"),
-        (["poor.txt", "good.txt", "--json", "right.txt"], "right.txt: is named twice; what is"),
-        (["poor.txt", "good.txt", "--json", "x", "--html", "x"], "x: is named twice; what is"),
+        (["poor.txt", "good.txt", "--html", "./good.txt"], "good.txt: is named twice, and would"),
+        (["poor.txt", "good.txt", "--json", "right.txt"], "right.txt: is named twice, and"),
+        (["poor.txt", "good.txt", "--json", "x", "--html", "x"], "x: is named twice, and"),
         (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),
         ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
         (["."], "there is nothing to compare with"),
@@ -131,6 +131,6 @@ def test_runs_are_compared(
     status, _, err = program("compare", one, other, "--json", one / "config.yaml")
     assert (status, err.partition(": ")[2]) == (
         2,
-        f"{one}/config.yaml: is a file of a run that is compared, and not written over\n",
+        f"{one}/config.yaml: is a file of what is read, and not written over\n",
     )
     assert (one / "config.yaml").read_bytes() == before

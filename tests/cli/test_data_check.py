@@ -46,3 +46,15 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
     )
     assert (status, out) == (2, "")
     assert "there is no folder" in err
+
+
+def test_the_config_is_not_written_over(program: Program, tiny_recipe: Path) -> None:
+    before = tiny_recipe.read_bytes()
+    for options in (
+        ["--json", tiny_recipe],
+        ["--json", tiny_recipe.parent / "x", "--html", tiny_recipe.parent / "x"],
+    ):
+        status, out, err = program("data", "check", tiny_recipe, *options)
+        assert (status, out) == (2, "")
+        assert f"error: {options[-1]}: is named twice, and would be written over\n" in err
+    assert tiny_recipe.read_bytes() == before

@@ -46,6 +46,7 @@ def test_a_forgotten_tag_is_told_with_those_that_there_are(
     out = tmp_path / "out"
     assert program("translate", run, text, "-o", out) == (2, "", told)
     assert program("backtranslate", run, text, "--out", out) == (2, "", told)
+    assert program("score", run, "--sources", text, "--targets", text) == (2, "", told)
     assert not out.exists()
     with pytest.raises(UserError, match="say which one"):
         Translator.load(run)
@@ -59,6 +60,17 @@ def test_a_chosen_tag_is_taken_also_none(
     status, out, err = program("translate", run, text, "--set", f"decoding.tag={tag}")
     assert (status, out.count("\n")) == (0, text.read_text().count("\n"))
     assert "tag" not in err
+
+
+def test_a_translation_is_scored_under_the_chosen_tag(
+    run: Path, tiny_corpus: Path, program: Program
+) -> None:
+    files = ("--sources", tiny_corpus / "valid.en", "--targets", tiny_corpus / "valid.de")
+    found = {
+        tag: program("score", run, *files, "--set", f"decoding.tag={tag}")[1]
+        for tag in ("<2de>", "<2fr>", "null")
+    }
+    assert len({*found.values()}) == 3
 
 
 def test_made_pairs_are_in_the_languages_of_the_tag(

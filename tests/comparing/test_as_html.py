@@ -8,6 +8,7 @@ import pytest
 
 from mt.comparing.as_html import as_html
 from mt.comparing.changed import Changed
+from mt.comparing.charts import Series, line_chart
 from mt.comparing.compare import Comparison
 from mt.comparing.counts import Slice
 from mt.comparing.differences import Curve, Difference
@@ -128,3 +129,9 @@ def test_every_plot_stays_in_its_frame() -> None:
         ]
         assert places
         assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
+
+
+def test_the_axes_of_a_single_value_have_numbers_that_differ() -> None:
+    plot = ElementTree.fromstring(line_chart([Series(0, ((570, 2.535),))], x_name="updates"))
+    numbers = [each.text for each in plot.iter("text")]
+    assert len(set(numbers)) == len(numbers) == 5

@@ -32,9 +32,14 @@ def _alarms(log: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in told if line.startswith("data.train: ")]
 
 
-def test_it_is_told_when_pairs_are_encoded_and_the_next_step_is_one_that_works(
-    repeated: Path, tmp_path: Path, program: Program, caplog: pytest.LogCaptureFixture
+def test_each_training_tells_it_after_one_look_and_the_next_step_is_one_that_works(
+    repeated: Path,
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
     status, _, _ = program("train", repeated, "--run", tmp_path / "run", *SHORT)
     assert status == 0
     (alarm,) = _alarms(caplog)
@@ -43,9 +48,17 @@ def test_it_is_told_when_pairs_are_encoded_and_the_next_step_is_one_that_works(
     assert status == 0
     assert "pairs that were there before" in out
 
+    monkeypatch.setattr("mt.training.corpus_alarms.first_look", None)  # no second look
     status, _, _ = program("train", repeated, "--run", tmp_path / "another", *SHORT)
     assert status == 0
-    assert _alarms(caplog) == []
+    assert _alarms(caplog) == [f"{ALARM}; see `mt data check {tmp_path}/another/config.yaml`"]
+
+    for language in ("en", "de"):
+        with (tmp_path / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write("Something new.\n")
+    status, _, _ = program("train", repeated, "--run", tmp_path / "third", *SHORT)
+    assert status == 0
+    assert "not looked at" in _alarms(caplog)[0]  # another text wants a look of its own
 
 
 def test_a_resumed_run_and_one_with_the_key_off_are_silent_and_no_other_weights_come_of_it(

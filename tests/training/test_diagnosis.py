@@ -142,6 +142,18 @@ def test_each_corpus_with_swapped_sides_is_told(tmp_path: Path) -> None:
     assert told == ["data.train.corpora.a", "data.train.corpora.b"]
 
 
+@pytest.mark.parametrize(("tag", "told"), [("null", ["data.valid"]), ("<2ru>", [])])
+def test_a_split_without_a_tag_is_told_where_each_training_corpus_has_one(
+    tag: str, told: list[str], tmp_path: Path
+) -> None:
+    files = f"source: {tmp_path}/train.en, target: {tmp_path}/train.ru, tag: <2ru>"
+    settings = [f"data.train={{corpora: {{a: {{{files}}}}}}}", f"data.valid.tag={tag}"]
+    run = _train(tmp_path, "tokenizer.tags=[<2ru>]", *settings, "training.max_updates=1")
+    alarms = _events(run, "alarm")
+    assert [each["told"].partition(": ")[0] for each in alarms] == told
+    assert all(each["kind"] == "no_tag" for each in alarms)
+
+
 def test_broken_masks_are_told_at_the_start_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
