@@ -43,9 +43,9 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     A repair is advised wherever it mends a line, and where pairs are repeated, that each stays
     once. A filter is advised against what is surely wrong, however rare, and against what good
     pairs have too (another length or other numbers, a space before a full stop, an `&amp;`) from
-    two pairs in a thousand on. What more than a tenth of a corpus has is how it is written, and stays; so do
-    the `&quot;` of a tokenised corpus, and sides alike between two kinds of one language, as
-    classical and modern Chinese.
+    two pairs in a thousand on. What more than a tenth of a corpus has is how it is written, and
+    stays; so do the `&quot;` of a tokenised corpus, and sides alike between two kinds of one
+    language, as classical and modern Chinese.
 
     There is one cleaning for all: what is to stay in one of them is not filtered in another either.
     `overlaps` are those of the other splits with them.
