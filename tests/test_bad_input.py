@@ -185,7 +185,7 @@ def test_sides_of_unequal_length(split: str, place: Place) -> None:
 def test_text_that_is_not_utf_8(split: str, place: Place) -> None:
     rewrite_line(place.corpus / f"{split}.de", 3, b"caf\xe9\n")
     told = f"{place.corpus}/{split}.de: line 3 is not UTF-8 (byte 0xe9)"
-    assert place.train_refused() == told
+    assert place.train_refused().startswith(told)
     assert not (place.path / "new" / "checkpoints").exists()
 
 

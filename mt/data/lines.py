@@ -21,6 +21,7 @@ from typing import BinaryIO, Protocol
 
 from mt.errors import DataError, did_you_mean
 
+_CONVERT = "convert the file first, as by `iconv -f ENCODING -t UTF-8`, such as UTF-16 or GB18030"
 _CHUNK_BYTES = 1 << 20
 _logger = logging.getLogger(__name__)
 
@@ -158,9 +159,10 @@ class LineReader:
             text = block.decode()
         except UnicodeDecodeError as error:
             line = self._lines + block.count(b"\n", 0, error.start) + 1
-            raise DataError(
-                f"{self.path}: line {line} is not UTF-8 (byte 0x{block[error.start]:02x})"
-            ) from error
+            found = f"line {line} is not UTF-8 (byte 0x{block[error.start]:02x})"
+            if not self._lines and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                found = "is UTF-16, not UTF-8"
+            raise DataError(f"{self.path}: {found}; {_CONVERT}") from error
         if crlf := text.count("\r\n"):
             self._crlf += crlf
             text = text.replace("\r\n", "\n")

@@ -84,7 +84,16 @@ def test_invalid_utf8_names_file_and_line(
 ) -> None:
     path = write(tmp_path, "gut\nschön\n".encode() + b"sch\xf6n\nlast\n")
     monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk_bytes)
-    with pytest.raises(DataError, match=f"^{path}: line 3 is not UTF-8 \\(byte 0xf6\\)$"):
+    with pytest.raises(
+        DataError, match=f"^{path}: line 3 is not UTF-8 \\(byte 0xf6\\); convert the file"
+    ):
+        list(LineReader(path))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_named(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path, "\ufeffgut\nschön\n".encode(encoding))
+    with pytest.raises(DataError, match=f"^{path}: is UTF-16, not UTF-8; convert the file first"):
         list(LineReader(path))
 
 
