@@ -18,7 +18,7 @@ from typing import Any
 from mt import __version__
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
-from mt.decoding.exported import EXPORTED_MODEL, is_exported, read_exported
+from mt.decoding.exported import EXPORT_FILE, EXPORTED_MODEL, is_exported, read_exported
 from mt.decoding.run_files import MODEL_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, read_description
 from mt.errors import UserError
 from mt.evaluation.run_info import PASSPORT_SUFFIX
@@ -34,7 +34,7 @@ class Input:
     """What was read for a score."""
 
     role: str
-    """`sources`, `references`, `hypotheses`, `model` or `tokenizer`."""
+    """`sources`, `references`, `hypotheses`, `model`, `description` (of a model) or `tokenizer`."""
     path: str
     """A relative one starts at the folder of the passport; of a corpus without files its name."""
     lines: int | None
@@ -82,10 +82,12 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
     """
     for member in (run, *ensemble):
         if is_exported(member):
-            name, sha256 = EXPORTED_MODEL, read_exported(member).model
+            name, sha256, description = EXPORTED_MODEL, read_exported(member).model, EXPORT_FILE
         else:
+            description = MODEL_FILE
             name, sha256 = WEIGHTS_FILE, read_description(member / MODEL_FILE).weights
         yield Input("model", str(place_beside(member / name, beside)), None, sha256)
+        yield file_input("description", member / description, lines=None, beside=beside)
     for path in sorted((run / TOKENIZER_FOLDER).glob("*")):
         yield file_input("tokenizer", path, lines=None, beside=beside)
 

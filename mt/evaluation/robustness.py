@@ -121,11 +121,12 @@ def evaluate_robustness(
         source_language=opened.data.source_language,
         target_language=opened.data.target_language,
     )
-    translations = translate_variants(opened.translator, forms)
+    stream = translate_variants(opened.translator, forms)
+    untouched = next(stream)
     right = Text(opened.source.target_description, forms[0].references)
-    made = Text("the translations of the untouched text", translations[0])
+    made = Text("the translations of the untouched text", untouched)
     opened.guard.check_made(made, right, language=opened.data.target_language)
-    scored = tuple(_scored(opened, forms, translations))
+    scored = tuple(_scored(opened, forms, [untouched, *stream]))
     card = RobustnessCard(opened.name, scored, left_out)
     record = {**card.as_record(), **made_with(opened.translator, run)}
     place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
@@ -133,12 +134,12 @@ def evaluate_robustness(
     return card
 
 
-def translate_variants(translator: Translator, forms: Sequence[Variant]) -> list[list[str]]:
-    """Return the translations of each variant, all made in one go with one progress bar."""
+def translate_variants(translator: Translator, forms: Sequence[Variant]) -> Iterator[list[str]]:
+    """Yield the translations of each variant, all made in one go with one progress bar."""
     total = sum(len(form.sources) for form in forms)
     stream = translator.stream(source for form in forms for source in form.sources)
     made = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
-    return [[each.text for each in islice(made, len(form.sources))] for form in forms]
+    return ([each.text for each in islice(made, len(form.sources))] for form in forms)
 
 
 def _scored(

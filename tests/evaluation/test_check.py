@@ -179,6 +179,7 @@ def test_scoring_the_translations_of_a_run_as_files_is_no_score_of_the_run(
         "corpus/test.en",
         "corpus/test.de",
         "run/model.safetensors",
+        "run/model.json",
         "run/evaluations/test.json",
     ],
 )
