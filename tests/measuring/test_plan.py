@@ -243,10 +243,10 @@ def test_the_training_finds_the_pairs_that_were_encoded(
 ) -> None:
     monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
     plan_training(config, tmp_path / "run")
-    before = files(tmp_path / "cache")
+    before = files(tmp_path / "cache" / "pairs")
     assert len(before) == 1
     train(changed(config, max_updates=1), tmp_path / "run")
-    assert files(tmp_path / "cache") == before
+    assert files(tmp_path / "cache" / "pairs") == before
 
 
 def test_drawn_pieces_are_deleted(
