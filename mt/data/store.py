@@ -172,7 +172,7 @@ def prepare_store(
     may prepare the same store at once.
     """
     sums = sums or pairs.checksums()
-    path = store_path(sums, tokenizer, max_pieces=max_pieces, cache=cache, cleaning=cleaning)
+    path = _store_path(sums, tokenizer, max_pieces=max_pieces, cache=cache, cleaning=cleaning)
     if store := open_store(path):
         return store
     chunks = _encoded(pairs, tokenizer, max_pieces=max_pieces, cleaning=cleaning)
@@ -180,7 +180,7 @@ def prepare_store(
     return PairStore(path)
 
 
-def store_path(
+def _store_path(
     sums: Checksums,
     tokenizer: Tokenizer,
     *,
@@ -188,7 +188,7 @@ def store_path(
     cache: Path,
     cleaning: Cleaning | None = None,
 ) -> Path:
-    """Return where `prepare_store` keeps the pairs of a corpus, encoded already or not."""
+    """Return where the encoded pairs of a corpus are kept, by a fingerprint of what they hold."""
     key = [_FORMAT, sums.source, sums.target, max_pieces, tokenizer.fingerprint]
     key += [cleaning.fingerprint] if cleaning and cleaning.fingerprint else []
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
