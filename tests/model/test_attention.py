@@ -219,3 +219,19 @@ def test_a_bias_of_positions_is_for_self_attention_alone(
     assert masks(PADDED, positional=positional)[0] == ("encoder", (2, 2, 3, 3), False)
     steps = masks(FULL, positional=positional, steps=2)
     assert steps[0::2] == [("self", (1, 2, 1, 1), False), ("self", (1, 2, 1, 2), False)]
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_a_cpu_in_bf16_attends_in_fp32_and_multiplies_matrices_in_bf16(mask: Mask) -> None:
+    attention = build()
+    q, k, v = (torch.randn(1, 4, 5, width, dtype=torch.bfloat16) for width in (6, 6, 3))
+    heads: list[Tensor] = []
+    attention.output.register_forward_pre_hook(lambda _, inputs: heads.extend(inputs))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attention(q, k, v, mask)
+        assert attention.queries(torch.randn(1, 5, 8)).dtype == torch.bfloat16
+    assert heads[0].dtype == torch.float32
+    with torch.no_grad():
+        attention(q.float(), k.float(), v.float(), mask)
+    assert torch.equal(heads[0], heads[1])
+    assert found.dtype == torch.bfloat16
