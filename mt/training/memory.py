@@ -120,7 +120,9 @@ def training_memory(
             for parameter in learning:
                 parameter.grad = torch.empty_like(parameter)
         training_pass = choose_training_pass(model, config.training)
-        with choose_precision(config.training.precision, torch.device("cpu")).autocast():
+        with choose_precision(
+            config.training.precision, torch.device("cpu"), config.model.d_model
+        ).autocast():
             sums = training_pass(_batch(lengths))
         sums.objective.backward()
     computing = counted.peak - held

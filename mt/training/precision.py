@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _INITIAL_SCALE = 2.0**15
+_WIDE = 256
+"""From this `d_model` on, a CPU with AMX trains faster in bf16 (docs/results.md)."""
 
 
 class Precision:
@@ -61,11 +63,24 @@ def _step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
     optimizer.step()
 
 
-def choose_precision(name: str, device: torch.device) -> Precision:
-    """Build the precision that a config names; `auto` is bf16 where a GPU has it, else fp32."""
+def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Precision:
+    """Build the precision that a config names; `auto` is bf16 where that is faster, else fp32."""
     if name == "auto":
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        name = "bf16" if has_bf16 else "fp32"
+        name = "bf16" if _faster_in_bf16(device, d_model) else "fp32"
     if name == "bf16":
         return Precision("bf16", device)
     return Precision("fp16" if name == "fp16" else "fp32", device)
+
+
+def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
+    """Tell whether a device has matrix units for bf16 that a model of this width makes use of."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and d_model >= _WIDE and _has_amx()
+
+
+def _has_amx() -> bool:
+    """Tell whether this processor multiplies bf16 matrices by tiles (Intel AMX)."""
+    # torch 2.11 has no public question.
+    ask = getattr(torch.cpu, "get_capabilities", None)
+    return ask is not None and bool(ask().get("amx_bf16", False))

@@ -151,7 +151,7 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
         model=model,
         training_pass=choose_training_pass(model, training),
         optimizer=build_optimizer(model, device),
-        precision=choose_precision(training.precision, device),
+        precision=choose_precision(training.precision, device, config.model.d_model),
         gradient_clip=training.gradient_clip,
         average=choose_average(model, training.ema_decay),
     )

@@ -185,6 +185,30 @@ def test_clipping_acts_on_unscaled_gradients(precision: str) -> None:
     assert norms == [pytest.approx(true_norm / 4, rel=0.02)]
 
 
-def test_auto_precision_is_fp32_on_a_cpu() -> None:
-    assert choose_precision("auto", CPU).name == "fp32"
+@pytest.mark.parametrize(
+    ("capabilities", "d_model", "expected"),
+    [
+        ({"amx_bf16": True}, 256, "bf16"),
+        ({"amx_bf16": True}, 255, "fp32"),
+        ({"amx_bf16": False, "avx512_bf16": True}, 1024, "fp32"),
+        ({}, 1024, "fp32"),
+    ],
+)
+def test_auto_precision_on_a_cpu_is_bf16_for_wide_models_where_it_has_tiles(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], d_model: int, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert choose_precision("auto", CPU, d_model).name == expected
+    assert choose_precision("fp32", CPU, d_model).name == "fp32"
+    assert choose_precision("bf16", CPU, d_model).name == "bf16"
+
+
+def test_a_torch_that_does_not_tell_what_a_cpu_can_do_trains_there_in_fp32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert choose_precision("auto", CPU, 1024).name == "fp32"
+
+
+def test_bf16_needs_no_loss_scaler() -> None:
     assert not Precision("bf16", CPU).scaler.is_enabled()
