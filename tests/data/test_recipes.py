@@ -38,6 +38,7 @@ def test_the_recipes_are_there() -> None:
         "multi30k-en-de",
         "multi30k-en-fr",
         "multi30k-en-de-lc-norm-tok",
+        "multi30k-en-fr-lc-norm-tok",
         "tatoeba-zh-en",
         "tatoeba-en-zh",
         "coursera-zh-en",
