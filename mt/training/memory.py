@@ -38,6 +38,8 @@ from mt.training.r_drop import choose_training_pass
 _HEAP_FACTOR = 1.4
 # Work space of the matrix products, code that is read in when first used, the feed's thread.
 _OTHER_BYTES = 20 * 2**20
+# The code of bf16 products, as much of it as is kept.
+_BF16_KERNEL_BYTES = 500 * 2**20
 # The plan of an epoch while it is made, beside the one before it.
 _PLAN_BYTES_PER_PAIR = 50
 _MOMENTS = 2
@@ -120,14 +122,17 @@ def training_memory(
             for parameter in learning:
                 parameter.grad = torch.empty_like(parameter)
         training_pass = choose_training_pass(model, config.training)
-        with choose_precision(
+        precision = choose_precision(
             config.training.precision, torch.device("cpu"), config.model.d_model
-        ).autocast():
+        )
+        with precision.autocast():
             sums = training_pass(_batch(lengths))
         sums.objective.backward()
     computing = counted.peak - held
     # The mean of checkpoints is made at the end, in memory that the heap does not have at hand.
     likely = held + weights + int(_HEAP_FACTOR * computing) + _OTHER_BYTES
+    if precision.name == "bf16":
+        likely += _BF16_KERNEL_BYTES
     return TrainingMemory(tensors=counted.peak, likely=likely)
 
 

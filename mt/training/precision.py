@@ -1,5 +1,6 @@
 """Mixed precision behind one object, so that the loop has no branch."""
 
+import os
 from contextlib import AbstractContextManager
 from typing import Literal
 
@@ -10,6 +11,9 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _INITIAL_SCALE = 2.0**15
 _WIDE = 256
 """From this `d_model` on, a CPU with AMX trains faster in bf16 (docs/results.md)."""
+_KERNELS = "256"
+"""Matrix products whose code oneDNN keeps, some 2 MiB each. By itself it would keep 1,024, most of
+them for shapes that never come again; with fewer, many are made anew in every update."""
 
 
 class Precision:
@@ -21,6 +25,8 @@ class Precision:
     def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
         self.name = name
         self.device = device
+        if name == "bf16" and device.type == "cpu":
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS)
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=_INITIAL_SCALE, enabled=name == "fp16"
         )

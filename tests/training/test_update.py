@@ -1,6 +1,7 @@
 """One optimiser step: accumulation, precision, clipping, skipping."""
 
 import math
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -208,6 +209,20 @@ def test_a_torch_that_does_not_tell_what_a_cpu_can_do_trains_there_in_fp32(
 ) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert choose_precision("auto", CPU, 1024).name == "fp32"
+
+
+def test_bf16_on_a_cpu_bounds_the_code_that_is_kept_unless_the_user_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "7")
+    Precision("bf16", CPU)
+    assert os.environ[name] == "7"
+    monkeypatch.delenv(name)
+    Precision("fp32", CPU)
+    assert name not in os.environ
+    Precision("bf16", CPU)
+    assert os.environ[name] == "256"
 
 
 def test_bf16_needs_no_loss_scaler() -> None:
