@@ -88,9 +88,8 @@ def test_other_weights_are_another_model(run: Path, evaluated: list[Path]) -> No
     passport = run / PASSPORT
     _of_run(run, None, device="cpu", job=EvaluationJob())
     assert _why_not_valid(run, passport) == ""
-    copy = Path(
-        shutil.copytree(run, run.with_name("copy"))
-    )  # its passport names the files of `run`
+    # The passport of the copy names the files of `run`.
+    copy = Path(shutil.copytree(run, run.with_name("copy")))
     described = json.loads((run / "model.json").read_bytes())
     (copy / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
     assert _why_not_valid(copy, copy / PASSPORT) == f"{copy / PASSPORT}: is of other weights"

@@ -202,6 +202,7 @@ def test_auto_precision_on_a_cpu_is_bf16_for_wide_models_where_it_has_tiles(
     assert choose_precision("auto", CPU, d_model).name == expected
     assert choose_precision("fp32", CPU, d_model).name == "fp32"
     assert choose_precision("bf16", CPU, d_model).name == "bf16"
+    assert choose_precision("auto", CPU).name == "fp32"
 
 
 def test_a_torch_that_does_not_tell_what_a_cpu_can_do_trains_there_in_fp32(
