@@ -24,6 +24,8 @@ class Protocol(Section):
         "unknown"
     )
     """The form of the references, before the scorer did anything."""
+    references: Annotated[int, Field(ge=1)] = 1
+    """How many of them each sentence had; more of them make a higher score."""
 
 
 class Published(Section):

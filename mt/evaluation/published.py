@@ -38,6 +38,7 @@ def measured_protocol(score: Score) -> Protocol:
             "tokenizer": tokenizer,
             "case": _CASES[fields["case"]],
             "text": fields.get("text", "plain"),
+            "references": int(fields["nrefs"]),
         }
     )
 

@@ -64,6 +64,12 @@ def test_a_score_lies_above_within_or_below_the_seed_band(
             {"tokenizer": "13a", "text": "plain"},
             "`case` is `kept` there and `folded` here",
         ),
+        (
+            TOKENIZED.replace("nrefs:1", "nrefs:4"),
+            {},
+            "`references` is `1` there and `4` here",
+        ),
+        (TOKENIZED, {"references": 4}, "`references` is `4` there and `1` here"),
         (f"{TOKENIZED}|forced:pieces", {}, "the score here is forced (`pieces`)"),
         (
             PLAIN,
