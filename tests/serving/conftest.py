@@ -4,6 +4,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, cast
@@ -146,6 +147,17 @@ class Client:
         status, answer = self.post({"texts": texts})
         assert status == 200, answer
         return [each["text"] for each in answer["translations"]]
+
+    def metrics(self) -> dict[str, float]:
+        text = self.request("GET", "/metrics")[1].decode()
+        lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        return {name: float(number) for name, _, number in lines}
+
+    def wait_for(self, metric: str, value: float) -> None:
+        end = time.monotonic() + 10
+        while (found := self.metrics().get(metric)) != value:
+            assert time.monotonic() < end, f"{metric} is {found}"
+            time.sleep(0.01)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port))

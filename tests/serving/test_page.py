@@ -267,7 +267,7 @@ def test_a_new_request_ends_the_one_before(
     page.type("#input", f"c{_CONTROL}{_ENTER}")
     page.type("#input", f"d{_CONTROL}{_ENTER}")
     page.wait_for("document.getElementById('output').getAttribute('aria-busy')")
-    time.sleep(0.3)
+    client.wait_for('mt_requests_total{status="499"}', 2)
     engine.open.set()
     assert page.wait_for(f"{LINES}.length && {LINES}") == ["dcba"]
     assert [texts for _, texts in engine.calls] == [["ab"], ["abcd"]]

@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,19 +18,6 @@ from mt.decoding.translator import Translator
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def metrics(client: Any) -> dict[str, float]:
-    text = client.request("GET", "/metrics")[1].decode()
-    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
-    return {name: float(number) for name, _, number in lines}
 
 
 def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
@@ -197,7 +183,7 @@ def test_who_comes_when_the_queue_is_full_is_told(
         first = others.submit(client.texts, "ab")
         assert engine.begun.wait(10)
         second = others.submit(client.texts, "cd", "ef")
-        wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 2)
+        client.wait_for("mt_waiting_sentences", 2)
         response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
         told = "too many lines wait already, at most 2 may; try again"
@@ -211,7 +197,7 @@ def test_too_many_requests_at_once_are_told(serve: Serve, backwards: Build, engi
     engine.open.clear()
     with ThreadPoolExecutor(2) as others:
         first, second = others.submit(client.texts, "ab"), others.submit(client.texts, "cd")
-        wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 1)
+        client.wait_for("mt_waiting_sentences", 1)
         response, body = client.request("POST", "/translate", b'{"texts": ["ef"]}')
         assert (response.status, response.headers["Retry-After"]) == (503, "1")
         told = "too many requests at once, at most 2 are taken; try again"
@@ -241,11 +227,11 @@ def test_a_client_who_leaves_costs_nothing_more(
         head = f"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         assert engine.begun.wait(10)
-    wait_until(lambda: metrics(client)["mt_waiting_sentences"] == 0)
+    client.wait_for("mt_waiting_sentences", 0)
     engine.open.set()
     assert client.texts("gh") == ["hg"]
     assert [lines for _, lines in engine.calls] == [["ab"], ["gh"]]
-    assert metrics(client)['mt_requests_total{status="499"}'] == 1
+    assert client.metrics()['mt_requests_total{status="499"}'] == 1
 
 
 def test_a_failure_is_one_line_to_the_client_and_a_traceback_in_the_log(
@@ -264,7 +250,7 @@ def test_the_counters(serve: Serve, backwards: Build) -> None:
     client.texts("ab", "cde\nf")
     client.post(b"")
     client.request("GET", "/health")
-    found = metrics(client)
+    found = client.metrics()
     expected = {
         'mt_requests_total{status="200"}': 1,
         'mt_requests_total{status="422"}': 1,
@@ -314,6 +300,6 @@ def test_200_clients_at_once_all_get_their_own_answer(serve: Serve, finished_run
 
     with ThreadPoolExecutor(200) as clients:
         assert list(clients.map(ask, lines)) == expected
-    found = metrics(client)
+    found = client.metrics()
     assert found["mt_sentences_total"] == 200
     assert found["mt_batch_sentences_count"] < 50, "they are translated together"
