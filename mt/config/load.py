@@ -22,6 +22,8 @@ from mt.errors import ConfigError, did_you_mean
 S = TypeVar("S", bound=Section)
 _PRESET = ("model", "preset")
 """Given by an override it replaces the section: the file's own sizes would undo it unseen."""
+_FILES = ("source", "target", "path")
+"""Given by an override for a corpus they replace its `corpus`, which would be found before them."""
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
@@ -111,9 +113,19 @@ def _with_override(document: Document, override: str) -> Document:
     values = {**document.values, "model": {}} if keys == _PRESET else document.values
     return replace(
         document,
-        values=_with_value(values, keys, value),
+        values=_without_corpus(_with_value(values, keys, value), keys),
         origins={**opened, **kept, keys: origin},
     )
+
+
+def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    """Return the values without the `corpus` in whose place `keys` name a file."""
+    if keys[0] != "data" or keys[-1] not in _FILES:
+        return values
+    beside: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
+    if beside[keys[-1]] is None or beside.get("corpus") is None:
+        return values
+    return _with_value(values, (*keys[:-1], "corpus"), None)
 
 
 def _override_value(key: str, text: str) -> Any:

@@ -137,7 +137,7 @@ def test_one_problem_is_one_line(file: Path, added: str, told: str) -> None:
         ("{}", "`data.train`: needs `corpus`, or both `source` and `target`"),
         ("{source: a}", "`data.train`: `target` is missing: `source` and `target` go together"),
         ("{target: a}", "`data.train`: `source` is missing: `source` and `target` go together"),
-        ("{corpus: train}", "`train` does not have the right form: `name/split`: looked for as"),
+        ("{corpus: train}", "`train` does not have the right form: `name/split`, as $MT"),
     ],
 )
 def test_sources(file: Path, source: str, told: str) -> None:
@@ -234,6 +234,21 @@ def test_an_override_is_read_as_yaml_and_wins(file: Path) -> None:
     assert config.data.tests["news"].format == "tsv"
     assert config.training.max_updates is None
     assert config.seed == 2
+
+
+def test_a_file_that_an_override_names_is_taken_instead_of_the_corpus(file: Path) -> None:
+    both = BASE.replace("{corpus: c/train}", "{corpus: c/train, source: a.en, target: a.de}")
+    train = load(file, both, "data.train.source=b.en").data.train
+    assert train == TextSource(source="b.en", target="a.de")
+    assert load(file, both, "data.train.sha256_source=unverified").data.train == TextSource(
+        corpus="c/train", source="a.en", target="a.de"
+    )
+    unnamed = load(file, BASE, "data.train.source=null").data.train
+    assert unnamed == TextSource(corpus="c/train")
+    later = load(file, both, "data.train.target=b.de", "data.train.corpus=d/train").data.train
+    assert later == TextSource(corpus="d/train", source="a.en", target="b.de")
+    told = "`target` is missing: `source` and `target` go together"
+    assert told in message(file, BASE, "data.train.source=b.en")
 
 
 @pytest.mark.parametrize(
