@@ -22,8 +22,8 @@ from mt.errors import ConfigError, did_you_mean
 S = TypeVar("S", bound=Section)
 _PRESET = ("model", "preset")
 """Given by an override it replaces the section: the file's own sizes would undo it unseen."""
-_FILES = ("source", "target", "path")
-"""Given by an override for a corpus they replace its `corpus`, which would be found before them."""
+_READ = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
+"""What is read: given by an override it replaces the `corpus`, which would be found before it."""
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
@@ -119,11 +119,11 @@ def _with_override(document: Document, override: str) -> Document:
 
 
 def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
-    """Return the values without the `corpus` in whose place `keys` name a file."""
-    if keys[0] != "data" or keys[-1] not in _FILES:
+    """Return the values without the `corpus` in whose place `keys` name a file or a dataset."""
+    if keys[0] != "data" or keys[-1] not in _READ:
         return values
     beside: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
-    if beside[keys[-1]] is None or beside.get("corpus") is None:
+    if not isinstance(beside[keys[-1]], str) or beside.get("corpus") is None:
         return values
     return _with_value(values, (*keys[:-1], "corpus"), None)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.data import TextSource
+from mt.config.data import HubSource, TextSource
 from mt.config.load import load_config, override_config, require_section
 from mt.errors import ConfigError
 
@@ -249,6 +249,24 @@ def test_a_file_that_an_override_names_is_taken_instead_of_the_corpus(file: Path
     assert later == TextSource(corpus="d/train", source="a.en", target="b.de")
     told = "`target` is missing: `source` and `target` go together"
     assert told in message(file, BASE, "data.train.source=b.en")
+
+
+@pytest.mark.parametrize("key", ["name", "revision", "subset", "folder", "split"])
+def test_so_is_a_dataset_of_the_hub(file: Path, key: str) -> None:
+    pinned = f"{{format: hub, corpus: c/train, name: o/d, revision: {'a' * 40}}}"
+    hub = BASE.replace("{corpus: c/train}", pinned)
+    kept = load(file, hub).data.train
+    assert isinstance(kept, HubSource)
+    assert kept.corpus == "c/train"
+    given = "b" * 40 if key == "revision" else "other"
+    train = load(file, hub, f"data.train.{key}={given}").data.train
+    assert train == kept.model_copy(update={"corpus": None, key: given})
+
+
+def test_a_split_that_is_called_like_a_key_replaces_no_other(file: Path) -> None:
+    two = BASE.replace("training:", "  tests: {corpus: {corpus: c/a}}\ntraining:")
+    tests = load(file, two, "data.tests.name={corpus: c/b}").data.tests
+    assert tests == {"corpus": TextSource(corpus="c/a"), "name": TextSource(corpus="c/b")}
 
 
 @pytest.mark.parametrize(
