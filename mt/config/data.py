@@ -28,7 +28,7 @@ class CorpusSource(Section):
     format: str
     """Which kind of corpus it is."""
     corpus: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$")] | None = None
-    """`name/split`, as $MT_CORPORA/name/split.<language>[.gz]: first unless `--set` names files."""
+    """`name/split`, as $MT_CORPORA/name/split.<language>[.gz]: first unless `--set` names data."""
     sha256_source: Checksum = "unverified"
     """SHA-256 of the decompressed source side; `unverified` records it in the run folder."""
     sha256_target: Checksum = "unverified"
