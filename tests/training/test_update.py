@@ -191,11 +191,12 @@ def test_clipping_acts_on_unscaled_gradients(precision: str) -> None:
     [
         ({"amx_bf16": True}, 256, "bf16"),
         ({"amx_bf16": True}, 255, "fp32"),
-        ({"amx_bf16": False, "avx512_bf16": True}, 1024, "fp32"),
+        ({"amx_bf16": False, "avx512_bf16": True}, 256, "bf16"),
+        ({"amx_bf16": False, "avx512_bf16": True}, 255, "fp32"),
         ({}, 1024, "fp32"),
     ],
 )
-def test_auto_precision_on_a_cpu_is_bf16_for_wide_models_where_it_has_tiles(
+def test_auto_precision_on_a_cpu_is_bf16_for_wide_models_where_it_computes_in_bf16(
     monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], d_model: int, expected: str
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
