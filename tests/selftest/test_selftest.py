@@ -141,7 +141,8 @@ def lose_field(**fields: Any) -> Drop:
 @pytest.mark.parametrize(
     ("drop", "seen"),
     [
-        pytest.param(lose_a_weight, "train, update .* loss: ", id="one weight"),
+        # By so little that which number shows it first is up to the processor.
+        pytest.param(lose_a_weight, "train, update .* (nll|loss): ", id="one weight"),
         pytest.param(change_moments("exp_avg"), "train, update .* loss: ", id="first moments"),
         pytest.param(change_moments("exp_avg_sq"), "train, update .* loss: ", id="second moments"),
         pytest.param(change_moments("step"), "train, update .* loss: ", id="Adam's step"),
