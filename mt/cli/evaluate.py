@@ -1,7 +1,7 @@
 """`mt evaluate`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -38,23 +38,24 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Score a run, or a file of translations, or check a score."""
-    of_files: dict[str, object] = {"--hypotheses": hypotheses, "--references": references}
-    of_files |= {"--sources": sources, "--target-language": target_language}
-    of_files |= {"--bleu-tokenizer": bleu_tokenizer, "--passport": passport}
+    texts: dict[str, object] = {"--sources": sources, "--references": references}
+    of_files: dict[str, object] = {"--hypotheses": hypotheses, "--passport": passport}
+    of_files |= {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     of_run = {"--split": split, "--set": overrides, "--robustness": robustness}
     if check is not None:
-        _refuse({"RUN": run, **of_files, **of_run}, beside="--check")
+        _refuse({"RUN": run, **texts, **of_files, **of_run}, beside="--check")
         _check(check)
         return
     wishes = _Wishes(metric or (), bootstrap or 0, allow or (), write_comet, passport)
     if run is not None:
         _refuse(of_files, beside="a run")
+        wishes = replace(wishes, texts=_both_sides(sources, references or ()))
         score = _score_robustness if robustness else _score_run
         result = score(run, split, overrides=overrides or (), device=device, wishes=wishes)
     else:
         _refuse(of_run, beside="--hypotheses")
-        texts = _Texts(hypotheses, references or (), sources, target_language, bleu_tokenizer)
-        result = _score_files(texts, wishes)
+        scored = _Texts(hypotheses, references or (), sources, target_language, bleu_tokenizer)
+        result = _score_files(scored, wishes)
     sets = len(references or ()) or 1  # a run has one
     _print(result, write_comet, sets=sets, form="json" if json else "text")
 
@@ -75,13 +76,19 @@ class _Wishes:
     allow: Sequence[str]
     comet: Path | None
     passport: Path | None
+    texts: tuple[Path, Path] | None = None
 
     def job(self, passport: Path | None) -> "EvaluationJob":
         """Return the job, once its module may be imported."""
         from mt.evaluation.job import EvaluationJob
 
         return EvaluationJob(
-            tuple(self.metrics), self.resamples, tuple(self.allow), self.comet, passport
+            tuple(self.metrics),
+            self.resamples,
+            tuple(self.allow),
+            self.comet,
+            self.texts,
+            passport,
         )
 
 
@@ -89,9 +96,25 @@ def _refuse(options: Mapping[str, object], *, beside: str) -> None:
     for name, value in options.items():
         if value:
             raise UserError(
-                f"{name} does not go with {beside}; score either RUN with --split, or "
-                "--hypotheses with --references and --target-language"
+                f"{name} does not go with {beside}; score either RUN with --split, or with "
+                "--sources and --references, or --hypotheses with --references and "
+                "--target-language"
             )
+
+
+def _both_sides(sources: Path | None, references: Sequence[Path]) -> tuple[Path, Path] | None:
+    """Return the texts that a run is scored on; None for a split of its config."""
+    if sources is None and not references:
+        return None
+    if sources is None or not references:
+        lacking = "--references" if sources else "--sources"
+        raise UserError(f"{lacking} is missing: a run is scored on --sources and --references")
+    if len(references) > 1:
+        raise UserError(
+            "--references: a run is scored on one; translate the sources and score that by "
+            "--hypotheses with all of them"
+        )
+    return sources, references[0]
 
 
 def _check(passport: Path) -> None:

@@ -10,7 +10,7 @@ Run = Annotated[
     typer.Argument(metavar="RUN", help="The run folder, unless --hypotheses is given."),
 ]
 Split = Annotated[
-    str | None, typer.Option(metavar="NAME", help="With RUN: which split of its config.")
+    str | None, typer.Option(metavar="NAME", help="With RUN: which split; of --sources its name.")
 ]
 Hypotheses = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Translations to score, one per line.")
@@ -23,7 +23,7 @@ TargetLanguage = Annotated[
     str | None, typer.Option(metavar="CODE", help="The language of --hypotheses, such as zh.")
 ]
 Sources = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="With --hypotheses: what was translated.")
+    Path | None, typer.Option(metavar="FILE", help="What was translated; with RUN, what to.")
 ]
 BleuTokenizer = Annotated[
     str | None,

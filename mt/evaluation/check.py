@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mt.config.data import TextSource
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import PairSource
+from mt.data.sources import open_source
 from mt.errors import UserError
 from mt.evaluation.evaluate import choose_split, open_split, read_config
 from mt.evaluation.passport import PASSPORT_FORMAT, Input, corpus_inputs, read_passport
@@ -51,7 +53,7 @@ def check_passport(path: Path) -> Check:
 def _changed(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> Iterator[str]:
     """Yield a line for each input that is gone or is not what it was."""
     try:
-        found = _corpus_now(path, record)
+        found = _corpus_now(path, record, inputs)
     except UserError as error:
         yield str(error)
         return
@@ -68,11 +70,12 @@ def _changed(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> 
             yield f"{name}: has changed; its SHA-256 is {sha256}, in the passport {each.sha256}"
 
 
-def _corpus_now(path: Path, record: Mapping[str, Any]) -> dict[str, Input]:
+def _corpus_now(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> dict[str, Input]:
     """Return both sides of the split by their role; nothing for a score of files."""
     if "split" not in record:
         return {}
-    sides = corpus_inputs(_split(path, record), lines=record["sentences"], beside=path.parent)
+    source = _split(path, record, inputs)
+    sides = corpus_inputs(source, lines=record["sentences"], beside=path.parent)
     return {side.role: side for side in sides}
 
 
@@ -94,7 +97,7 @@ def _scored_again(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
     settings, count = record["settings"], record["sentences"]
     texts = {"hypotheses": [_lines(path, each) for each in inputs if each.role == "hypotheses"]}
     if "split" in record:
-        pairs = _split(path, record).pairs()
+        pairs = _split(path, record, inputs).pairs()
         texts["references"] = [[pair.target for pair in pairs]]
     else:
         texts["references"] = [_lines(path, each) for each in inputs if each.role == "references"]
@@ -113,9 +116,12 @@ def _lines(path: Path, text: Input) -> list[str]:
     return list(LineReader(path.parent / text.path))
 
 
-def _split(path: Path, record: Mapping[str, Any]) -> PairSource:
-    """Open the split of the run in whose folder the passport lies."""
+def _split(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> PairSource:
+    """Open the split of the run in whose folder the passport lies, or the texts given instead."""
     data = read_config(path.parent.parent).data
+    if record.get("given_texts"):
+        sides = {each.role: str(path.parent / each.path) for each in inputs}
+        return open_source(TextSource(source=sides["sources"], target=sides["references"]), data)
     return open_split(data, choose_split(data, record["split"]))[1]
 
 

@@ -26,6 +26,7 @@ from mt.decoding.translation import Translation, log_notes
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.comet import write_comet
+from mt.evaluation.given_texts import with_texts
 from mt.evaluation.guard import Guard, Text
 from mt.evaluation.job import PLAIN_JOB, EvaluationJob
 from mt.evaluation.model_card import refresh_card
@@ -74,8 +75,9 @@ def evaluate_run(
     """Translate a split of a run's config with its final model, and score the translations.
 
     Writes RUN/evaluations/SPLIT.json, the passport of the scores, SPLIT.hypotheses.txt, and the
-    model card anew. Without `split` it is `test`, or the only test split. Raises RunError where
-    no finished run is, DataError where the texts are refused.
+    model card anew. Without `split` it is `test`, or the only test split; with `job.texts` those
+    are scored and `split` is their name. Raises RunError where no finished run is, DataError where
+    the texts are refused.
     """
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     guard, pairs, language = opened.guard, opened.pairs, opened.data.target_language
@@ -91,7 +93,8 @@ def evaluate_run(
     scores = _with_off_target(scores, pairs) if opened.config.data.is_multilingual else scores
     evaluation = guard.mark(scores.evaluation)
     evaluation = replace(evaluation, hypotheses=made.name, references=(right.name,))
-    record = {"split": opened.name, **evaluation.as_record(), "seconds": seconds}
+    named = {"split": opened.name, "given_texts": job.texts is not None}
+    record = {**named, **evaluation.as_record(), "seconds": seconds}
     record["settings"] = job.settings(opened.tokenizer, guard.forced)
     _write_record(place, record, source=opened.source, translator=opened.translator)
     _hand_over(job, pairs, made)
@@ -106,6 +109,8 @@ def open_run(
     keep_freed_memory()
     guard = job.begin()
     config = read_config(run)
+    if job.texts:
+        config, split = with_texts(config, run, split, job.texts)
     split = choose_split(config.data, split)
     language, source = open_split(config.data, split)
     tag = f"decoding.tag={config.split_tag(split) or 'null'}"

@@ -22,6 +22,8 @@ class EvaluationJob:
     """Of `mt.evaluation.guard.REASONS`."""
     comet: Path | None = None
     """A new folder for the files that COMET reads."""
+    texts: tuple[Path, Path] | None = None
+    """Of a run: sources and references to score it on, which its config does not know."""
     passport: Path | None = None
     """Where the passport of a score of files lies; that of a run lies in the run."""
 

@@ -320,6 +320,19 @@ def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
     assert calls == [((Path("r"),), plain), ((Path("r"),), wished)]
 
 
+def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Replace) -> None:
+    texts = ["--sources", "s", "--references", "t"]
+    job = EvaluationJob(texts=(Path("s"), Path("t")))
+    for module, name, more in [
+        ("mt.evaluation.evaluate", "evaluate_run", []),
+        ("mt.evaluation.robustness", "evaluate_robustness", ["--robustness"]),
+    ]:
+        calls = replace_function(module, name, FakeEvaluation())
+        assert mt("evaluate", "r", *texts, *more) == Outcome(0, "BLEU 30\n", "")
+        named = {"split": None, "overrides": (), "device": "auto", "job": job}
+        assert calls == [((Path("r"),), named)]
+
+
 def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replace) -> None:
     calls = replace_function("mt.evaluation.robustness", "evaluate_robustness", FakeEvaluation())
     wishes = ["--split", "news", "--allow", "pieces", "--set", "decoding.beam=2"]
@@ -422,8 +435,10 @@ def test_reproduce(
         ("evaluate r --set seed=4", "--set seed: only keys of `decoding` can be set here"),
         ("evaluate", "name what to score: RUN, or --hypotheses with --references"),
         ("evaluate r --hypotheses h", "--hypotheses does not go with a run; score either RUN with"),
-        ("evaluate r --references h", "--references does not go with a run;"),
-        ("evaluate r --sources h", "--sources does not go with a run;"),
+        ("evaluate r --references h", "--sources is missing: a run is scored on --sources and"),
+        ("evaluate r --sources h", "--references is missing: a run is scored on --sources and"),
+        ("evaluate r --sources s --references a --references b", "--references: a run is scored"),
+        ("evaluate --check c --sources s", "--sources does not go with --check;"),
         ("evaluate r --target-language zh", "--target-language does not go with a run;"),
         ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),
         ("evaluate --hypotheses h --set a=1", "--set does not go with --hypotheses;"),

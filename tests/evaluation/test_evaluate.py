@@ -16,6 +16,7 @@ from mt.errors import DataError, RunError, UserError
 from mt.evaluation import evaluate as evaluate_module
 from mt.evaluation.evaluate import choose_split, evaluate_run, score_pairs
 from mt.evaluation.evaluate_files import evaluate_files
+from mt.evaluation.job import EvaluationJob
 
 SOURCES = ["one", "two", "three"]
 RIGHT = ["The cat sat on the mat.", "Two dogs ran very fast.", "It rains."]
@@ -200,6 +201,50 @@ def test_a_run_is_scored_and_keeps_scores_and_translations(run: Path) -> None:
 def test_scoring_a_run_again_replaces_what_it_wrote(run: Path) -> None:
     first = evaluate_run(run, split="valid", device="cpu")
     assert evaluate_run(run, split="valid", device="cpu").bleu == first.bleu
+
+
+@pytest.fixture
+def news(tmp_path: Path) -> tuple[Path, Path]:
+    """Return texts that the config of the run does not know."""
+    (tmp_path / "mine").mkdir()
+    sources = _write(tmp_path / "mine" / "news.en.txt", SOURCES[:2])
+    return sources, _write(tmp_path / "mine" / "news.de.txt", OTHER[:2])
+
+
+def test_a_run_is_scored_on_texts_that_its_config_does_not_know(
+    run: Path, news: tuple[Path, Path]
+) -> None:
+    job = EvaluationJob(texts=news)
+    scores = evaluate_run(run, device="cpu", job=job)
+    assert scores.bleu.value == sacrebleu.corpus_bleu(MADE[:2], [OTHER[:2]]).score
+    made = run / "evaluations" / "news.hypotheses.txt"
+    assert made.read_bytes().decode().split("\n") == [*MADE[:2], ""]
+    record = json.loads((run / "evaluations" / "news.json").read_bytes())
+    assert (record["split"], record["sentences"]) == ("news", 2)
+    paths = {each["role"]: Path(each["path"]) for each in record["inputs"]}
+    assert (paths["sources"], paths["references"]) == news
+    assert evaluate_run(run, device="cpu", job=job).bleu == scores.bleu
+    evaluate_run(run, split="more_news", device="cpu", job=job)
+    assert (run / "evaluations" / "more_news.json").is_file()
+
+
+def test_the_score_of_other_texts_is_not_written_over(
+    run: Path, news: tuple[Path, Path], tmp_path: Path
+) -> None:
+    job = EvaluationJob(texts=news)
+    evaluate_run(run, device="cpu", job=job)
+    kept = (run / "evaluations" / "news.json").read_bytes()
+    other = _write(tmp_path / "news.en", SOURCES), _write(tmp_path / "news.de", RIGHT)
+    with pytest.raises(UserError, match=r"news\.json: is the score of other texts; give these"):
+        evaluate_run(run, device="cpu", job=EvaluationJob(texts=other))
+    assert (run / "evaluations" / "news.json").read_bytes() == kept
+    with pytest.raises(UserError, match="split `test` is one of the run's config; give"):
+        evaluate_run(run, split="test", device="cpu", job=job)
+    with pytest.raises(UserError, match="split `../news`: only letters, digits"):
+        evaluate_run(run, split="../news", device="cpu", job=job)
+    with pytest.raises(DataError, match=r"no such file; did you mean `news\.en`"):
+        texts = tmp_path / "news.em", other[1]
+        evaluate_run(run, split="new", device="cpu", job=EvaluationJob(texts=texts))
 
 
 def test_the_files_of_a_run_score_as_the_run_did(run: Path, right: Path) -> None:

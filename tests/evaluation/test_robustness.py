@@ -11,6 +11,7 @@ import pytest
 import sacrebleu
 
 from mt.config import DecodingConfig
+from mt.config.data import TextSource
 from mt.config.load import load_config
 from mt.data.pairs import SentencePair
 from mt.decoding.translation import Translation
@@ -142,3 +143,32 @@ def test_a_real_run_is_translated_and_gives_the_untouched_score_of_an_evaluation
     assert json.loads(out)["bleu"]["score"] == variants[0]["bleu"]["score"]
     assert json.loads(out)["chrf"]["score"] == variants[0]["chrf"]["score"]
     assert len(read_info(run).scores) == 1
+
+
+def test_the_card_of_texts_that_the_config_does_not_know(
+    finished_run: Path, tmp_path: Path, program: Any
+) -> None:
+    """Its untouched score is the one that their passport has, which can be computed again."""
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    config = load_config(run / "config.yaml")
+    assert isinstance(config.data.valid, TextSource)
+    for side, path in {"a": config.data.valid.source, "b": config.data.valid.target}.items():
+        lines = Path(str(path)).read_text(encoding="utf-8").splitlines(keepends=True)
+        (tmp_path / f"own.{side}").write_text("".join(lines[:3]), encoding="utf-8")
+    texts = ["--sources", tmp_path / "own.a", "--references", tmp_path / "own.b"]
+    wishes = ["--allow", "lowercased", "--allow", "tokenized", "--json", "--device", "cpu"]
+    status, out, err = program("evaluate", run, *texts, "--robustness", *wishes)
+    assert status == 0, err
+    untouched = json.loads(out)["variants"][0]
+    assert (json.loads(out)["split"], untouched["lines"]) == ("own", 3)
+    status, out, err = program("evaluate", run, *texts, *wishes)
+    assert status == 0, err
+    assert json.loads(out)["bleu"]["score"] == untouched["bleu"]["score"]
+    passport = run / "evaluations" / "own.json"
+    status, out, _ = program("evaluate", "--check", passport)
+    assert status == 0, out
+    (tmp_path / "own.b").write_text("another\n" * 3, encoding="utf-8")
+    status, out, _ = program("evaluate", "--check", passport)
+    assert status == 1
+    assert "own.b" in out

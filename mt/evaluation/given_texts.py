@@ -1,0 +1,39 @@
+"""Texts that a run is scored on though its config does not know them."""
+
+import re
+from pathlib import Path
+
+from mt.config import Config
+from mt.config.data import TextSource
+from mt.decoding.run_files import EVALUATIONS_FOLDER
+from mt.errors import UserError
+from mt.evaluation.passport import place_beside, read_passport
+
+
+def with_texts(
+    config: Config, run: Path, split: str | None, texts: tuple[Path, Path]
+) -> tuple[Config, str]:
+    """Return the config with sources and references as one more test split, and its name.
+
+    Without `split` it is what the name of the sources begins with: `news` of `news.en.gz`. Raises
+    UserError where the config has a split of that name, or other texts were scored under it.
+    """
+    name = split or re.sub(r"[^\w-]+", "-", texts[0].name.split(".")[0]) or "texts"
+    another = "give these texts another name with --split NAME"
+    if name in config.data.split_names():
+        raise UserError(f"split `{name}` is one of the run's config; {another}")
+    if re.fullmatch(r"[\w-]+", name) is None:
+        raise UserError(f"split `{name}`: only letters, digits, `-` and `_` make a name")
+    folder = run / EVALUATIONS_FOLDER
+    passport = folder / f"{name}.json"
+    expected = [str(place_beside(path, folder)) for path in texts]
+    if passport.exists() and _scored_texts(passport) != expected:
+        raise UserError(f"{passport}: is the score of other texts; {another}")
+    source = TextSource(source=str(texts[0]), target=str(texts[1]))
+    data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
+    return config.model_copy(update={"data": data}), name
+
+
+def _scored_texts(passport: Path) -> list[str]:
+    inputs = (read_passport(passport) or {}).get("inputs", [])
+    return [each["path"] for each in inputs if each["role"] in {"sources", "references"}]
