@@ -1,13 +1,16 @@
 """Texts that a run is scored on though its config does not know them."""
 
+import json
 import re
 from pathlib import Path
 
 from mt.config import Config
 from mt.config.data import TextSource
+from mt.data.lines import existing_file
 from mt.decoding.run_files import EVALUATIONS_FOLDER
 from mt.errors import UserError
-from mt.evaluation.passport import place_beside, read_passport
+from mt.evaluation.passport import place_beside
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
 
 
 def with_texts(
@@ -16,8 +19,11 @@ def with_texts(
     """Return the config with sources and references as one more test split, and its name.
 
     Without `split` it is what the name of the sources begins with: `news` of `news.en.gz`. Raises
-    UserError where the config has a split of that name, or other texts were scored under it.
+    UserError where the config has a split of that name, or other texts were scored under it, and
+    DataError where a file is not there.
     """
+    for path in texts:
+        existing_file(path)
     name = split or re.sub(r"[^\w-]+", "-", texts[0].name.split(".")[0]) or "texts"
     another = "give these texts another name with --split NAME"
     if name in config.data.split_names():
@@ -25,15 +31,18 @@ def with_texts(
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: only letters, digits, `-` and `_` make a name")
     folder = run / EVALUATIONS_FOLDER
-    passport = folder / f"{name}.json"
     expected = [str(place_beside(path, folder)) for path in texts]
-    if passport.exists() and _scored_texts(passport) != expected:
-        raise UserError(f"{passport}: is the score of other texts; {another}")
+    for written in (folder / f"{name}.json", folder / f"{name}{ROBUSTNESS_SUFFIX}"):
+        if written.exists() and _scored_texts(written) != expected:
+            raise UserError(f"{written}: is the score of other texts; {another}")
     source = TextSource(source=str(texts[0]), target=str(texts[1]))
     data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
     return config.model_copy(update={"data": data}), name
 
 
-def _scored_texts(passport: Path) -> list[str]:
-    inputs = (read_passport(passport) or {}).get("inputs", [])
-    return [each["path"] for each in inputs if each["role"] in {"sources", "references"}]
+def _scored_texts(written: Path) -> list[str]:
+    try:
+        inputs = json.loads(written.read_bytes())["inputs"]
+        return [each["path"] for each in inputs if each["role"] in {"sources", "references"}]
+    except (ValueError, TypeError, KeyError):
+        return []  # whatever it is, it is not written over

@@ -20,6 +20,7 @@ from mt.evaluation.columns import aligned
 from mt.evaluation.evaluate import OpenedSplit, made_with, open_run
 from mt.evaluation.guard import Text
 from mt.evaluation.job import PLAIN_JOB, EvaluationJob
+from mt.evaluation.passport import corpus_inputs
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
 from mt.evaluation.scores import Evaluation, Score, evaluate
 from mt.evaluation.variants import JOINED, LONG, SEED, LeftOut, Variant, joined, variants
@@ -128,8 +129,13 @@ def evaluate_robustness(
     opened.guard.check_made(made, right, language=opened.data.target_language)
     scored = tuple(_scored(opened, forms, [untouched, *stream]))
     card = RobustnessCard(opened.name, scored, left_out)
-    record = {**card.as_record(), **made_with(opened.translator, run)}
     place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
+    sides = corpus_inputs(opened.source, lines=len(opened.pairs), beside=place.parent)
+    record = {
+        **card.as_record(),
+        **made_with(opened.translator, run),
+        "inputs": [*map(asdict, sides)],
+    }
     write_text(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return card
 

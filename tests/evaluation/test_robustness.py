@@ -14,6 +14,7 @@ from mt.config import DecodingConfig
 from mt.config.data import TextSource
 from mt.config.load import load_config
 from mt.data.pairs import SentencePair
+from mt.data.sources import open_source
 from mt.decoding.translation import Translation
 from mt.decoding.translator import Translator
 from mt.evaluation import robustness as robustness_module
@@ -49,13 +50,16 @@ def card(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (run / "evaluations").mkdir()
     config = load_config(run / "config.yaml")
     pairs = tuple(SentencePair(line, line) for line in LINES)
+    sides = [str(tmp_path / name) for name in ("lines.en", "lines.de")]
+    for side in sides:
+        Path(side).write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
 
     def opened(*_: Any, **__: Any) -> OpenedSplit:
         return OpenedSplit(
             name="test",
             config=config,
             data=config.data,
-            source=cast(Any, type("Named", (), {"target_description": "right"})()),
+            source=open_source(TextSource(source=sides[0], target=sides[1]), config.data),
             pairs=pairs,
             translator=cast(Translator, _Copy()),
             tokenizer="13a",
@@ -162,6 +166,13 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     assert status == 0, err
     untouched = json.loads(out)["variants"][0]
     assert (json.loads(out)["split"], untouched["lines"]) == ("own", 3)
+    card = json.loads((run / "evaluations" / "own.robustness.json").read_bytes())
+    assert [each["path"] for each in card["inputs"]] == [str(texts[1]), str(texts[3])]
+    other = ["--sources", texts[1], "--references", tmp_path / "other.b"]
+    shutil.copy(tmp_path / "own.b", tmp_path / "other.b")
+    status, _, err = program("evaluate", run, *other, "--robustness", *wishes)
+    assert status == 2
+    assert "own.robustness.json: is the score of other texts; give these texts another name" in err
     status, out, err = program("evaluate", run, *texts, *wishes)
     assert status == 0, err
     assert json.loads(out)["bleu"]["score"] == untouched["bleu"]["score"]
