@@ -53,8 +53,8 @@ class TrainingConfig(Section):
     device: Literal["auto", "cuda", "mps", "cpu"] = "auto"
     """Where to compute; `auto` takes the best that is there."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic; `auto` is bf16 on a GPU that has it and, for a `d_model` of 256 or more, on a
-    CPU with AMX or AVX-512 BF16, else fp32. Weights stay fp32."""
+    """Arithmetic; `auto` is bf16 on a GPU that has it, on a CPU with AMX from a `d_model` of 256 on
+    and with AVX-512 BF16 alone from 128 on, else fp32. Weights stay fp32."""
     compile: Literal["on", "off"] = "off"
     """Whether torch.compile makes kernels of its own for encoder and decoder; it takes a minute."""
     validate_every: Count = 1000

@@ -1,5 +1,6 @@
 """Mixed precision behind one object, so that the loop has no branch."""
 
+import math
 import os
 from contextlib import AbstractContextManager
 from typing import Literal
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _INITIAL_SCALE = 2.0**15
-_WIDE = 256
-"""From this `d_model` on, a CPU that computes in bf16 trains faster so (docs/results.md)."""
+_WIDE = {"amx_bf16": 256, "avx512_bf16": 128}
+"""From this `d_model` on, a CPU that multiplies bf16 by tiles (AMX) or, without them, in vectors
+(AVX-512) trains faster so: docs/results.md."""
 _KERNELS = "256"
 """Matrix products whose code oneDNN keeps, some 2 MiB each. By itself it would keep 1,024, most of
 them for shapes that never come again; with fewer, many are made anew in every update."""
@@ -82,12 +84,9 @@ def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
     """Tell whether a device computes in bf16 faster than in fp32 for a model of this width."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and d_model >= _WIDE and _cpu_has_bf16()
-
-
-def _cpu_has_bf16() -> bool:
-    """Tell whether this processor multiplies bf16: by tiles (AMX), or in vectors (AVX-512)."""
+    if device.type != "cpu":
+        return False
     # torch 2.11 has no public question.
     ask = getattr(torch.cpu, "get_capabilities", None)
     has = ask() if ask else {}
-    return bool(has.get("amx_bf16") or has.get("avx512_bf16"))
+    return d_model >= next((wide for unit, wide in _WIDE.items() if has.get(unit)), math.inf)
