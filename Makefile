@@ -4,7 +4,7 @@ RECIPE ?= quickstart
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce ablation bench test test-slow check format clean
+.PHONY: help setup reproduce best ablation bench test test-slow check format clean
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -13,6 +13,20 @@ setup: .venv/.complete ## install mt and its tools into .venv; the other targets
 
 reproduce: setup ## train a recipe, score it and judge the score (RECIPE=quickstart)
 	$(BIN)/mt reproduce configs/$(RECIPE).yaml
+
+best: setup ## train Multi30k's best model, with two teachers and the pairs they make: some hours
+	$(BIN)/mt train configs/multi30k-en-de-lc-norm-tok.yaml --run runs/multi30k-teacher --set seed=2
+	$(BIN)/mt reproduce configs/multi30k-de-en-lc-norm-tok.yaml
+	$(BACK) --out runs/multi30k-pairs/back
+	$(BACK) --out runs/multi30k-pairs/drawn-1 $(DRAW)=1
+	$(BACK) --out runs/multi30k-pairs/drawn-2 $(DRAW)=2
+	$(BIN)/mt reproduce configs/multi30k-augmented-en-de-lc-norm-tok.yaml
+	$(TEACHERS) configs/multi30k-en-de-lc-norm-tok.yaml --out runs/multi30k-pairs/forward --n-best 5
+	$(TEACHERS) runs/multi30k-pairs/drawn-1/train.en --out runs/multi30k-pairs/drawn
+	$(BIN)/mt reproduce configs/multi30k-best-en-de-lc-norm-tok.yaml
+best: BACK := $(BIN)/mt distill runs/multi30k-de-en-lc-norm-tok configs/multi30k-de-en-lc-norm-tok.yaml
+best: DRAW := --set decoding.search=sample --set decoding.temperature=0.7 --set decoding.seed
+best: TEACHERS := $(BIN)/mt distill runs/multi30k-teacher --set 'decoding.ensemble=[runs/multi30k-augmented-en-de-lc-norm-tok]'
 
 ablation: setup ## train a small model with one change at a time, and compare: some hours
 	$(BIN)/mt ablate configs/ablation/multi30k.yaml

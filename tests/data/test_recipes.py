@@ -1,11 +1,15 @@
 """The recipes: every one loads, and the corpora at hand are the ones they were written for."""
 
+import re
+import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from mt.config import Config
 from mt.config.data import DataConfig, HubSource, MixtureSource, Source, TextSource
 from mt.config.load import load_config
 from mt.data.corpora import supplied_files
@@ -15,6 +19,8 @@ from mt.data.sources import open_source
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 BY_CORPUS = {"quickstart", "classical-modern", "small-parallel-enja"}
 """Recipes whose corpus has no other name, and in one direction alone."""
+OUTPUTS = {"--out", "--run"}
+"""Options that name what a command makes."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,9 @@ class Split:
 
 def splits(recipe: Path) -> Iterator[Split]:
     data = load_config(recipe).data
-    assert not isinstance(data.train, MixtureSource)
-    for name, source in {"train": data.train, "valid": data.valid, **data.tests}.items():
+    train = data.train
+    parts = train.corpora if isinstance(train, MixtureSource) else {"train": train}
+    for name, source in {**parts, "valid": data.valid, **data.tests}.items():
         yield Split(name, source, data)
 
 
@@ -38,6 +45,9 @@ def test_the_recipes_are_there() -> None:
         "multi30k-en-de",
         "multi30k-en-fr",
         "multi30k-en-de-lc-norm-tok",
+        "multi30k-de-en-lc-norm-tok",
+        "multi30k-augmented-en-de-lc-norm-tok",
+        "multi30k-best-en-de-lc-norm-tok",
         "multi30k-en-fr-lc-norm-tok",
         "tatoeba-zh-en",
         "tatoeba-en-zh",
@@ -89,3 +99,33 @@ def test_the_page_of_corpora_has_every_checksum_and_revision(recipe: Path) -> No
             assert checksum in page
         if isinstance(source, HubSource):
             assert source.revision in page
+
+
+def test_make_best_makes_all_that_its_recipes_take_before_they_take_it() -> None:
+    """Every run and text under runs/ that a line reads, a line before it has made."""
+    root = RECIPES[0].parents[1]
+    output = subprocess.check_output(["make", "-n", "best"], cwd=root, text=True)
+    made: set[str] = set()
+    for line in [line for line in output.splitlines() if "/mt " in line]:
+        command, *arguments = shlex.split(line)[1:]
+        written = {arguments[at + 1] for at, each in enumerate(arguments) if each in OUTPUTS}
+        read = set(re.findall(r"runs/[\w-]+(?:/[\w-]+)?", " ".join(arguments))) - written
+        if command != "distill":
+            recipe = root / next(each for each in arguments if each.endswith(".yaml"))
+            read |= _made_before(load_config(recipe))
+            written = written or {f"runs/{recipe.stem}"}
+        assert read <= made, line
+        made |= written
+    assert made >= {"runs/multi30k-pairs/forward", "runs/multi30k-best-en-de-lc-norm-tok"}
+
+
+def _made_before(recipe: Config) -> set[str]:
+    """Return the runs and the folders of texts under runs/ that a recipe begins with."""
+    train = recipe.data.train
+    parts = train.corpora.values() if isinstance(train, MixtureSource) else [train]
+    texts = [each for each in parts if isinstance(each, TextSource)]
+    sides = [str(side) for each in texts for side in (each.source, each.target)]
+    origins = {recipe.training.init_from, recipe.tokenizer.from_} - {None}
+    return {str(Path(side).parent) for side in sides if side.startswith("runs/")} | {
+        *map(str, origins)
+    }
