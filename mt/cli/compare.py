@@ -22,7 +22,7 @@ _Splits = Annotated[
     typer.Option(metavar="NAME", help="Of runs: which split; further ones show their scores."),
 ]
 _Sources = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="With files: what was translated.")
+    Path | None, typer.Option(metavar="FILE", help="What was translated; runs are compared on it.")
 ]
 _TargetLanguage = Annotated[
     str | None, typer.Option(metavar="CODE", help="With files: their language, such as zh.")

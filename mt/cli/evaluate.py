@@ -76,18 +76,21 @@ class _Wishes:
     allow: Sequence[str]
     comet: Path | None
     passport: Path | None
-    texts: tuple[Path, Path] | None = None
+    texts: tuple[Path, Sequence[Path]] | None = None
+    """Sources and references to score a run on."""
 
     def job(self, passport: Path | None) -> "EvaluationJob":
         """Return the job, once its module may be imported."""
+        from mt.evaluation.given_texts import GivenTexts
         from mt.evaluation.job import EvaluationJob
 
+        given = GivenTexts(self.texts[0], tuple(self.texts[1])) if self.texts else None
         return EvaluationJob(
             tuple(self.metrics),
             self.resamples,
             tuple(self.allow),
             self.comet,
-            self.texts,
+            given,
             passport,
         )
 
@@ -102,19 +105,16 @@ def _refuse(options: Mapping[str, object], *, beside: str) -> None:
             )
 
 
-def _both_sides(sources: Path | None, references: Sequence[Path]) -> tuple[Path, Path] | None:
+def _both_sides(
+    sources: Path | None, references: Sequence[Path]
+) -> tuple[Path, Sequence[Path]] | None:
     """Return the texts that a run is scored on; None for a split of its config."""
     if sources is None and not references:
         return None
     if sources is None or not references:
         lacking = "--references" if sources else "--sources"
         raise UserError(f"{lacking} is missing: a run is scored on --sources and --references")
-    if len(references) > 1:
-        raise UserError(
-            "--references: a run is scored on one; translate the sources and score that by "
-            "--hypotheses with all of them"
-        )
-    return sources, references[0]
+    return sources, references
 
 
 def _check(passport: Path) -> None:

@@ -23,7 +23,8 @@ TargetLanguage = Annotated[
     str | None, typer.Option(metavar="CODE", help="The language of --hypotheses, such as zh.")
 ]
 Sources = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="What was translated; with RUN, what to.")
+    Path | None,
+    typer.Option(metavar="FILE", help="What was translated; with RUN, what to translate."),
 ]
 BleuTokenizer = Annotated[
     str | None,

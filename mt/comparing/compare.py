@@ -85,7 +85,7 @@ def compare(places: Sequence[Path], wishes: Wishes = PLAIN_WISHES) -> Comparison
     Raises UserError, before anything is translated, where they do not compare.
     """
     _check_places(places)
-    _check_splits(places, wishes.splits)
+    _check_splits(places, wishes)
     check_metrics(wishes.metrics)
     common, systems = _read(places, wishes, wishes.splits[0] if wishes.splits else None)
     side = sliced_side(common)
@@ -132,7 +132,8 @@ def _check_places(places: Sequence[Path]) -> None:
         seen.add(place.resolve())
 
 
-def _check_splits(places: Sequence[Path], splits: Sequence[str]) -> None:
+def _check_splits(places: Sequence[Path], wishes: Wishes) -> None:
+    splits = wishes.splits
     folders = [place for place in places if is_folder(place)]
     if splits and not folders:
         raise UserError("--split is of runs, whose config has splits; files have --references")
@@ -140,6 +141,10 @@ def _check_splits(places: Sequence[Path], splits: Sequence[str]) -> None:
         raise UserError("a file of translations is of one split: give --split once")
     if len(set(splits)) < len(splits):
         raise UserError("--split names a split twice")
+    if wishes.texts.references and folders:
+        if len(splits) > 1:
+            raise UserError("--references are of one test set: give --split, its name, once")
+        return
     for folder in folders:  # a wrong name is told before another split is translated
         data = read_config(folder).data
         for split in splits:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mt.config import Config
 from mt.data.lines import LineReader, existing_file
 from mt.decoding.exported import is_exported, read_exported
 from mt.decoding.run_files import EVALUATIONS_FOLDER, MODEL_FILE, check_finished, read_description
 from mt.errors import DataError, UserError
 from mt.evaluation.check import check_passport
 from mt.evaluation.evaluate import choose_split, evaluate_run, open_split, read_config
+from mt.evaluation.given_texts import GivenTexts, with_texts
 from mt.evaluation.guard import Guard, Text
 from mt.evaluation.job import EvaluationJob
 from mt.evaluation.passport import read_passport
@@ -53,7 +55,7 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What belongs to files of translations, as in `mt evaluate`."""
+    """A test set in files, as in `mt evaluate`; a run has the last two by itself."""
 
     references: tuple[Path, ...] = ()
     sources: Path | None = None
@@ -92,16 +94,16 @@ def read_systems(
     """
     folders = [place for place in places if is_folder(place)]
     guard = Guard(allow)
+    given = _given(texts) if folders else None
     if folders:
-        _refuse(texts)
-        sets = [_set_of_run(folder, split, guard) for folder in folders]
+        sets = [_set_of_run(folder, split, guard, given) for folder in folders]
         for folder, other in zip(folders, sets, strict=True):
             check_same(str(folders[0]), sets[0], str(folder), other)
         common = sets[0]
     else:
         common = _set_of_files(texts, guard)
     files = {place: _of_file(place, common, allow) for place in places if place not in set(folders)}
-    job = EvaluationJob(allow=tuple(allow))
+    job = EvaluationJob(allow=tuple(allow), texts=given)
     return common, tuple(
         files.get(place) or _of_run(place, split, device=device, job=job) for place in places
     )
@@ -146,29 +148,47 @@ def _check_same_lines(what: str, one: _Side, other: _Side) -> None:
             )
 
 
-def _refuse(texts: Texts) -> None:
-    """Refuse what a run says by itself."""
+def _given(texts: Texts) -> GivenTexts | None:
+    """Return the test set that runs are compared on instead of a split of their configs."""
     for name, value in (
-        ("--references", texts.references),
-        ("--sources", texts.sources),
         ("--target-language", texts.target_language),
         ("--bleu-tokenizer", texts.tokenizer),
     ):
         if value:
-            raise UserError(f"{name} does not go with a run, whose config names the test set")
+            raise UserError(f"{name} does not go with a run, whose config has it")
+    if texts.sources and texts.references:
+        return GivenTexts(texts.sources, texts.references)
+    if texts.sources or texts.references:
+        lacking = "--references" if texts.sources else "--sources"
+        raise UserError(f"{lacking} is missing: runs are compared on --sources and --references")
+    return None
 
 
-def _set_of_run(folder: Path, split: str | None, guard: Guard) -> EvaluationSet:
+def _config_and_split(
+    folder: Path, split: str | None, given: GivenTexts | None
+) -> tuple[Config, str]:
     config = read_config(folder)
-    name = choose_split(config.data, split)
+    if given:
+        return with_texts(config, folder, split, given)
+    return config, choose_split(config.data, split)
+
+
+def _set_of_run(
+    folder: Path, split: str | None, guard: Guard, given: GivenTexts | None
+) -> EvaluationSet:
+    config, name = _config_and_split(folder, split, given)
     opened = config.data.split(name)
     assert opened is not None, "choose_split returns only what is there"
     data = config.data.of(opened)
     pairs = tuple(open_split(config.data, name)[1].pairs())
+    further = given.further(len(pairs)) if given else ()
     return EvaluationSet(
         name,
         sources=tuple(pair.source for pair in pairs),
-        references=(tuple(pair.target for pair in pairs),),
+        references=(
+            tuple(pair.target for pair in pairs),
+            *(tuple(text.lines) for text in further),
+        ),
         source_language=data.source_language,
         target_language=data.target_language,
         tokenizer=guard.check_tokenizer(data.target_language, config.evaluation.bleu_tokenizer),
@@ -231,7 +251,7 @@ def _named(references: Sequence[tuple[str, ...]]) -> list[tuple[str, tuple[str, 
 
 def _of_run(folder: Path, split: str | None, *, device: str, job: EvaluationJob) -> System:
     """Read the translations that a valid passport names, or have them made."""
-    split = choose_split(read_config(folder).data, split)
+    _, split = _config_and_split(folder, split, job.texts)
     passport = folder / EVALUATIONS_FOLDER / f"{split}.json"
     if reason := _why_not_valid(folder, passport):
         _logger.warning("note: %s, so %s is translated now", reason, split)

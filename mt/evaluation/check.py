@@ -1,20 +1,21 @@
-"""Computing a score again from its passport: every file, and every digit."""
+"""Computing scores again from their passport: every file, and every digit."""
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mt.config.data import TextSource
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import PairSource
-from mt.data.sources import open_source
 from mt.errors import UserError
 from mt.evaluation.evaluate import choose_split, open_split, read_config
+from mt.evaluation.off_target import off_target
 from mt.evaluation.passport import PASSPORT_FORMAT, Input, corpus_inputs, read_passport
+from mt.evaluation.robustness import RobustnessCard, VariantTexts
 from mt.evaluation.scores import Evaluation, evaluate
+from mt.evaluation.variants import variants
 from mt.files import file_sha256
 
 
@@ -52,15 +53,17 @@ def check_passport(path: Path) -> Check:
 
 def _changed(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> Iterator[str]:
     """Yield a line for each input that is gone or is not what it was."""
+    sides: Mapping[str, Input] = {}
     try:
-        found = _corpus_now(path, record, inputs)
-    except UserError as error:
+        if not _is_of_files(record):
+            sides = _corpus_now(path, record)
+    except UserError as error:  # whose cause may be another input, such as the config
         yield str(error)
-        return
+        inputs = [each for each in inputs if each.role not in {"sources", "references"}]
     for each in inputs:
         place = path.parent / each.path
-        if each.role in found:
-            place, sha256 = path.parent / found[each.role].path, found[each.role].sha256
+        if each.role in sides:
+            place, sha256 = path.parent / sides[each.role].path, sides[each.role].sha256
         else:
             sha256 = file_sha256(place) if place.is_file() else ""
         if not sha256:
@@ -70,12 +73,14 @@ def _changed(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> 
             yield f"{name}: has changed; its SHA-256 is {sha256}, in the passport {each.sha256}"
 
 
-def _corpus_now(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> dict[str, Input]:
-    """Return both sides of the split by their role; nothing for a score of files."""
-    if "split" not in record:
-        return {}
-    source = _split(path, record, inputs)
-    sides = corpus_inputs(source, lines=record["sentences"], beside=path.parent)
+def _is_of_files(record: Mapping[str, Any]) -> bool:
+    """Say whether the inputs name all texts; those of a split are found by the run's config."""
+    return "split" not in record or record.get("given_texts", False)
+
+
+def _corpus_now(path: Path, record: Mapping[str, Any]) -> dict[str, Input]:
+    """Return both sides of the split by their role."""
+    sides = corpus_inputs(_split(path, record), lines=record["sentences"], beside=path.parent)
     return {side.role: side for side in sides}
 
 
@@ -86,49 +91,88 @@ def _other_scores(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
     except UserError as error:
         yield str(error)
         return
-    for key, score in now.items():
-        if not isinstance(score, dict):
-            continue
-        if _without_version(score) != _without_version(record[key]):
-            yield f"{path}: {key} is {_shown(score)} now, {_shown(record[key])} in the passport"
+    before = dict(_scores_in(record))
+    for name, score in _scores_in(now):
+        if name not in before:
+            yield f"{path}: {name} is not in the passport"
+        elif _without_version(score) != _without_version(before[name]):
+            yield f"{path}: {name} is {_shown(score)} now, {_shown(before[name])} in the passport"
 
 
-def _scored_again(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> Evaluation:
-    settings, count = record["settings"], record["sentences"]
-    texts = {"hypotheses": [_lines(path, each) for each in inputs if each.role == "hypotheses"]}
-    if "split" in record:
-        pairs = _split(path, record, inputs).pairs()
-        texts["references"] = [[pair.target for pair in pairs]]
-    else:
-        texts["references"] = [_lines(path, each) for each in inputs if each.role == "references"]
+def _scores_in(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield what is a score, or a rate, by its name."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield key, value
+    for variant in record.get("variants", ()):
+        for key, value in _scores_in(variant):
+            yield f"{key} of `{variant['name']}`", value
+
+
+def _scored_again(
+    path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
+) -> Evaluation | RobustnessCard:
+    settings, language = record["settings"], record["target_language"]
+    texts = _texts(path, record, inputs)
+    if "variants" in record:
+        forms, left_out = variants(
+            texts["sources"][0],
+            texts["references"],
+            source_language=record["source_language"],
+            target_language=language,
+        )
+        scoring = language, settings["bleu_tokenizer"], settings["forced"]
+        return VariantTexts(record["split"], forms, left_out, *scoring).card(texts["hypotheses"])
     evaluation = evaluate(
-        texts["hypotheses"][0][:count],
-        [lines[:count] for lines in texts["references"]],
-        target_language=record["target_language"],
+        texts["hypotheses"][0],
+        texts["references"],
+        target_language=language,
         tokenizer=settings["bleu_tokenizer"],
         metrics=settings["metrics"],
         resamples=settings["resamples"],
     )
-    return evaluation.marked(f"forced:{settings['forced']}") if settings["forced"] else evaluation
+    if "off_target" in record:
+        sides = texts["hypotheses"][0], texts["references"][0]
+        found = off_target(*sides, target_language=language)
+        evaluation = replace(evaluation, off_target=found)
+    return evaluation.marked("forced", settings["forced"])
+
+
+def _texts(
+    path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
+) -> dict[str, list[list[str]]]:
+    """Return the texts of each role, no line more than were scored."""
+    count, of_files = record["sentences"], _is_of_files(record)
+    texts = {
+        role: [_lines(path, each)[:count] for each in inputs if each.role == role]
+        for role in (("hypotheses", "sources", "references") if of_files else ("hypotheses",))
+    }
+    if not of_files:
+        pairs = list(_split(path, record).pairs())
+        texts["sources"] = [[pair.source for pair in pairs]]
+        texts["references"] = [[pair.target for pair in pairs]]
+    return texts
 
 
 def _lines(path: Path, text: Input) -> list[str]:
     return list(LineReader(path.parent / text.path))
 
 
-def _split(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> PairSource:
-    """Open the split of the run in whose folder the passport lies, or the texts given instead."""
+def _split(path: Path, record: Mapping[str, Any]) -> PairSource:
+    """Open the split of the run in whose folder the passport lies."""
     data = read_config(path.parent.parent).data
-    if record.get("given_texts"):
-        sides = {each.role: str(path.parent / each.path) for each in inputs}
-        return open_source(TextSource(source=sides["sources"], target=sides["references"]), data)
     return open_split(data, choose_split(data, record["split"]))[1]
 
 
 def _without_version(score: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out sacreBLEU's version: another that gives the same digits is as good."""
-    return {**score, "signature": re.sub(r"\|version:[^|]*", "", score["signature"])}
+    """Leave out the version of what has counted: another that gives the same digits is as good."""
+    told = {key: value for key, value in score.items() if key != "identifier"}
+    if "signature" in told:
+        told["signature"] = re.sub(r"\|version:[^|]*", "", told["signature"])
+    return told
 
 
 def _shown(score: Mapping[str, Any]) -> str:
-    return f"{score['score']} ({score['signature']})"
+    if "signature" in score:
+        return f"{score['score']} ({score['signature']})"
+    return f"{score['found']} of {score['judged']} ({score['identifier']})"

@@ -26,12 +26,18 @@ from mt.decoding.translation import Translation, log_notes
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.comet import write_comet
-from mt.evaluation.given_texts import with_texts
+from mt.evaluation.given_texts import GivenTexts, with_texts
 from mt.evaluation.guard import Guard, Text
 from mt.evaluation.job import PLAIN_JOB, EvaluationJob
 from mt.evaluation.model_card import refresh_card
 from mt.evaluation.off_target import off_target
-from mt.evaluation.passport import corpus_inputs, file_input, model_inputs, write_passport
+from mt.evaluation.passport import (
+    Input,
+    corpus_inputs,
+    file_input,
+    model_inputs,
+    write_passport,
+)
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.files import write_text
 from mt.model.allocator import keep_freed_memory
@@ -58,10 +64,21 @@ class OpenedSplit:
     """With the languages of the split, which may be its own."""
     source: PairSource
     pairs: tuple[SentencePair, ...]
+    references: tuple[Text, ...]
+    """The target side of the pairs first; further ones are of texts that were given."""
     translator: Translator
     tokenizer: str
     """That of BLEU."""
     guard: Guard
+
+    def inputs(self, *, beside: Path) -> list[Input]:
+        """Describe sources and references for a passport that lies in the folder `beside`."""
+        lines = len(self.pairs)
+        further = [
+            file_input("references", Path(each.name), lines=lines, beside=beside)
+            for each in self.references[1:]
+        ]
+        return [*corpus_inputs(self.source, lines=lines, beside=beside), *further]
 
 
 def evaluate_run(
@@ -84,20 +101,22 @@ def evaluate_run(
     place = run / EVALUATIONS_FOLDER / f"{opened.name}.json"
     started_at = time.perf_counter()
     scores = score_pairs(
-        opened.translator, pairs, target_language=language, tokenizer=opened.tokenizer, job=job
+        opened.translator,
+        pairs,
+        target_language=language,
+        tokenizer=opened.tokenizer,
+        job=job,
+        further=[text.lines for text in opened.references[1:]],
     )
     seconds = time.perf_counter() - started_at
     made = _written(place.with_name(f"{opened.name}.hypotheses.txt"), scores.translations)
-    right = Text(opened.source.target_description, [pair.target for pair in pairs])
-    guard.check_made(made, right, language=language)
+    guard.check_made(made, opened.references, language=language)
     scores = _with_off_target(scores, pairs) if opened.config.data.is_multilingual else scores
     evaluation = guard.mark(scores.evaluation)
-    evaluation = replace(evaluation, hypotheses=made.name, references=(right.name,))
-    named = {"split": opened.name, "given_texts": job.texts is not None}
-    record = {**named, **evaluation.as_record(), "seconds": seconds}
-    record["settings"] = job.settings(opened.tokenizer, guard.forced)
-    _write_record(place, record, source=opened.source, translator=opened.translator)
-    _hand_over(job, pairs, made)
+    right = tuple(text.name for text in opened.references)
+    evaluation = replace(evaluation, hypotheses=made.name, references=right)
+    _write_record(place, {**evaluation.as_record(), "seconds": seconds}, opened, job)
+    _hand_over(job, opened, made)
     refresh_card(run)
     return evaluation
 
@@ -116,11 +135,21 @@ def open_run(
     tag = f"decoding.tag={config.split_tag(split) or 'null'}"
     translator = load_translator(run, overrides=[tag, *overrides], device=device)
     tokenizer = guard.check_tokenizer(language, config.evaluation.bleu_tokenizer)
-    pairs = _checked_pairs(guard, source, language)
+    pairs, references = _checked_texts(guard, source, language, job.texts)
     # Before the work, so that a missing permission does not cost it.
     (run / EVALUATIONS_FOLDER).mkdir(exist_ok=True)
     data = config.data.of(config.data.tests.get(split, config.data.valid))
-    return OpenedSplit(split, config, data, source, pairs, translator, tokenizer, guard)
+    return OpenedSplit(
+        split,
+        config,
+        data,
+        source,
+        pairs,
+        references,
+        translator=translator,
+        tokenizer=tokenizer,
+        guard=guard,
+    )
 
 
 def _written(path: Path, translations: Sequence[Translation]) -> Text:
@@ -131,25 +160,33 @@ def _written(path: Path, translations: Sequence[Translation]) -> Text:
     return Text(str(path), texts)
 
 
-def _hand_over(job: EvaluationJob, pairs: Sequence[SentencePair], made: Text) -> None:
+def _hand_over(job: EvaluationJob, opened: OpenedSplit, made: Text) -> None:
     """Write the files of COMET if they are wanted."""
     if job.comet:
-        sides = [pair.target for pair in pairs], [pair.source for pair in pairs]
-        write_comet(job.comet, [made.lines, *sides], references=1)
+        texts = [made.lines, *(text.lines for text in opened.references)]
+        sources = [pair.source for pair in opened.pairs]
+        write_comet(job.comet, [*texts, sources], references=len(opened.references))
 
 
 def _write_record(
-    path: Path, record: Mapping[str, Any], *, source: PairSource, translator: Translator
+    path: Path, scores: Mapping[str, Any], opened: OpenedSplit, job: EvaluationJob
 ) -> None:
-    """Write the passport of a score into the run in whose folder `path` lies."""
+    """Write the passport of the scores into the run in whose folder `path` lies."""
     folder, run = path.parent, path.parent.parent
-    lines = record["sentences"]
+    made = Path(scores["hypotheses"])
     inputs = [
-        file_input("hypotheses", Path(record["hypotheses"]), lines=lines, beside=folder),
-        *corpus_inputs(source, lines=lines, beside=folder),
-        *model_inputs(run, translator.decoding.ensemble, beside=folder),
+        file_input("hypotheses", made, lines=len(opened.pairs), beside=folder),
+        *opened.inputs(beside=folder),
+        *model_inputs(run, opened.translator.decoding.ensemble, beside=folder),
     ]
-    write_passport(path, {**record, **made_with(translator, run)}, inputs)
+    record = {
+        "split": opened.name,
+        "given_texts": job.texts is not None,
+        **scores,
+        "settings": job.settings(opened.tokenizer, opened.guard.forced),
+        **made_with(opened.translator, run),
+    }
+    write_passport(path, record, inputs)
 
 
 def read_config(run: Path) -> Config:
@@ -188,10 +225,12 @@ def score_pairs(
     target_language: str,
     tokenizer: str = "auto",
     job: EvaluationJob = PLAIN_JOB,
+    further: Sequence[Sequence[str]] = (),
 ) -> ValidationScores:
     """Translate the sources of `pairs` and score the result against their targets.
 
-    The one path behind `mt evaluate RUN` and behind validation, so that the two agree.
+    `further` are more sets of references, line N of each for pair N. The one path behind
+    `mt evaluate RUN` and behind validation, so that the two agree.
     """
     stream = translator.stream(pair.source for pair in pairs)
     made = tuple(tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None))
@@ -199,7 +238,7 @@ def score_pairs(
     references = [pair.target for pair in pairs]
     evaluation = evaluate(
         translations,
-        [references],
+        [references, *further],
         target_language=target_language,
         tokenizer=tokenizer,
         metrics=job.metrics,
@@ -231,14 +270,18 @@ def open_split(data: DataConfig, split: str) -> tuple[str, PairSource]:
     return data.target_language, open_source(source, data)
 
 
-def _checked_pairs(guard: Guard, source: PairSource, language: str) -> tuple[SentencePair, ...]:
-    """Return the pairs of a split, if they can be scored: before any of them is translated."""
+def _checked_texts(
+    guard: Guard, source: PairSource, language: str, given: GivenTexts | None
+) -> tuple[tuple[SentencePair, ...], tuple[Text, ...]]:
+    """Return pairs and references, if they can be scored: before any of them is translated."""
     pairs = tuple(source.pairs())
+    further = given.further(len(pairs)) if given else ()
     sources = Text(f"{source.description}, source side", [pair.source for pair in pairs])
-    targets = Text(f"{source.description}, target side", [pair.target for pair in pairs])
-    guard.check_pieces([sources, targets])
-    guard.check_direction(sources, [targets], language=language)
-    return pairs
+    targets = [pair.target for pair in pairs]
+    sides = [Text(f"{source.description}, target side", targets), *further]
+    guard.check_pieces([sources, *sides])
+    guard.check_direction(sources, sides, language=language)
+    return pairs, (Text(source.target_description, targets), *further)
 
 
 def _tell_notes(translations: Sequence[Translation]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mt.data.lines import LineReader, existing_file
 from mt.errors import UserError
 from mt.evaluation.comet import write_comet
 from mt.evaluation.guard import Text, cut_alike
@@ -35,8 +34,8 @@ def evaluate_files(
     guard = job.begin()
     _require_sources(job, sources)
     tokenizer = guard.check_tokenizer(target_language, tokenizer)
-    made, *right = (_read(path) for path in (hypotheses, *references))
-    given = [made, *right, *([_read(sources)] if sources else [])]
+    made, *right = (Text.of_file(path) for path in (hypotheses, *references))
+    given = [made, *right, *([Text.of_file(sources)] if sources else [])]
     guard.check_texts(made, right, given[-1] if sources else None, language=target_language)
     texts = cut_alike(given)
     if sources:
@@ -62,10 +61,6 @@ def evaluate_files(
 def _require_sources(job: EvaluationJob, sources: Path | None) -> None:
     if job.comet and not sources:
         raise UserError("COMET reads the sources too: name them with --sources")
-
-
-def _read(path: Path) -> Text:
-    return Text(str(path), list(LineReader(existing_file(path))))
 
 
 def _inputs(given: Sequence[Text], references: int, beside: Path) -> list[Input]:

@@ -2,40 +2,63 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config import Config
 from mt.config.data import TextSource
 from mt.data.lines import existing_file
 from mt.decoding.run_files import EVALUATIONS_FOLDER
-from mt.errors import UserError
+from mt.errors import DataError, UserError
+from mt.evaluation.guard import Text
 from mt.evaluation.passport import place_beside
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
 
 
+@dataclass(frozen=True, slots=True)
+class GivenTexts:
+    """A test set of the user's own, line N of each file answering line N of the sources."""
+
+    sources: Path
+    references: tuple[Path, ...]
+    """One at least; the first is the target side of the split that `with_texts` makes."""
+
+    def further(self, lines: int) -> tuple[Text, ...]:
+        """Read the other references; DataError where one has not as many lines as the sources."""
+        texts = tuple(Text.of_file(path) for path in self.references[1:])
+        for text in texts:
+            if len(text.lines) != lines:
+                raise DataError(
+                    f"{text.name} has {len(text.lines)} lines, {self.sources} has {lines}: line N "
+                    "of one must answer line N of the other"
+                )
+        return texts
+
+
 def with_texts(
-    config: Config, run: Path, split: str | None, texts: tuple[Path, Path]
+    config: Config, run: Path, split: str | None, texts: GivenTexts
 ) -> tuple[Config, str]:
-    """Return the config with sources and references as one more test split, and its name.
+    """Return the config with sources and first references as one more test split, and its name.
 
     Without `split` it is what the name of the sources begins with: `news` of `news.en.gz`. Raises
     UserError where the config has a split of that name, or other texts were scored under it, and
     DataError where a file is not there.
     """
-    for path in texts:
+    files = (texts.sources, *texts.references)
+    for path in files:
         existing_file(path)
-    name = split or re.sub(r"[^\w-]+", "-", texts[0].name.split(".")[0]) or "texts"
+    name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
     another = "give these texts another name with --split NAME"
     if name in config.data.split_names():
         raise UserError(f"split `{name}` is one of the run's config; {another}")
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: only letters, digits, `-` and `_` make a name")
     folder = run / EVALUATIONS_FOLDER
-    expected = [str(place_beside(path, folder)) for path in texts]
+    expected = [str(place_beside(path, folder)) for path in files]
     for written in (folder / f"{name}.json", folder / f"{name}{ROBUSTNESS_SUFFIX}"):
         if written.exists() and _scored_texts(written) != expected:
             raise UserError(f"{written}: is the score of other texts; {another}")
-    source = TextSource(source=str(texts[0]), target=str(texts[1]))
+    source = TextSource(source=str(texts.sources), target=str(texts.references[0]))
     data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
     return config.model_copy(update={"data": data}), name
 

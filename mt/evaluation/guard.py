@@ -3,8 +3,10 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from mt.data.language import can_be_judged, in_other_language
+from mt.data.lines import LineReader, existing_file
 from mt.data.pair_checks import in_wrong_script
 from mt.data.scripts import script_share, scripts_of
 from mt.errors import DataError, UserError, did_you_mean, listed
@@ -33,6 +35,11 @@ class Text:
     name: str
     lines: Sequence[str]
 
+    @classmethod
+    def of_file(cls, path: Path) -> "Text":
+        """Read a file, whose path is the name; DataError where it is not there."""
+        return cls(str(path), list(LineReader(existing_file(path))))
+
 
 class Guard:
     """Refuses what makes a score mislead, and remembers what it was told to let pass."""
@@ -53,7 +60,7 @@ class Guard:
 
     def mark(self, evaluation: Evaluation) -> Evaluation:
         """Return the scores, with what they were forced against in their signatures."""
-        return evaluation.marked(f"forced:{self.forced}") if self._forced else evaluation
+        return evaluation.marked("forced", self.forced)
 
     def refuse(self, reason: str, message: str) -> None:
         """Raise DataError with `message`, or only tell it where `reason` is to pass."""
@@ -101,13 +108,13 @@ class Guard:
         for each in given:
             self.check_direction(each, [hypotheses, *references], language=language)
 
-    def check_made(self, hypotheses: Text, references: Text, *, language: str) -> None:
+    def check_made(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
         """Refuse translations of a run that are in pieces, or in another form than the references.
 
         They are written by then, so that nothing is lost.
         """
         self.check_pieces([hypotheses])
-        self.check_forms(hypotheses, [references], language=language)
+        self.check_forms(hypotheses, references, language=language)
 
     def check_lengths(self, texts: Sequence[Text]) -> None:
         """Refuse texts of different line counts; DataError where the first has no line."""

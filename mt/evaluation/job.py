@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mt.evaluation.comet import check_new_folder
+from mt.evaluation.given_texts import GivenTexts
 from mt.evaluation.guard import Guard
 from mt.evaluation.passport import check_place
 from mt.evaluation.scores import check_metrics
@@ -22,8 +23,8 @@ class EvaluationJob:
     """Of `mt.evaluation.guard.REASONS`."""
     comet: Path | None = None
     """A new folder for the files that COMET reads."""
-    texts: tuple[Path, Path] | None = None
-    """Of a run: sources and references to score it on, which its config does not know."""
+    texts: GivenTexts | None = None
+    """Of a run: what to score it on, which its config does not know."""
     passport: Path | None = None
     """Where the passport of a score of files lies; that of a run lies in the run."""
 

@@ -19,7 +19,13 @@ from mt import __version__
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
 from mt.decoding.exported import EXPORT_FILE, EXPORTED_MODEL, is_exported, read_exported
-from mt.decoding.run_files import MODEL_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, read_description
+from mt.decoding.run_files import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    read_description,
+)
 from mt.errors import UserError
 from mt.evaluation.run_info import PASSPORT_SUFFIX
 from mt.files import file_sha256, write_text
@@ -34,7 +40,8 @@ class Input:
     """What was read for a score."""
 
     role: str
-    """`sources`, `references`, `hypotheses`, `model`, `description` (of a model) or `tokenizer`."""
+    """`sources`, `references`, `hypotheses`, `model`, `description` (of a model), `config`,
+    `tokenizer` or `variant` (sources that were changed)."""
     path: str
     """A relative one starts at the folder of the passport; of a corpus without files its name."""
     lines: int | None
@@ -76,7 +83,7 @@ def corpus_inputs(source: PairSource, *, lines: int, beside: Path) -> tuple[Inpu
 
 
 def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterator[Input]:
-    """Describe the model of a run or of an exported folder, its ensemble, and its tokenizer.
+    """Describe the model of a run or of an exported folder, its config, ensemble and tokenizer.
 
     The weights are not read: translating has held them against their SHA-256 already.
     """
@@ -88,6 +95,7 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
             name, sha256 = WEIGHTS_FILE, read_description(member / MODEL_FILE).weights
         yield Input("model", str(place_beside(member / name, beside)), None, sha256)
         yield file_input("description", member / description, lines=None, beside=beside)
+        yield file_input("config", member / CONFIG_FILE, lines=None, beside=beside)
     for path in sorted((run / TOKENIZER_FOLDER).glob("*")):
         yield file_input("tokenizer", path, lines=None, beside=beside)
 

@@ -4,7 +4,6 @@ The same test split in several forms (`mt.evaluation.variants`), each translated
 Belinkov and Bisk 2018, "Synthetic and Natural Noise Both Break Neural Machine Translation".
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from mt.evaluation.columns import aligned
 from mt.evaluation.evaluate import OpenedSplit, made_with, open_run
 from mt.evaluation.guard import Text
 from mt.evaluation.job import PLAIN_JOB, EvaluationJob
-from mt.evaluation.passport import corpus_inputs
+from mt.evaluation.passport import Input, file_input, model_inputs, write_passport
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
 from mt.evaluation.scores import Evaluation, Score, evaluate
 from mt.evaluation.variants import JOINED, LONG, SEED, LeftOut, Variant, joined, variants
@@ -44,14 +43,12 @@ class ScoredVariant:
         )
 
     def as_record(self) -> dict[str, Any]:
-        """Return scores, drops and what they depend on."""
+        """Return scores, drops and how many lines they are of."""
         bleu, chrf = self.drops()
         return {
             "name": self.variant.name,
             "lines": len(self.variant.sources),
             "changed": self.variant.changed,
-            "sha256_sources": _sha256(self.variant.sources),
-            "sha256_references": _sha256(self.variant.references),
             "bleu": {**_record(self.scores.bleu), "drop": bleu},
             "chrf": {**_record(self.scores.chrf), "drop": chrf},
             "untouched_bleu": _record(self.untouched.bleu),
@@ -104,6 +101,41 @@ class RobustnessCard:
             yield f"{left_out.name}: left out, {left_out.reason}."
 
 
+@dataclass(frozen=True, slots=True)
+class VariantTexts:
+    """A test set in all its forms, and what scoring translations of them needs to know."""
+
+    split: str
+    forms: tuple[Variant, ...]
+    """The untouched text first."""
+    left_out: tuple[LeftOut, ...]
+    target_language: str
+    tokenizer: str
+    """That of BLEU."""
+    forced: str
+    """The reasons of the guard that the scores are forced against."""
+
+    def card(self, translations: Sequence[Sequence[str]]) -> RobustnessCard:
+        """Score the translations of each form."""
+        untouched = self._score(translations[0], self.forms[0])
+        scored = []
+        for form, made in zip(self.forms, translations, strict=True):
+            beside = untouched
+            if form.name == LONG:
+                beside = self._score(joined(translations[0], self.target_language), form)
+            scored.append(ScoredVariant(form, self._score(made, form), beside))
+        return RobustnessCard(self.split, tuple(scored), self.left_out)
+
+    def _score(self, made: Sequence[str], form: Variant) -> Evaluation:
+        scores = evaluate(
+            made,
+            form.references,
+            target_language=self.target_language,
+            tokenizer=self.tokenizer,
+        )
+        return scores.marked("forced", self.forced)
+
+
 def evaluate_robustness(
     run: Path,
     *,
@@ -114,30 +146,45 @@ def evaluate_robustness(
 ) -> RobustnessCard:
     """Translate a split of a run, and variants of it, with the final model; score them all.
 
-    Writes RUN/evaluations/SPLIT.robustness.json. Raises as `evaluate_run` does.
+    Writes RUN/evaluations/SPLIT.robustness.json, the passport of the scores, and beside it a folder
+    with the sources and the translations of each variant. Raises as `evaluate_run` does.
     """
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
+    language = opened.data.target_language
     forms, left_out = variants(
-        opened.pairs,
+        [pair.source for pair in opened.pairs],
+        [text.lines for text in opened.references],
         source_language=opened.data.source_language,
-        target_language=opened.data.target_language,
+        target_language=language,
     )
     stream = translate_variants(opened.translator, forms)
     untouched = next(stream)
-    right = Text(opened.source.target_description, forms[0].references)
     made = Text("the translations of the untouched text", untouched)
-    opened.guard.check_made(made, right, language=opened.data.target_language)
-    scored = tuple(_scored(opened, forms, [untouched, *stream]))
-    card = RobustnessCard(opened.name, scored, left_out)
+    opened.guard.check_made(made, opened.references, language=language)
+    translations = [untouched, *stream]
+    texts = VariantTexts(
+        opened.name, forms, left_out, language, opened.tokenizer, opened.guard.forced
+    )
+    card = texts.card(translations)
     place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
-    sides = corpus_inputs(opened.source, lines=len(opened.pairs), beside=place.parent)
-    record = {
-        **card.as_record(),
-        **made_with(opened.translator, run),
-        "inputs": [*map(asdict, sides)],
-    }
-    write_text(place, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    inputs = [
+        *_written(place.with_suffix(""), forms, translations),
+        *opened.inputs(beside=place.parent),
+        *model_inputs(run, opened.translator.decoding.ensemble, beside=place.parent),
+    ]
+    record = {"given_texts": job.texts is not None, **card.as_record(), **_told(opened, job)}
+    write_passport(place, {**record, **made_with(opened.translator, run)}, inputs)
     return card
+
+
+def _told(opened: OpenedSplit, job: EvaluationJob) -> dict[str, Any]:
+    """Return what `mt evaluate --check` needs besides, to make the variants and score them."""
+    return {
+        "sentences": len(opened.pairs),
+        "source_language": opened.data.source_language,
+        "target_language": opened.data.target_language,
+        "settings": job.settings(opened.tokenizer, opened.guard.forced),
+    }
 
 
 def translate_variants(translator: Translator, forms: Sequence[Variant]) -> Iterator[list[str]]:
@@ -148,23 +195,19 @@ def translate_variants(translator: Translator, forms: Sequence[Variant]) -> Iter
     return ([each.text for each in islice(made, len(form.sources))] for form in forms)
 
 
-def _scored(
-    opened: OpenedSplit, forms: Sequence[Variant], translations: Sequence[Sequence[str]]
-) -> Iterator[ScoredVariant]:
-    language = opened.data.target_language
-
-    def score(made: Sequence[str], form: Variant) -> Evaluation:
-        scores = evaluate(
-            made, [form.references], target_language=language, tokenizer=opened.tokenizer
-        )
-        return opened.guard.mark(scores)
-
-    untouched = score(translations[0], forms[0])
+def _written(
+    folder: Path, forms: Sequence[Variant], translations: Sequence[Sequence[str]]
+) -> Iterator[Input]:
+    """Write sources and translations of each form, and describe the files for the passport."""
+    folder.mkdir(exist_ok=True)
     for form, made in zip(forms, translations, strict=True):
-        beside = untouched
-        if form.name == LONG:
-            beside = score(joined(translations[0], language), form)
-        yield ScoredVariant(form, score(made, form), beside)
+        for role, suffix, lines in (
+            ("variant", "sources.txt", form.sources),
+            ("hypotheses", "hypotheses.txt", made),
+        ):
+            path = folder / f"{form.file_stem}.{suffix}"
+            write_text(path, "".join(f"{line}\n" for line in lines))
+            yield file_input(role, path, lines=len(lines), beside=folder.parent)
 
 
 def _cells(each: ScoredVariant) -> tuple[str, ...]:
@@ -182,8 +225,3 @@ def _cells(each: ScoredVariant) -> tuple[str, ...]:
 
 def _record(score: Score) -> dict[str, Any]:
     return {"score": score.value, "signature": score.signature}
-
-
-def _sha256(lines: Sequence[str]) -> str:
-    """Return the SHA-256 of the lines with a newline after each, as `sha256sum` has it."""
-    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

@@ -119,10 +119,12 @@ class Evaluation:
         """Return every score, in the order of the table."""
         return self.bleu, self.chrf, *self.further
 
-    def marked(self, mark: str) -> "Evaluation":
-        """Return the same with a mark at the end of every signature."""
+    def marked(self, key: str, value: str) -> "Evaluation":
+        """Return the same with `key:value` at the end of every signature; unless it is empty."""
+        if not value:
+            return self
         bleu, chrf, *further = (
-            replace(score, signature=f"{score.signature}|{mark}") for score in self.scores()
+            replace(score, signature=f"{score.signature}|{key}:{value}") for score in self.scores()
         )
         return replace(self, bleu=bleu, chrf=chrf, further=tuple(further))
 
@@ -164,8 +166,7 @@ def evaluate(
         target_language=target_language,
         further=tuple(rest),
     )
-    form = label(references, target_language)
-    return evaluation.marked(f"text:{form}") if form else evaluation
+    return evaluation.marked("text", label(references, target_language))
 
 
 def choose_metrics(

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from mt.data.pairs import SentencePair
 from mt.data.source_noise import in_capitals, with_typos, without_punctuation
 from mt.evaluation.forms import form_of
 from mt.languages import written_without_spaces
@@ -23,9 +22,15 @@ class Variant:
 
     name: str
     sources: tuple[str, ...]
-    references: tuple[str, ...]
+    references: tuple[tuple[str, ...], ...]
+    """A tuple for each set."""
     changed: int
     """Lines that are not as they were."""
+
+    @property
+    def file_stem(self) -> str:
+        """The name, as those of its files begin."""
+        return self.name.replace(" ", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,19 @@ _CASES = frozenset({"upper case", "lower case"})
 
 
 def variants(
-    pairs: Sequence[SentencePair], *, source_language: str, target_language: str
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    source_language: str,
+    target_language: str,
 ) -> tuple[tuple[Variant, ...], tuple[LeftOut, ...]]:
     """Return the split as it is, its variants, and those that would test nothing.
 
-    Sources alone are changed, but in `long input`, where the references of the lines that are
-    joined are joined too.
+    `references` holds one list for each set. Sources alone are changed, but in `long input`, where
+    the references of the lines that are joined are joined too.
     """
-    sources = tuple(pair.source for pair in pairs)
-    references = tuple(pair.target for pair in pairs)
-    made, left_out = [Variant(UNTOUCHED, sources, references, changed=0)], []
+    right = tuple(map(tuple, references))
+    made, left_out = [Variant(UNTOUCHED, tuple(sources), right, changed=0)], []
     for name, change in _LINE_CHANGES.items():
         if name in _CASES and not _has_case(sources):
             left_out.append(LeftOut(name, "the script of the sources has no capital letters"))
@@ -68,12 +76,13 @@ def variants(
         noisy = tuple(change(text, Random(f"{SEED} {n}")) for n, text in enumerate(sources, 1))
         changed = sum(one != other for one, other in zip(sources, noisy, strict=True))
         if changed:
-            made.append(Variant(name, noisy, references, changed))
+            made.append(Variant(name, noisy, right, changed))
         else:
             left_out.append(LeftOut(name, "it changes no line"))
-    if len(pairs) > 1:
-        sides = joined(sources, source_language), joined(references, target_language)
-        made.append(Variant(LONG, *sides, changed=len(sides[0])))
+    if len(sources) > 1:
+        long = joined(sources, source_language)
+        right = tuple(joined(lines, target_language) for lines in references)
+        made.append(Variant(LONG, long, right, changed=len(long)))
     else:
         left_out.append(LeftOut(LONG, "there is one line alone"))
     return tuple(made), tuple(left_out)

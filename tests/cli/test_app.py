@@ -16,6 +16,7 @@ from mt import __version__
 from mt.__main__ import main
 from mt.config import Config
 from mt.decoding.translate_file import FileJob
+from mt.evaluation.given_texts import GivenTexts
 from mt.evaluation.job import EvaluationJob
 
 RECIPE = """\
@@ -321,8 +322,8 @@ def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
 
 
 def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Replace) -> None:
-    texts = ["--sources", "s", "--references", "t"]
-    job = EvaluationJob(texts=(Path("s"), Path("t")))
+    texts = ["--sources", "s", "--references", "t", "--references", "u"]
+    job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
     for module, name, more in [
         ("mt.evaluation.evaluate", "evaluate_run", []),
         ("mt.evaluation.robustness", "evaluate_robustness", ["--robustness"]),
@@ -437,7 +438,6 @@ def test_reproduce(
         ("evaluate r --hypotheses h", "--hypotheses does not go with a run; score either RUN with"),
         ("evaluate r --references h", "--sources is missing: a run is scored on --sources and"),
         ("evaluate r --sources h", "--references is missing: a run is scored on --sources and"),
-        ("evaluate r --sources s --references a --references b", "--references: a run is scored"),
         ("evaluate --check c --sources s", "--sources does not go with --check;"),
         ("evaluate r --target-language zh", "--target-language does not go with a run;"),
         ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),

@@ -121,6 +121,9 @@ def test_runs_are_compared(
     assert f"seen at most 5 times in the training data of\n{one}" in out.replace(" \n", "\n")
     assert "loss on validation" in html.read_text(encoding="utf-8")
     assert program("compare", one, other, *wishes) == (0, out, "")
+    texts = ("--sources", tmp_path / "s", "--references", tmp_path / "r")
+    told = "error: --references are of one test set: give --split, its name, once\n"
+    assert program("compare", one, other, *wishes[:4], *texts) == (2, "", told)
     for splits, message in (
         (("test", "valdi"), "split `valdi` is unknown; did you mean `valid`?"),
         (("test", "test"), "--split names a split twice"),

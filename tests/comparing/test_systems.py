@@ -169,6 +169,48 @@ def test_files_need_references(
         read_systems([Path("right.txt"), Path("right.txt")], texts)
 
 
-def test_a_run_names_the_test_set(run: Path) -> None:
-    with pytest.raises(UserError, match="--references does not go with a run"):
-        read_systems([run, run], Texts((Path("x"),)))
+def test_runs_are_compared_on_texts_that_their_configs_do_not_know(
+    run: Path, evaluated: list[Path], write_lines: WriteLines, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    sources = write_lines("news.en", ["one two", "three four five"])
+    first, second = (
+        write_lines("news.de", ["two one", "five four three"]),
+        write_lines("again.de", ["two one now", "five"]),
+    )
+    made = write_lines("made.txt", ["two two", "five five three"])
+    texts = Texts((first, second), sources)
+    common, systems = read_systems([run, made, other], texts)
+    assert evaluated == [run, other]
+    assert common == EvaluationSet(
+        "news",
+        ("one two", "three four five"),
+        (("two one", "five four three"), ("two one now", "five")),
+        "en",
+        "de",
+        tokenizer="13a",
+    )
+    assert [len(system.translations) for system in systems] == [2, 2, 2]
+    kept = (run / "evaluations/news.hypotheses.txt").read_text(encoding="utf-8")
+    assert systems[0].translations == tuple(kept.splitlines())
+    assert read_systems([run, made, other], texts, split="news") == (common, systems)
+    assert evaluated == [run, other]  # their passports were enough
+    with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
+        read_systems([run, other], Texts((second,), sources))
+    short = write_lines("short.de", ["x"])
+    with pytest.raises(UserError, match=r"short\.de has 1 lines, .*news\.en has 2"):
+        read_systems([run, other], Texts((first, short), sources), split="new")
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (Texts((Path("x"),)), "--sources is missing: runs are compared on --sources and"),
+        (Texts(sources=Path("x")), "--references is missing: runs are compared on --sources"),
+        (Texts(target_language="de"), "--target-language does not go with a run"),
+        (Texts(tokenizer="char"), "--bleu-tokenizer does not go with a run"),
+    ],
+)
+def test_texts_beside_runs_are_whole_and_no_more(run: Path, texts: Texts, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_systems([run, run], texts)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from mt.evaluation.check import check_passport
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.evaluate_files import evaluate_files
 from mt.evaluation.job import EvaluationJob
-from mt.evaluation.passport import default_place
+from mt.evaluation.off_target import OffTarget
+from mt.evaluation.passport import Input, default_place, read_passport, write_passport
 from mt.evaluation.read_info import read_info
+from mt.evaluation.robustness import evaluate_robustness
 
 RIGHT = "The cat sat on the mat.\nTwo dogs ran very fast.\nIt rains.\n"
 MADE = "The cat sat on a mat.\nTwo dogs ran very fast.\nIt rains now.\n"
@@ -138,6 +141,8 @@ def scored_run(
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         evaluate_run(Path("run"), device="cpu", job=ALL)
+        allow = ("lowercased", "tokenized")
+        evaluate_robustness(Path("run"), device="cpu", job=EvaluationJob(allow=allow))
     return folder
 
 
@@ -180,6 +185,7 @@ def test_scoring_the_translations_of_a_run_as_files_is_no_score_of_the_run(
         "corpus/test.de",
         "run/model.safetensors",
         "run/model.json",
+        "run/config.yaml",
         "run/evaluations/test.json",
     ],
 )
@@ -199,3 +205,79 @@ def test_the_tokenizer_belongs_to_the_passport_of_a_run(at_run: Callable[[], str
         _turned(path, 0)
         assert path.name in at_run()
         path.write_bytes(before)
+
+
+def test_a_config_that_cannot_be_read_is_named_once_with_its_change(
+    at_run: Callable[[], str],
+) -> None:
+    Path("run/config.yaml").write_text("dta: 1\n", encoding="utf-8")
+    lines = at_run().splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("FAIL: run/config.yaml:1: `dta`: unknown")
+    assert lines[1].startswith("FAIL: run/config.yaml: has changed; its SHA-256 is")
+
+
+CARD = Path("run/evaluations/test.robustness.json")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run/evaluations/test.robustness/typos.sources.txt",
+        "run/evaluations/test.robustness/long-input.hypotheses.txt",
+        "corpus/test.de",
+        "run/model.json",
+        "run/evaluations/test.robustness.json",
+    ],
+)
+@pytest.mark.usefixtures("at_run")
+def test_one_changed_byte_of_what_a_robustness_card_is_made_of_is_named(name: str) -> None:
+    assert check_passport(CARD).passed
+    _turned(Path(name), -2)
+    check = check_passport(CARD)
+    assert not check.passed
+    named = check.text.removeprefix("FAIL: ").split(": ")[0]
+    assert Path(named).resolve() == Path(name).resolve()
+    assert check.text.count("\n") == 0
+
+
+@pytest.mark.usefixtures("at_run")
+def test_a_robustness_card_is_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sacrebleu.metrics.chrf
+
+    found = sacrebleu.metrics.chrf.CHRF._compute_f_score
+
+    def other(self: sacrebleu.metrics.chrf.CHRF, statistics: list[int]) -> float:
+        return float(found(self, statistics)) / 2
+
+    monkeypatch.setattr(sacrebleu.metrics.chrf.CHRF, "_compute_f_score", other)
+    check = check_passport(CARD)
+    lines = check.text.splitlines()
+    assert not check.passed
+    assert lines[0].startswith(f"FAIL: {CARD}: chrf of `untouched` is ")
+    assert any(": untouched_chrf of `long input` is " in line for line in lines)
+    assert not any("bleu" in line for line in lines)
+
+
+def _always(found: OffTarget) -> Callable[..., OffTarget]:
+    return lambda *_, **__: found
+
+
+def test_an_off_target_rate_is_counted_again(
+    at_run: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("run/evaluations/test.json")
+    record = read_passport(path)
+    assert record is not None
+    inputs = [Input(**each) for each in record.pop("inputs")]
+    del record["versions"]
+    counts = {"judged": 3, "found": 1, "references_judged": 3, "references_found": 0}
+    told = {"language": "de", **counts, "identifier": "py3langid 1", "rate": 1 / 3}
+    write_passport(path, {**record, "off_target": told}, inputs)
+    now = OffTarget("de", **counts, identifier="py3langid 2")
+    for counted, again in ((now, True), (replace(now, found=2), False)):
+        monkeypatch.setattr("mt.evaluation.check.off_target", _always(counted))
+        assert check_passport(path).passed is again
+    assert at_run().endswith(
+        "off_target is 2 of 3 (py3langid 2) now, 1 of 3 (py3langid 1) in the passport"
+    )

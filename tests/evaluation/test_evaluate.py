@@ -16,6 +16,7 @@ from mt.errors import DataError, RunError, UserError
 from mt.evaluation import evaluate as evaluate_module
 from mt.evaluation.evaluate import choose_split, evaluate_run, score_pairs
 from mt.evaluation.evaluate_files import evaluate_files
+from mt.evaluation.given_texts import GivenTexts
 from mt.evaluation.job import EvaluationJob
 
 SOURCES = ["one", "two", "three"]
@@ -204,15 +205,15 @@ def test_scoring_a_run_again_replaces_what_it_wrote(run: Path) -> None:
 
 
 @pytest.fixture
-def news(tmp_path: Path) -> tuple[Path, Path]:
+def news(tmp_path: Path) -> GivenTexts:
     """Return texts that the config of the run does not know."""
     (tmp_path / "mine").mkdir()
     sources = _write(tmp_path / "mine" / "news.en.txt", SOURCES[:2])
-    return sources, _write(tmp_path / "mine" / "news.de.txt", OTHER[:2])
+    return GivenTexts(sources, (_write(tmp_path / "mine" / "news.de.txt", OTHER[:2]),))
 
 
 def test_a_run_is_scored_on_texts_that_its_config_does_not_know(
-    run: Path, news: tuple[Path, Path]
+    run: Path, news: GivenTexts
 ) -> None:
     job = EvaluationJob(texts=news)
     scores = evaluate_run(run, device="cpu", job=job)
@@ -222,19 +223,51 @@ def test_a_run_is_scored_on_texts_that_its_config_does_not_know(
     record = json.loads((run / "evaluations" / "news.json").read_bytes())
     assert (record["split"], record["sentences"]) == ("news", 2)
     paths = {each["role"]: Path(each["path"]) for each in record["inputs"]}
-    assert (paths["sources"], paths["references"]) == news
+    assert (paths["sources"], (paths["references"],)) == (news.sources, news.references)
     assert evaluate_run(run, device="cpu", job=job).bleu == scores.bleu
     evaluate_run(run, split="more_news", device="cpu", job=job)
     assert (run / "evaluations" / "more_news.json").is_file()
 
 
+def test_a_run_is_scored_on_several_references(run: Path, news: GivenTexts, tmp_path: Path) -> None:
+    """As its translations are by sacreBLEU; COMET and the passport know all of them."""
+    second = _write(tmp_path / "mine" / "second.de.txt", RIGHT[:2])
+    both = GivenTexts(news.sources, (*news.references, second))
+    job = EvaluationJob(texts=both, comet=tmp_path / "comet")
+    scores = evaluate_run(run, device="cpu", job=job)
+    sets = [OTHER[:2], RIGHT[:2]]
+    assert scores.bleu.value == sacrebleu.corpus_bleu(MADE[:2], sets).score
+    assert scores.chrf.value == sacrebleu.corpus_chrf(MADE[:2], sets).score
+    assert scores.bleu.signature.startswith("nrefs:2|")
+    assert scores.references == tuple(map(str, both.references))
+    assert (tmp_path / "comet" / "reference-2.txt").read_text() == second.read_text()
+    passport = run / "evaluations" / "news.json"
+    record = json.loads(passport.read_bytes())
+    named = [Path(each["path"]) for each in record["inputs"] if each["role"] == "references"]
+    assert tuple(named) == both.references
+    with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
+        evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
+
+
+def test_further_references_are_as_many_lines_before_the_work(
+    run: Path, news: GivenTexts, tmp_path: Path
+) -> None:
+    short = _write(tmp_path / "short.txt", RIGHT[:1])
+    job = EvaluationJob(texts=GivenTexts(news.sources, (*news.references, short)))
+    with pytest.raises(DataError, match=r"short\.txt has 1 lines, .*news\.en\.txt has 2: line N"):
+        evaluate_run(run, device="cpu", job=job)
+    assert not (run / "evaluations").exists()
+
+
 def test_the_score_of_other_texts_is_not_written_over(
-    run: Path, news: tuple[Path, Path], tmp_path: Path
+    run: Path, news: GivenTexts, tmp_path: Path
 ) -> None:
     job = EvaluationJob(texts=news)
     evaluate_run(run, device="cpu", job=job)
     kept = (run / "evaluations" / "news.json").read_bytes()
-    other = _write(tmp_path / "news.en", SOURCES), _write(tmp_path / "news.de", RIGHT)
+    other = GivenTexts(
+        _write(tmp_path / "news.en", SOURCES), (_write(tmp_path / "news.de", RIGHT),)
+    )
     with pytest.raises(UserError, match=r"news\.json: is the score of other texts; give these"):
         evaluate_run(run, device="cpu", job=EvaluationJob(texts=other))
     assert (run / "evaluations" / "news.json").read_bytes() == kept
@@ -243,7 +276,7 @@ def test_the_score_of_other_texts_is_not_written_over(
     with pytest.raises(UserError, match="split `../news`: only letters, digits"):
         evaluate_run(run, split="../news", device="cpu", job=job)
     with pytest.raises(DataError, match=r"no such file; did you mean `news\.en`"):
-        texts = tmp_path / "news.em", other[1]
+        texts = GivenTexts(tmp_path / "news.em", other.references)
         evaluate_run(run, split="new", device="cpu", job=EvaluationJob(texts=texts))
 
 

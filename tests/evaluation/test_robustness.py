@@ -19,7 +19,7 @@ from mt.decoding.translation import Translation
 from mt.decoding.translator import Translator
 from mt.evaluation import robustness as robustness_module
 from mt.evaluation.evaluate import OpenedSplit
-from mt.evaluation.guard import Guard
+from mt.evaluation.guard import Guard, Text
 from mt.evaluation.read_info import read_info
 from mt.evaluation.robustness import RobustnessCard, evaluate_robustness
 
@@ -61,6 +61,7 @@ def card(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             data=config.data,
             source=open_source(TextSource(source=sides[0], target=sides[1]), config.data),
             pairs=pairs,
+            references=(Text(sides[1], LINES),),
             translator=cast(Translator, _Copy()),
             tokenizer="13a",
             guard=Guard(),
@@ -90,7 +91,7 @@ def test_long_input_is_compared_with_the_same_lines_one_by_one(card: RobustnessC
     """Joined lines score otherwise than single ones; a model that minds no length loses nothing."""
     long = card.scored[-1]
     assert long.variant.name == "long input"
-    assert len(long.variant.references) == 2
+    assert len(long.variant.references[0]) == 2
     assert long.drops() == (0.0, 0.0)
     assert long.untouched.sentences == 2
 
@@ -121,9 +122,11 @@ def test_the_record_names_what_was_translated(card: RobustnessCard, tmp_path: Pa
     assert record["decoding"]["beam"] == DecodingConfig().beam
     upper = record["variants"][1]
     text = "".join(f"{line.upper()}\n" for line in LINES)
-    assert upper["sha256_sources"] == hashlib.sha256(text.encode()).hexdigest()
-    untouched = "".join(f"{line}\n" for line in LINES)
-    assert upper["sha256_references"] == hashlib.sha256(untouched.encode()).hexdigest()
+    sums = {each["path"]: each["sha256"] for each in record["inputs"]}
+    for name in ("sources", "hypotheses"):  # a copy
+        path = place.with_suffix("") / f"upper-case.{name}.txt"
+        assert path.read_text(encoding="utf-8") == text
+        assert sums[str(path)] == hashlib.sha256(text.encode()).hexdigest()
     assert upper["bleu"]["signature"].startswith("nrefs:1|case:mixed")
     assert upper["bleu"]["drop"] == card.scored[1].drops()[0]
 
@@ -167,7 +170,8 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     untouched = json.loads(out)["variants"][0]
     assert (json.loads(out)["split"], untouched["lines"]) == ("own", 3)
     card = json.loads((run / "evaluations" / "own.robustness.json").read_bytes())
-    assert [each["path"] for each in card["inputs"]] == [str(texts[1]), str(texts[3])]
+    named = [each for each in card["inputs"] if each["role"] in {"sources", "references"}]
+    assert [each["path"] for each in named] == [str(texts[1]), str(texts[3])]
     other = ["--sources", texts[1], "--references", tmp_path / "other.b"]
     shutil.copy(tmp_path / "own.b", tmp_path / "other.b")
     status, _, err = program("evaluate", run, *other, "--robustness", *wishes)

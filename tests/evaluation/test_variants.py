@@ -14,13 +14,19 @@ PAIRS = [
 ]
 
 
+def sides(pairs: list[SentencePair]) -> tuple[list[str], list[list[str]]]:
+    """Return the sources, and two sets of references of which the second is marked."""
+    right = [pair.target for pair in pairs]
+    return [pair.source for pair in pairs], [right, [f"{line} 2" for line in right]]
+
+
 def made(pairs: list[SentencePair], source: str, target: str) -> dict[str, Variant]:
-    forms, _ = variants(pairs, source_language=source, target_language=target)
+    forms, _ = variants(*sides(pairs), source_language=source, target_language=target)
     return {form.name: form for form in forms}
 
 
 def left_out(pairs: list[SentencePair], language: str) -> tuple[LeftOut, ...]:
-    return variants(pairs, source_language=language, target_language="en")[1]
+    return variants(*sides(pairs), source_language=language, target_language="en")[1]
 
 
 def test_each_variant_changes_the_sources_and_tells_how_many() -> None:
@@ -50,15 +56,15 @@ def test_each_variant_changes_the_sources_and_tells_how_many() -> None:
 
 def test_references_stay_but_those_of_joined_lines() -> None:
     forms = made(PAIRS, "en", "de")
-    right = tuple(pair.target for pair in PAIRS)
+    right = tuple(map(tuple, sides(PAIRS)[1]))
     assert {form.references for name, form in forms.items() if name != "long input"} == {right}
     assert forms["long input"].sources == (
         "A dog, a cat. Rain? no marks Straße 5!",
         "It ends.",
     )
     assert forms["long input"].references == (
-        "Ein Hund, eine Katze. Regen? keine Zeichen Weg 5!",
-        "Es endet.",
+        ("Ein Hund, eine Katze. Regen? keine Zeichen Weg 5!", "Es endet."),
+        ("Ein Hund, eine Katze. 2 Regen? 2 keine Zeichen 2 Weg 5! 2", "Es endet. 2"),
     )
 
 
