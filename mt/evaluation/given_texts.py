@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from mt.data.lines import existing_file
 from mt.decoding.run_files import EVALUATIONS_FOLDER
 from mt.errors import DataError, UserError
 from mt.evaluation.guard import Text
-from mt.evaluation.passport import place_beside
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
+from mt.files import file_sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,26 @@ def with_texts(
     if re.fullmatch(r"[\w-]+", name) is None:
         raise UserError(f"split `{name}`: only letters, digits, `-` and `_` make a name")
     folder = run / EVALUATIONS_FOLDER
-    expected = [str(place_beside(path, folder)) for path in files]
     for written in (folder / f"{name}.json", folder / f"{name}{ROBUSTNESS_SUFFIX}"):
-        if written.exists() and _scored_texts(written) != expected:
+        if written.exists() and not _is_of(written, files):
             raise UserError(f"{written}: is the score of other texts; {another}")
     source = TextSource(source=str(texts.sources), target=str(texts.references[0]))
     data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
     return config.model_copy(update={"data": data}), name
 
 
-def _scored_texts(written: Path) -> list[str]:
+def _is_of(written: Path, files: Sequence[Path]) -> bool:
+    """Say whether a score is of these files, or of others that hold the same."""
     try:
         inputs = json.loads(written.read_bytes())["inputs"]
-        return [each["path"] for each in inputs if each["role"] in {"sources", "references"}]
+        scored = [
+            ((written.parent / each["path"]).resolve(), each["sha256"])
+            for each in inputs
+            if each["role"] in {"sources", "references"}
+        ]
     except (ValueError, TypeError, KeyError):
-        return []  # whatever it is, it is not written over
+        return False  # whatever it is, it is not written over
+    return len(scored) == len(files) and all(
+        file.resolve() == place or file_sha256(file) == sha256
+        for file, (place, sha256) in zip(files, scored, strict=True)
+    )

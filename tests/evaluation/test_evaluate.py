@@ -1,5 +1,6 @@
 import json
 import logging
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -247,6 +248,20 @@ def test_a_run_is_scored_on_several_references(run: Path, news: GivenTexts, tmp_
     assert tuple(named) == both.references
     with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
         evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
+
+
+def test_the_same_texts_are_scored_again_wherever_they_are(
+    run: Path, news: GivenTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another path, in a copy, and where a line of them was mended."""
+    first = evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
+    monkeypatch.chdir(tmp_path / "mine")
+    relative = GivenTexts(Path("news.en.txt"), (Path("news.de.txt"),))
+    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=relative)).bleu == first.bleu
+    copy = GivenTexts(news.sources, (Path(shutil.copy("news.de.txt", "news.copy")),))
+    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=copy)).bleu == first.bleu
+    _write(Path("news.copy"), MADE[:2])
+    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=copy)).bleu.value > 99
 
 
 def test_further_references_are_as_many_lines_before_the_work(

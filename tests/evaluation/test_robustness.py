@@ -173,7 +173,7 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     named = [each for each in card["inputs"] if each["role"] in {"sources", "references"}]
     assert [each["path"] for each in named] == [str(texts[1]), str(texts[3])]
     other = ["--sources", texts[1], "--references", tmp_path / "other.b"]
-    shutil.copy(tmp_path / "own.b", tmp_path / "other.b")
+    (tmp_path / "other.b").write_text("another\n" * 3, encoding="utf-8")
     status, _, err = program("evaluate", run, *other, "--robustness", *wishes)
     assert status == 2
     assert "own.robustness.json: is the score of other texts; give these texts another name" in err
