@@ -38,26 +38,26 @@ def evaluate(
     device: Device = "auto",
 ) -> None:
     """Score a run, or a file of translations, or check a score."""
-    texts: dict[str, object] = {"--sources": sources, "--references": references}
+    both: dict[str, object] = {"--sources": sources, "--references": references, "--json": json}
+    both |= {"--metric": metric, "--bootstrap": bootstrap, "--allow": allow}
     of_files: dict[str, object] = {"--hypotheses": hypotheses, "--passport": passport}
     of_files |= {"--target-language": target_language, "--bleu-tokenizer": bleu_tokenizer}
     of_run = {"--split": split, "--set": overrides, "--robustness": robustness}
     if check is not None:
-        _refuse({"RUN": run, **texts, **of_files, **of_run}, beside="--check")
+        _refuse({"RUN": run, "--write-comet": write_comet, **both, **of_files, **of_run}, "--check")
         _check(check)
         return
     wishes = _Wishes(metric or (), bootstrap or 0, allow or (), write_comet, passport)
     if run is not None:
-        _refuse(of_files, beside="a run")
+        _refuse(of_files, "a run")
         wishes = replace(wishes, texts=_both_sides(sources, references or ()))
         score = _score_robustness if robustness else _score_run
         result = score(run, split, overrides=overrides or (), device=device, wishes=wishes)
     else:
-        _refuse(of_run, beside="--hypotheses")
+        _refuse(of_run, "--hypotheses")
         scored = _Texts(hypotheses, references or (), sources, target_language, bleu_tokenizer)
         result = _score_files(scored, wishes)
-    sets = len(references or ()) or 1  # a run has one
-    _print(result, write_comet, sets=sets, form="json" if json else "text")
+    _print(result, write_comet, references or (), form="json" if json else "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Wishes:
         )
 
 
-def _refuse(options: Mapping[str, object], *, beside: str) -> None:
+def _refuse(options: Mapping[str, object], beside: str) -> None:
     for name, value in options.items():
         if value:
             raise UserError(
@@ -157,6 +157,7 @@ def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
         raise UserError("--hypotheses needs --references, the right translations")
     if texts.language is None:
         raise UserError("--hypotheses needs --target-language, such as zh")
+    others = [*texts.references, *([texts.sources] if texts.sources else [])]
     from mt.evaluation.evaluate_files import evaluate_files
     from mt.evaluation.passport import default_place
 
@@ -166,15 +167,15 @@ def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
         target_language=texts.language,
         tokenizer=texts.tokenizer or "auto",
         sources=texts.sources,
-        job=wishes.job(wishes.passport or default_place(texts.hypotheses)),
+        job=wishes.job(wishes.passport or default_place(texts.hypotheses, others)),
     )
 
 
 def _print(
     result: "Evaluation | RobustnessCard",
     comet: Path | None,
+    references: Sequence[Path],
     *,
-    sets: int,
     form: Literal["json", "text"],
 ) -> None:
     typer.echo(result.as_json() if form == "json" else result.as_text())
@@ -182,4 +183,4 @@ def _print(
         from mt.evaluation.comet import comet_commands
 
         # JSON stays JSON: what to do next goes where it does not get in the way.
-        typer.echo(comet_commands(comet, sets), err=form == "json")
+        typer.echo(comet_commands(comet, len(references) or 1), err=form == "json")

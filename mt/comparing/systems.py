@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mt.comparing.kept import kept_translations, why_not_kept
 from mt.config import Config
 from mt.data.lines import LineReader, existing_file
-from mt.decoding.exported import is_exported, read_exported
-from mt.decoding.run_files import EVALUATIONS_FOLDER, MODEL_FILE, check_finished, read_description
+from mt.decoding.exported import is_exported
+from mt.decoding.run import require_tag
+from mt.decoding.run_files import EVALUATIONS_FOLDER, check_finished
 from mt.errors import DataError, UserError
-from mt.evaluation.check import check_passport
 from mt.evaluation.evaluate import choose_split, evaluate_run, open_split, read_config
 from mt.evaluation.given_texts import GivenTexts, with_texts
 from mt.evaluation.guard import Guard, Text
 from mt.evaluation.job import EvaluationJob
 from mt.evaluation.passport import read_passport
-from mt.files import file_sha256
 from mt.languages import base_language
 
 _logger = logging.getLogger(__name__)
@@ -169,7 +169,8 @@ def _config_and_split(
 ) -> tuple[Config, str]:
     config = read_config(folder)
     if given:
-        return with_texts(config, folder, split, given)
+        require_tag(folder)
+        return with_texts(config, folder, split, given, tag=config.decoding.tag)
     return config, choose_split(config.data, split)
 
 
@@ -253,47 +254,15 @@ def _of_run(folder: Path, split: str | None, *, device: str, job: EvaluationJob)
     """Read the translations that a valid passport names, or have them made."""
     _, split = _config_and_split(folder, split, job.texts)
     passport = folder / EVALUATIONS_FOLDER / f"{split}.json"
-    if reason := _why_not_valid(folder, passport):
+    if reason := why_not_kept(folder, passport, allow=job.allow):
         _logger.warning("note: %s, so %s is translated now", reason, split)
         evaluate_run(folder, split=split, device=device, job=job)
     record = read_passport(passport)
     assert record is not None, "it was held against its seal, or just written"
     return System(
         str(folder),
-        _lines(_hypotheses(passport)),
+        _lines(kept_translations(passport)),
         folder=folder,
         decoding=record["decoding"],
         forced=record["settings"]["forced"],
     )
-
-
-def _hypotheses(passport: Path) -> Path:
-    return passport.with_name(f"{passport.stem}.hypotheses.txt")
-
-
-def _why_not_valid(folder: Path, passport: Path) -> str:
-    """Return why the translations of a passport are not those of this model, "" where they are."""
-    if not passport.is_file():
-        return f"{folder}: is not scored yet"
-    try:
-        check = check_passport(passport)
-    except UserError as error:
-        return str(error)
-    if not check.passed:
-        return check.text.partition("\n")[0].removeprefix("FAIL: ")
-    record = read_passport(passport)
-    assert record is not None, "it has passed"
-    if record["weights"] != _weights(folder):
-        return f"{passport}: is of other weights"
-    # A copied run may name the files of the first one, so that its own are looked at here.
-    sums = {each["sha256"] for each in record["inputs"] if each["role"] == "hypotheses"}
-    hypotheses = _hypotheses(passport)
-    if not hypotheses.is_file() or file_sha256(hypotheses) not in sums:
-        return f"{hypotheses}: is not what the passport names"
-    return ""
-
-
-def _weights(folder: Path) -> str:
-    if is_exported(folder):
-        return read_exported(folder).weights
-    return read_description(folder / MODEL_FILE).weights

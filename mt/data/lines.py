@@ -39,6 +39,13 @@ def existing_file(path: Path) -> Path:
     raise DataError(f"{path}: no such file{did_you_mean(path.name, beside)}{where}")
 
 
+def regular_file(path: Path) -> Path:
+    """Return `path` as `existing_file` does; raise `DataError` for a pipe, which is read once."""
+    if not existing_file(path).is_file():
+        raise DataError(f"{path}: is no regular file, but it has to be read twice")
+    return path
+
+
 class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 

@@ -38,6 +38,8 @@ class Exported:
     tokenizer: str
     model: str
     """Of model.bin."""
+    details: dict[str, str] = field(default_factory=dict)
+    """The SHA-256 of each further file that CTranslate2 reads, by its name."""
     parity: dict[str, Any] = field(default_factory=dict)
     """What the comparison with the run has shown."""
 
@@ -126,11 +128,17 @@ def require_ctranslate2() -> None:
 
 def check_exported_model(folder: Path, exported: Exported) -> None:
     """Raise RunError unless the model of a folder is the one that its export.json names."""
-    path = folder / EXPORTED_MODEL
-    if not path.is_file():
-        raise RunError(f"{path}: missing, the exported folder is not complete")
-    if file_sha256(path) != exported.model:
-        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {EXPORT_FILE})")
+    for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():
+        path = folder / name
+        if not path.is_file():
+            raise RunError(f"{path}: missing, the exported folder is not complete")
+        if file_sha256(path) != sha256:
+            raise RunError(f"{path}: damaged (its SHA-256 is not the one in {EXPORT_FILE})")
+
+
+def exported_details(folder: Path) -> list[Path]:
+    """Return the files that CTranslate2 reads besides model.bin: its config and vocabularies."""
+    return [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
 
 
 def _device(name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mt.data.lines import LineReader, existing_file, scan
+from mt.data.lines import LineReader, regular_file, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.details import ScoringEngine
@@ -136,10 +136,7 @@ def _check_positions(
 
 
 def _check_same_length(sources: Path, targets: Path) -> None:
-    for path in (sources, targets):
-        if not existing_file(path).is_file():
-            raise DataError(f"{path}: is no regular file, but it has to be read twice")
-    lines, others = scan(sources).lines, scan(targets).lines
+    lines, others = (scan(regular_file(path)).lines for path in (sources, targets))
     if lines != others:
         raise DataError(
             f"{sources} has {lines} lines, {targets} has {others}: "

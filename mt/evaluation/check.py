@@ -4,9 +4,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from mt.data.language import model_version
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import PairSource
 from mt.errors import UserError
@@ -31,7 +33,8 @@ def check_passport(path: Path) -> Check:
     """Hold all that a passport names against it, and compute its scores again.
 
     Of a run the translations are those that were written; they are not made anew. Raises DataError
-    where no passport is there; anything else that is wrong is in the text.
+    where no passport is there or its scores need a package that is not; anything else that is
+    wrong is in the text.
     """
     record = read_passport(existing_file(path))
     if record is None:
@@ -41,6 +44,8 @@ def check_passport(path: Path) -> Check:
         raise UserError(
             f"{path}: of format {record['format']}, this version of mt knows {PASSPORT_FORMAT}"
         )
+    if "off_target" in record:
+        model_version()  # what counts them is an extra, without which nothing can be said
     inputs = [Input(**each) for each in record["inputs"]]
     failures = list(_changed(path, record, inputs)) or list(_other_scores(path, record, inputs))
     if failures:
@@ -91,18 +96,19 @@ def _other_scores(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
     except UserError as error:
         yield str(error)
         return
-    before = dict(_scores_in(record))
-    for name, score in _scores_in(now):
-        if name not in before:
-            yield f"{path}: {name} is not in the passport"
-        elif _without_version(score) != _without_version(before[name]):
-            yield f"{path}: {name} is {_shown(score)} now, {_shown(before[name])} in the passport"
+    before, after = dict(_scores_in(record)), dict(_scores_in(now))
+    for name in {**after, **before}:
+        if name not in before or name not in after:
+            yield f"{path}: {name} is {'new' if name in after else 'no score that comes out again'}"
+        elif _without_version(after[name]) != _without_version(before[name]):
+            shown = _shown(after[name]), _shown(before[name])
+            yield f"{path}: {name} is {shown[0]} now, {shown[1]} in the passport"
 
 
 def _scores_in(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what is a score, or a rate, by its name."""
     for key, value in record.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() & {"score", "rate"}:
             yield key, value
     for variant in record.get("variants", ()):
         for key, value in _scores_in(variant):
@@ -115,14 +121,7 @@ def _scored_again(
     settings, language = record["settings"], record["target_language"]
     texts = _texts(path, record, inputs)
     if "variants" in record:
-        forms, left_out = variants(
-            texts["sources"][0],
-            texts["references"],
-            source_language=record["source_language"],
-            target_language=language,
-        )
-        scoring = language, settings["bleu_tokenizer"], settings["forced"]
-        return VariantTexts(record["split"], forms, left_out, *scoring).card(texts["hypotheses"])
+        return _card_again(path, record, texts)
     evaluation = evaluate(
         texts["hypotheses"][0],
         texts["references"],
@@ -138,19 +137,41 @@ def _scored_again(
     return evaluation.marked("forced", settings["forced"])
 
 
+def _card_again(
+    path: Path, record: Mapping[str, Any], texts: Mapping[str, list[list[str]]]
+) -> RobustnessCard:
+    """Make the variants again, which have to be those that were translated, and score them."""
+    settings, language = record["settings"], record["target_language"]
+    forms, left_out = variants(
+        texts["sources"][0],
+        texts["references"],
+        source_language=record["source_language"],
+        target_language=language,
+    )
+    names = [each["name"] for each in record["variants"]]
+    for form, name, lines in zip_longest(forms, names, texts["variant"]):
+        if form is None or form.name != name or list(form.sources) != lines:
+            other = form.name if form else name
+            raise UserError(f"{path}: `{other}` comes out otherwise from the same sources")
+    scoring = language, settings["bleu_tokenizer"], settings["forced"]
+    return VariantTexts(record["split"], forms, left_out, *scoring).card(texts["hypotheses"])
+
+
 def _texts(
     path: Path, record: Mapping[str, Any], inputs: Sequence[Input]
 ) -> dict[str, list[list[str]]]:
     """Return the texts of each role, no line more than were scored."""
     count, of_files = record["sentences"], _is_of_files(record)
+    roles = ["hypotheses", "variant", *(("sources", "references") if of_files else ())]
     texts = {
-        role: [_lines(path, each)[:count] for each in inputs if each.role == role]
-        for role in (("hypotheses", "sources", "references") if of_files else ("hypotheses",))
+        role: [_lines(path, each)[:count] for each in inputs if each.role == role] for role in roles
     }
     if not of_files:
         pairs = list(_split(path, record).pairs())
         texts["sources"] = [[pair.source for pair in pairs]]
         texts["references"] = [[pair.target for pair in pairs]]
+    if min(len(lines) for lines in (texts["hypotheses"][0], *texts["references"])) != count:
+        raise UserError(f"{path}: is of {count} sentences, and there are not so many")
     return texts
 
 
@@ -174,5 +195,7 @@ def _without_version(score: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown(score: Mapping[str, Any]) -> str:
     if "signature" in score:
-        return f"{score['score']} ({score['signature']})"
+        interval = f" ± {score['interval']['half_width']}" if "interval" in score else ""
+        drop = f", {score['drop']} lower" if "drop" in score else ""
+        return f"{score['score']}{interval}{drop} ({score['signature']})"
     return f"{score['found']} of {score['judged']} ({score['identifier']})"

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from mt.config.load import load_config
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.decoding.exported import is_exported, read_exported
-from mt.decoding.run import load_translator
+from mt.decoding.run import load_translator, require_tag
 from mt.decoding.run_files import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
@@ -66,19 +66,12 @@ class OpenedSplit:
     pairs: tuple[SentencePair, ...]
     references: tuple[Text, ...]
     """The target side of the pairs first; further ones are of texts that were given."""
+    inputs: tuple[Input, ...]
+    """Sources and references as they were read, for a passport among the run's evaluations."""
     translator: Translator
     tokenizer: str
     """That of BLEU."""
     guard: Guard
-
-    def inputs(self, *, beside: Path) -> list[Input]:
-        """Describe sources and references for a passport that lies in the folder `beside`."""
-        lines = len(self.pairs)
-        further = [
-            file_input("references", Path(each.name), lines=lines, beside=beside)
-            for each in self.references[1:]
-        ]
-        return [*corpus_inputs(self.source, lines=lines, beside=beside), *further]
 
 
 def evaluate_run(
@@ -129,15 +122,18 @@ def open_run(
     guard = job.begin()
     config = read_config(run)
     if job.texts:
-        config, split = with_texts(config, run, split, job.texts)
+        require_tag(run, overrides)
+        tag = load_config(run / CONFIG_FILE, overrides=overrides).decoding.tag
+        config, split = with_texts(config, run, split, job.texts, tag=tag)
     split = choose_split(config.data, split)
     language, source = open_split(config.data, split)
-    tag = f"decoding.tag={config.split_tag(split) or 'null'}"
-    translator = load_translator(run, overrides=[tag, *overrides], device=device)
+    tagged = f"decoding.tag={config.split_tag(split) or 'null'}"
+    translator = load_translator(run, overrides=[tagged, *overrides], device=device)
     tokenizer = guard.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs, references = _checked_texts(guard, source, language, job.texts)
     # Before the work, so that a missing permission does not cost it.
-    (run / EVALUATIONS_FOLDER).mkdir(exist_ok=True)
+    folder = run / EVALUATIONS_FOLDER
+    folder.mkdir(exist_ok=True)
     data = config.data.of(config.data.tests.get(split, config.data.valid))
     return OpenedSplit(
         split,
@@ -146,10 +142,18 @@ def open_run(
         source,
         pairs,
         references,
+        tuple(_sides(source, references, beside=folder)),
         translator=translator,
         tokenizer=tokenizer,
         guard=guard,
     )
+
+
+def _sides(source: PairSource, references: Sequence[Text], *, beside: Path) -> Iterator[Input]:
+    lines = len(references[0].lines)
+    yield from corpus_inputs(source, lines=lines, beside=beside)
+    for each in references[1:]:
+        yield file_input("references", Path(each.name), lines=lines, beside=beside)
 
 
 def _written(path: Path, translations: Sequence[Translation]) -> Text:
@@ -176,7 +180,7 @@ def _write_record(
     made = Path(scores["hypotheses"])
     inputs = [
         file_input("hypotheses", made, lines=len(opened.pairs), beside=folder),
-        *opened.inputs(beside=folder),
+        *opened.inputs,
         *model_inputs(run, opened.translator.decoding.ensemble, beside=folder),
     ]
     record = {
@@ -279,6 +283,7 @@ def _checked_texts(
     sources = Text(f"{source.description}, source side", [pair.source for pair in pairs])
     targets = [pair.target for pair in pairs]
     sides = [Text(f"{source.description}, target side", targets), *further]
+    guard.check_no_source(sources, sides)
     guard.check_pieces([sources, *sides])
     guard.check_direction(sources, sides, language=language)
     return pairs, (Text(source.target_description, targets), *further)

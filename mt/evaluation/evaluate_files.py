@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mt.errors import UserError
 from mt.evaluation.comet import write_comet
-from mt.evaluation.guard import Text, cut_alike
+from mt.evaluation.guard import Text, check_named_once, cut_alike
 from mt.evaluation.job import PLAIN_JOB, EvaluationJob
 from mt.evaluation.notes import identical_to_source
 from mt.evaluation.passport import Input, file_input, write_passport
@@ -32,7 +32,7 @@ def evaluate_files(
     Raises DataError where the texts are refused, UserError for language, tokenizer or job.
     """
     guard = job.begin()
-    _require_sources(job, sources)
+    _check_wishes(job, references, sources)
     tokenizer = guard.check_tokenizer(target_language, tokenizer)
     made, *right = (Text.of_file(path) for path in (hypotheses, *references))
     given = [made, *right, *([Text.of_file(sources)] if sources else [])]
@@ -58,7 +58,8 @@ def evaluate_files(
     return scores
 
 
-def _require_sources(job: EvaluationJob, sources: Path | None) -> None:
+def _check_wishes(job: EvaluationJob, references: Sequence[Path], sources: Path | None) -> None:
+    check_named_once(references)
     if job.comet and not sources:
         raise UserError("COMET reads the sources too: name them with --sources")
 

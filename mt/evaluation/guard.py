@@ -141,18 +141,24 @@ class Guard:
                     f"{hypotheses.name}: the hypotheses are the same text as the references "
                     f"{reference.name}",
                 )
-            if sources and _same(sources, reference):
-                self.refuse(
-                    "swapped",
-                    f"{sources.name}: the sources are the same text as the references "
-                    f"{reference.name}",
-                )
+        if sources:
+            self.check_no_source(sources, references)
         if sources and _same(hypotheses, sources):
             self.refuse(
                 "swapped",
                 f"{hypotheses.name}: the hypotheses are the same text as the sources "
                 f"{sources.name}, nothing is translated",
             )
+
+    def check_no_source(self, sources: Text, references: Sequence[Text]) -> None:
+        """Refuse references that are, line by line, the sources."""
+        for reference in references:
+            if _same(sources, reference):
+                self.refuse(
+                    "swapped",
+                    f"{sources.name}: the sources are the same text as the references "
+                    f"{reference.name}",
+                )
 
     def check_pieces(self, texts: Sequence[Text]) -> None:
         """Refuse text that is cut into subwords."""
@@ -201,6 +207,14 @@ class Guard:
                     f"{sources.name} is in the target language `{language}`, {other.name} is not: "
                     "the sides are swapped",
                 )
+
+
+def check_named_once(references: Sequence[Path]) -> None:
+    """Raise UserError where a file of references is named twice, as if it were two sets."""
+    places = [path.resolve() for path in references]
+    for number, path in enumerate(references):
+        if places[number] in places[:number]:
+            raise UserError(f"--references {path}: is named twice; each file is one set")
 
 
 def cut_alike(texts: Sequence[Text]) -> list[Sequence[str]]:

@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from mt import __version__
+from mt.data.lines import regular_file
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
-from mt.decoding.exported import EXPORT_FILE, EXPORTED_MODEL, is_exported, read_exported
+from mt.decoding.exported import (
+    EXPORT_FILE,
+    EXPORTED_MODEL,
+    exported_details,
+    is_exported,
+    read_exported,
+)
 from mt.decoding.run_files import (
     CONFIG_FILE,
     MODEL_FILE,
@@ -30,7 +37,8 @@ from mt.errors import UserError
 from mt.evaluation.run_info import PASSPORT_SUFFIX
 from mt.files import file_sha256, write_text
 
-PASSPORT_FORMAT = 1
+PASSPORT_FORMAT = 2
+"""1 named no config of a run."""
 
 _logger = logging.getLogger(__name__)
 
@@ -50,14 +58,15 @@ class Input:
     """Of the file, or of one side of a corpus that holds both in one place."""
 
 
-def default_place(hypotheses: Path) -> Path | None:
+def default_place(hypotheses: Path, others: Sequence[Path]) -> Path | None:
     """Return where the passport of a file of translations lies: beside it.
 
-    None, which is told, where nothing can be written there, or the file is a pipe.
+    None, which is told, where nothing can be written there, or one of the texts is a pipe.
     """
-    if not hypotheses.exists():
+    texts = [hypotheses, *others]
+    if not all(path.exists() for path in texts):
         return None  # whoever reads it says so
-    if hypotheses.is_file() and os.access(hypotheses.parent, os.W_OK):
+    if all(path.is_file() for path in texts) and os.access(hypotheses.parent, os.W_OK):
         return hypotheses.with_name(f"{hypotheses.name}{PASSPORT_SUFFIX}")
     _logger.warning("note: %s: no passport can be written beside it", hypotheses)
     return None
@@ -65,7 +74,7 @@ def default_place(hypotheses: Path) -> Path | None:
 
 def file_input(role: str, path: Path, *, lines: int | None, beside: Path) -> Input:
     """Describe a file for a passport that lies in the folder `beside`."""
-    return Input(role, str(place_beside(path, beside)), lines, file_sha256(path))
+    return Input(role, str(place_beside(path, beside)), lines, file_sha256(regular_file(path)))
 
 
 def corpus_inputs(source: PairSource, *, lines: int, beside: Path) -> tuple[Input, Input]:
@@ -90,6 +99,8 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
     for member in (run, *ensemble):
         if is_exported(member):
             name, sha256, description = EXPORTED_MODEL, read_exported(member).model, EXPORT_FILE
+            for path in exported_details(member):
+                yield file_input("description", path, lines=None, beside=beside)
         else:
             description = MODEL_FILE
             name, sha256 = WEIGHTS_FILE, read_description(member / MODEL_FILE).weights
@@ -101,8 +112,16 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
 
 
 def place_beside(path: Path, folder: Path) -> Path:
-    """Return a relative path as seen from `folder`, an absolute one as it is."""
-    return path if path.is_absolute() else Path(os.path.relpath(path, folder))
+    """Return a relative path as seen from `folder`, an absolute one as it is.
+
+    Where `folder` is reached through a symbolic link, `..` leads elsewhere than its name says.
+    """
+    if path.is_absolute():
+        return path
+    seen = Path(os.path.relpath(path, folder))
+    if (folder / seen).resolve() == path.resolve():
+        return seen
+    return Path(os.path.relpath(path.resolve(), folder.resolve()))
 
 
 def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> None:

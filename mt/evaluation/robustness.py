@@ -157,24 +157,34 @@ def evaluate_robustness(
         source_language=opened.data.source_language,
         target_language=language,
     )
-    stream = translate_variants(opened.translator, forms)
-    untouched = next(stream)
-    made = Text("the translations of the untouched text", untouched)
-    opened.guard.check_made(made, opened.references, language=language)
-    translations = [untouched, *stream]
+    place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
+    folder = place.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    translations = list(_translations(opened, forms, folder))
     texts = VariantTexts(
         opened.name, forms, left_out, language, opened.tokenizer, opened.guard.forced
     )
     card = texts.card(translations)
-    place = run / EVALUATIONS_FOLDER / f"{opened.name}{ROBUSTNESS_SUFFIX}"
     inputs = [
-        *_written(place.with_suffix(""), forms, translations),
-        *opened.inputs(beside=place.parent),
+        *_described(folder, forms, left_out),
+        *opened.inputs,
         *model_inputs(run, opened.translator.decoding.ensemble, beside=place.parent),
     ]
     record = {"given_texts": job.texts is not None, **card.as_record(), **_told(opened, job)}
     write_passport(place, {**record, **made_with(opened.translator, run)}, inputs)
     return card
+
+
+def _translations(
+    opened: OpenedSplit, forms: Sequence[Variant], folder: Path
+) -> Iterator[list[str]]:
+    """Yield the translations of each form, once they are written; the first are guarded."""
+    for form, made in zip(forms, translate_variants(opened.translator, forms), strict=True):
+        written = _write(folder, form, made)
+        if form is forms[0]:
+            language = opened.data.target_language
+            opened.guard.check_made(written, opened.references, language=language)
+        yield made
 
 
 def _told(opened: OpenedSplit, job: EvaluationJob) -> dict[str, Any]:
@@ -195,19 +205,31 @@ def translate_variants(translator: Translator, forms: Sequence[Variant]) -> Iter
     return ([each.text for each in islice(made, len(form.sources))] for form in forms)
 
 
-def _written(
-    folder: Path, forms: Sequence[Variant], translations: Sequence[Sequence[str]]
+def _files(folder: Path, name: str) -> tuple[Path, Path]:
+    """Return where the sources of a variant and their translations lie."""
+    stem = name.replace(" ", "-")
+    return folder / f"{stem}.sources.txt", folder / f"{stem}.hypotheses.txt"
+
+
+def _write(folder: Path, form: Variant, made: Sequence[str]) -> Text:
+    """Write the sources of a form and their translations; return these."""
+    sources, hypotheses = _files(folder, form.name)
+    for path, lines in ((sources, form.sources), (hypotheses, made)):
+        write_text(path, "".join(f"{line}\n" for line in lines))
+    return Text(str(hypotheses), made)
+
+
+def _described(
+    folder: Path, forms: Sequence[Variant], left_out: Sequence[LeftOut]
 ) -> Iterator[Input]:
-    """Write sources and translations of each form, and describe the files for the passport."""
-    folder.mkdir(exist_ok=True)
-    for form, made in zip(forms, translations, strict=True):
-        for role, suffix, lines in (
-            ("variant", "sources.txt", form.sources),
-            ("hypotheses", "hypotheses.txt", made),
-        ):
-            path = folder / f"{form.file_stem}.{suffix}"
-            write_text(path, "".join(f"{line}\n" for line in lines))
-            yield file_input(role, path, lines=len(lines), beside=folder.parent)
+    """Describe all files for the passport, once those of an earlier card are gone."""
+    for gone in left_out:
+        for path in _files(folder, gone.name):
+            path.unlink(missing_ok=True)
+    for form in forms:
+        paths = zip(("variant", "hypotheses"), _files(folder, form.name), strict=True)
+        for role, path in paths:
+            yield file_input(role, path, lines=len(form.sources), beside=folder.parent)
 
 
 def _cells(each: ScoredVariant) -> tuple[str, ...]:

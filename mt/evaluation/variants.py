@@ -27,11 +27,6 @@ class Variant:
     changed: int
     """Lines that are not as they were."""
 
-    @property
-    def file_stem(self) -> str:
-        """The name, as those of its files begin."""
-        return self.name.replace(" ", "-")
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:

@@ -11,6 +11,7 @@ from mt.decoding.exported import (
     EXPORTED_MODEL,
     Exported,
     Quantization,
+    exported_details,
     is_exported,
     load_exported,
     require_ctranslate2,
@@ -122,6 +123,7 @@ def _write(
         weights=finished.weights_sha256,
         tokenizer=finished.tokenizer.fingerprint,
         model=file_sha256(folder / EXPORTED_MODEL),
+        details={path.name: file_sha256(path) for path in exported_details(folder)},
     )
     write_exported(folder, exported)
     return exported

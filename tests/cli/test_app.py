@@ -439,6 +439,8 @@ def test_reproduce(
         ("evaluate r --references h", "--sources is missing: a run is scored on --sources and"),
         ("evaluate r --sources h", "--references is missing: a run is scored on --sources and"),
         ("evaluate --check c --sources s", "--sources does not go with --check;"),
+        ("evaluate --check c --json", "--json does not go with --check;"),
+        ("evaluate --check c --bootstrap 100", "--bootstrap does not go with --check;"),
         ("evaluate r --target-language zh", "--target-language does not go with a run;"),
         ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),
         ("evaluate --hypotheses h --set a=1", "--set does not go with --hypotheses;"),

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
+from mt.comparing.kept import why_not_kept
 from mt.comparing.systems import (
     EvaluationSet,
     System,
     Texts,
     _of_run,
-    _why_not_valid,
     check_same,
     read_systems,
 )
 from mt.errors import UserError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.job import EvaluationJob
+from mt.evaluation.passport import Input, read_passport, write_passport
 
 WriteLines = Callable[[str, Sequence[str]], Path]
 PASSPORT = "evaluations/test.json"
@@ -87,14 +88,32 @@ def test_what_is_not_valid_is_made_anew(
 def test_other_weights_are_another_model(run: Path, evaluated: list[Path]) -> None:
     passport = run / PASSPORT
     _of_run(run, None, device="cpu", job=EvaluationJob())
-    assert _why_not_valid(run, passport) == ""
+    assert why_not_kept(run, passport) == ""
     # The passport of the copy names the files of `run`.
     copy = Path(shutil.copytree(run, run.with_name("copy")))
     described = json.loads((run / "model.json").read_bytes())
     (copy / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
-    assert _why_not_valid(copy, copy / PASSPORT) == f"{copy / PASSPORT}: is of other weights"
+    assert why_not_kept(copy, copy / PASSPORT) == f"{copy / PASSPORT}: is of other weights"
     (run / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
-    assert "model.json: has changed" in _why_not_valid(run, passport)
+    assert "model.json: has changed" in why_not_kept(run, passport)
+
+
+def test_a_forced_score_is_forced_again(run: Path, finished_run: Path) -> None:
+    _of_run(run, None, device="cpu", job=EvaluationJob())
+    record = read_passport(run / PASSPORT)
+    assert record is not None
+    inputs = [Input(**each) for each in record.pop("inputs")]
+    forced = {**record["settings"], "forced": "pieces,lowercased"}
+    scores = {
+        key: {**record[key], "signature": f"{record[key]['signature']}|forced:pieces,lowercased"}
+        for key in ("bleu", "chrf")
+    }
+    del record["versions"]
+    write_passport(run / PASSPORT, {**record, **scores, "settings": forced}, inputs)
+    told = f"{run / PASSPORT}: was forced against pieces,lowercased"
+    assert why_not_kept(run, run / PASSPORT) == told
+    assert why_not_kept(run, run / PASSPORT, allow=["pieces"]) == told
+    assert why_not_kept(run, run / PASSPORT, allow=["pieces", "lowercased"]) == ""
 
 
 def test_other_test_sets_do_not_compare(common: EvaluationSet) -> None:

@@ -12,6 +12,7 @@ from mt.errors import DataError
 from mt.evaluation.check import check_passport
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.evaluate_files import evaluate_files
+from mt.evaluation.given_texts import GivenTexts
 from mt.evaluation.job import EvaluationJob
 from mt.evaluation.off_target import OffTarget
 from mt.evaluation.passport import Input, default_place, read_passport, write_passport
@@ -108,7 +109,7 @@ def test_a_score_that_does_not_come_out_again_is_told(
     monkeypatch.setattr(sacrebleu.metrics.ter.TER, "_compute_score_from_stats", _other_ter)
     check = check_passport(passport)
     assert not check.passed
-    assert check.text.startswith(f"FAIL: {passport}: ter is 7.0 (nrefs:2|bs:100|seed:12345|")
+    assert check.text.startswith(f"FAIL: {passport}: ter is 7.0 ± 0.0 (nrefs:2|bs:100|seed:12345|")
     assert check.text.count("\n") == 0
 
 
@@ -126,6 +127,23 @@ def test_what_was_forced_comes_out_again(tmp_path: Path) -> None:
     evaluate_files(tmp_path / "made", [tmp_path / "right"], target_language="en", job=job)
     assert json.loads(path.read_bytes())["bleu"]["signature"].endswith("|forced:line-counts")
     assert check_passport(path).passed
+
+
+def test_a_run_behind_a_symbolic_link_is_checked(
+    scored_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(scored_run / "run", tmp_path / "a" / "far" / "disk" / "run")
+    shutil.copytree(scored_run / "corpus", tmp_path / "work" / "corpus")
+    monkeypatch.chdir(tmp_path / "work")
+    Path("runs").symlink_to(tmp_path / "a" / "far" / "disk")
+    texts = GivenTexts(Path("corpus/valid.en"), (Path("corpus/valid.de"),))
+    job = EvaluationJob(texts=texts, allow=("lowercased", "tokenized"))
+    evaluate_run(Path("runs/run"), split="own", device="cpu", job=job)
+    passport = Path("runs/run/evaluations/own.json")
+    monkeypatch.chdir(tmp_path)
+    assert check_passport("work" / passport).passed
+    _turned(Path("work/corpus/valid.de"), 0)
+    assert "corpus/valid.de: has changed" in check_passport("work" / passport).text
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +189,7 @@ def test_scoring_the_translations_of_a_run_as_files_is_no_score_of_the_run(
     at_run: Callable[[], str],
 ) -> None:
     made = Path("run/evaluations/test.hypotheses.txt")
-    job = EvaluationJob(passport=default_place(made))
+    job = EvaluationJob(passport=default_place(made, []))
     evaluate_files(made, [Path("corpus/test.de")], target_language="de", job=job)
     assert made.with_name("test.hypotheses.txt.passport.json").is_file()
     assert [scored.split for scored in read_info(Path("run")).scores] == ["test"]
@@ -259,6 +277,42 @@ def test_a_robustness_card_is_scored_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert not any("bleu" in line for line in lines)
 
 
+@pytest.mark.usefixtures("at_run")
+def test_variants_that_are_made_otherwise_now_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt.evaluation.variants.SEED", 2)
+    told = f"FAIL: {CARD}: `typos` comes out otherwise from the same sources"
+    assert check_passport(CARD).text == told
+    monkeypatch.setattr("mt.evaluation.variants._LINE_CHANGES", {})
+    told = f"FAIL: {CARD}: `long input` comes out otherwise from the same sources"
+    assert check_passport(CARD).text == told
+
+
+def _rewritten(path: Path, **changed: object) -> None:
+    """Write a passport anew, sealed as if it had been written so."""
+    record = read_passport(path)
+    assert record is not None
+    inputs = [Input(**each) for each in record.pop("inputs")]
+    del record["versions"]
+    write_passport(path, {**record, **changed}, inputs)
+
+
+def test_all_that_a_passport_says_of_its_scores_comes_out_again(passport: Path) -> None:
+    whole, record = passport.read_bytes(), read_passport(passport)
+    assert record is not None
+    other = {**record["bleu"], "interval": {**record["bleu"]["interval"], "half_width": 7.5}}
+    for changed, told in (
+        ({"sentences": 4}, "is of 4 sentences, and there are not so many"),
+        ({"meteor": record["ter"]}, "meteor is no score that comes out again"),
+        ({"bleu": other}, f"{other['score']} ± 7.5 ({other['signature']}) in the passport"),
+    ):
+        passport.write_bytes(whole)
+        _rewritten(passport, **changed)
+        check = check_passport(passport)
+        assert not check.passed
+        assert check.text.count("\n") == 0
+        assert told in check.text
+
+
 def _always(found: OffTarget) -> Callable[..., OffTarget]:
     return lambda *_, **__: found
 
@@ -267,13 +321,9 @@ def test_an_off_target_rate_is_counted_again(
     at_run: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path("run/evaluations/test.json")
-    record = read_passport(path)
-    assert record is not None
-    inputs = [Input(**each) for each in record.pop("inputs")]
-    del record["versions"]
     counts = {"judged": 3, "found": 1, "references_judged": 3, "references_found": 0}
     told = {"language": "de", **counts, "identifier": "py3langid 1", "rate": 1 / 3}
-    write_passport(path, {**record, "off_target": told}, inputs)
+    _rewritten(path, off_target=told)
     now = OffTarget("de", **counts, identifier="py3langid 2")
     for counted, again in ((now, True), (replace(now, found=2), False)):
         monkeypatch.setattr("mt.evaluation.check.off_target", _always(counted))

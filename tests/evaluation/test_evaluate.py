@@ -264,6 +264,38 @@ def test_the_same_texts_are_scored_again_wherever_they_are(
     assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=copy)).bleu.value > 99
 
 
+def test_no_given_file_is_written_over(run: Path, news: GivenTexts) -> None:
+    """What an earlier evaluation has left can be translated, or refer, under a new name."""
+    folder = run / "evaluations"
+    (folder / "news.robustness").mkdir(parents=True)
+    kept = news.sources.read_bytes()
+    for path in (folder / "news.hypotheses.txt", folder / "news.robustness" / "typos.sources.txt"):
+        path.write_bytes(kept)
+        for name, texts in (
+            ("as_sources", GivenTexts(path, news.references)),
+            ("as_references", GivenTexts(news.sources, (*news.references, path))),
+        ):
+            job = EvaluationJob(texts=texts, allow=("swapped",))
+            with pytest.raises(UserError, match=f"{path}: the translations would be written over"):
+                evaluate_run(run, split="news", device="cpu", job=job)
+            evaluate_run(run, split=f"{name}_{path.stem[:4]}", device="cpu", job=job)
+            assert path.read_bytes() == kept
+
+
+def test_sources_are_no_references(run: Path, news: GivenTexts) -> None:
+    same = GivenTexts(news.sources, (*news.references, news.sources))
+    with pytest.raises(DataError, match="the sources are the same text as the references"):
+        evaluate_run(run, device="cpu", job=EvaluationJob(texts=same))
+    with pytest.raises(UserError, match=r"--references .*: is named twice; each file is one set"):
+        twice = GivenTexts(news.sources, news.references * 2)
+        evaluate_run(run, device="cpu", job=EvaluationJob(texts=twice))
+    with pytest.raises(UserError, match=r"--references .*: is named twice; each file is one set"):
+        evaluate_files(news.sources, news.references * 2, target_language="en")
+    with pytest.raises(DataError, match="/dev/null: is no regular file, but it has to be read"):
+        pipe = GivenTexts(Path("/dev/null"), news.references)
+        evaluate_run(run, device="cpu", job=EvaluationJob(texts=pipe))
+
+
 def test_further_references_are_as_many_lines_before_the_work(
     run: Path, news: GivenTexts, tmp_path: Path
 ) -> None:

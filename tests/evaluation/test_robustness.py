@@ -22,6 +22,7 @@ from mt.evaluation.evaluate import OpenedSplit
 from mt.evaluation.guard import Guard, Text
 from mt.evaluation.read_info import read_info
 from mt.evaluation.robustness import RobustnessCard, evaluate_robustness
+from mt.evaluation.variants import LeftOut
 
 LINES = [
     "The old man walks his dog, slowly, along the river.",
@@ -62,6 +63,7 @@ def card(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             source=open_source(TextSource(source=sides[0], target=sides[1]), config.data),
             pairs=pairs,
             references=(Text(sides[1], LINES),),
+            inputs=(),
             translator=cast(Translator, _Copy()),
             tokenizer="13a",
             guard=Guard(),
@@ -131,6 +133,32 @@ def test_the_record_names_what_was_translated(card: RobustnessCard, tmp_path: Pa
     assert upper["bleu"]["drop"] == card.scored[1].drops()[0]
 
 
+def test_what_an_earlier_card_has_left_goes(card: RobustnessCard, tmp_path: Path) -> None:
+    """A variant that is left out now has no files."""
+    folder = tmp_path / "run" / "evaluations" / "test.robustness"
+    assert len(list(folder.iterdir())) == 2 * len(card.scored)
+    left_out = (LeftOut("typos", "for a try"),)
+    forms = [each.variant for each in card.scored if each.variant.name != "typos"]
+    inputs = list(robustness_module._described(folder, forms, left_out))
+    assert sorted(folder.iterdir()) == sorted(Path(each.path) for each in inputs)
+
+
+def test_refused_translations_are_kept_for_reading(
+    finished_run: Path, tmp_path: Path, program: Any
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    text = "Some Words In Title Case\n" * 10
+    for side in ("a", "b"):
+        (tmp_path / f"own.{side}").write_text(f"{side}\n" + text, encoding="utf-8")
+    texts = ["--sources", tmp_path / "own.a", "--references", tmp_path / "own.b"]
+    status, _, err = program("evaluate", run, *texts, "--robustness", "--device", "cpu")
+    kept = run / "evaluations" / "own.robustness" / "untouched.hypotheses.txt"
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith(f"error: {kept}: is lower-cased, ")
+    assert kept.read_text(encoding="utf-8").count("\n") == 11
+
+
 def test_the_card_is_no_score_of_the_run(card: RobustnessCard, tmp_path: Path) -> None:
     assert card.split == "test"
     assert read_info(tmp_path / "run").scores == ()
@@ -163,7 +191,9 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     for side, path in {"a": config.data.valid.source, "b": config.data.valid.target}.items():
         lines = Path(str(path)).read_text(encoding="utf-8").splitlines(keepends=True)
         (tmp_path / f"own.{side}").write_text("".join(lines[:3]), encoding="utf-8")
+    (tmp_path / "own.c").write_text("zero one\ntwo\nthree four\n", encoding="utf-8")
     texts = ["--sources", tmp_path / "own.a", "--references", tmp_path / "own.b"]
+    texts += ["--references", tmp_path / "own.c"]
     wishes = ["--allow", "lowercased", "--allow", "tokenized", "--json", "--device", "cpu"]
     status, out, err = program("evaluate", run, *texts, "--robustness", *wishes)
     assert status == 0, err
@@ -171,7 +201,8 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     assert (json.loads(out)["split"], untouched["lines"]) == ("own", 3)
     card = json.loads((run / "evaluations" / "own.robustness.json").read_bytes())
     named = [each for each in card["inputs"] if each["role"] in {"sources", "references"}]
-    assert [each["path"] for each in named] == [str(texts[1]), str(texts[3])]
+    assert [each["path"] for each in named] == [str(texts[1]), str(texts[3]), str(texts[5])]
+    assert "nrefs:2|" in untouched["bleu"]["signature"]
     other = ["--sources", texts[1], "--references", tmp_path / "other.b"]
     (tmp_path / "other.b").write_text("another\n" * 3, encoding="utf-8")
     status, _, err = program("evaluate", run, *other, "--robustness", *wishes)
@@ -179,7 +210,9 @@ def test_the_card_of_texts_that_the_config_does_not_know(
     assert "own.robustness.json: is the score of other texts; give these texts another name" in err
     status, out, err = program("evaluate", run, *texts, *wishes)
     assert status == 0, err
-    assert json.loads(out)["bleu"]["score"] == untouched["bleu"]["score"]
+    assert json.loads(out)["bleu"] == {
+        key: untouched["bleu"][key] for key in ("score", "signature")
+    }
     passport = run / "evaluations" / "own.json"
     status, out, _ = program("evaluate", "--check", passport)
     assert status == 0, out

@@ -45,6 +45,19 @@ def test_an_export_translates_and_evaluates_like_its_run(
     record = json.loads((alone / "evaluations" / "test.json").read_text())
     assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
     assert record["quantization"] == "none"
+    passport = alone / "evaluations" / "test.json"
+    for name in ("config.json", "shared_vocabulary.json"):
+        path = alone / name
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(b"a", b"b", 1))
+        status, out, _ = program("evaluate", "--check", passport)
+        assert (status, out.count("\n")) == (1, 1)
+        assert f"{name}: has changed" in out
+        status, _, err = program("translate", alone, *greedy, stdin=lines)
+        told = f"error: {path}: damaged (its SHA-256 is not the one in export.json)\n"
+        assert (status, err) == (2, told)
+        path.write_bytes(whole)
+    assert program("evaluate", "--check", passport)[0] == 0
 
 
 def test_the_loops_of_a_weak_model_do_not_stop_an_export(run: Path, tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.training_corpora import open_training_corpora
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
+from mt.evaluation.check import check_passport
 from mt.evaluation.evaluate import evaluate_run
+from mt.evaluation.given_texts import GivenTexts
+from mt.evaluation.job import EvaluationJob
 from mt.export.folder import export_ctranslate2
 from mt.export.marian_export import export_marian
 from mt.training.corpus import Corpus, describe, first_plan, join, prepare
@@ -319,6 +322,15 @@ def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
     assert (recorded["language"], recorded["references_found"]) == ("zh", 2)
     assert "off target: no translation is long enough to judge (py3langid" in scored.as_text()
     assert evaluate_run(run, split="test").target_language == "de"
+    texts = GivenTexts(tmp_path / "to_en.de", (tmp_path / "to_en.en",))
+    with pytest.raises(UserError, match="each line that it has learnt from begins with a tag"):
+        evaluate_run(run, job=EvaluationJob(texts=texts))
+    job = EvaluationJob(texts=texts)
+    given = evaluate_run(run, overrides=["decoding.tag=<bt>"], job=job)
+    assert given.target_language == "en"
+    assert given.off_target is not None
+    assert (given.off_target.references_judged, given.off_target.references_found) == (2, 0)
+    assert check_passport(run / "evaluations/to_en.json").passed
 
 
 def test_a_run_of_one_direction_tells_no_off_target_rate(
