@@ -8,9 +8,9 @@ from typing import Any
 
 from mt.comparing.kept import kept_translations, why_not_kept
 from mt.config import Config
+from mt.config.directions import needed_tags
 from mt.data.lines import LineReader, existing_file
 from mt.decoding.exported import is_exported
-from mt.decoding.run import require_tag
 from mt.decoding.run_files import EVALUATIONS_FOLDER, check_finished
 from mt.errors import DataError, UserError
 from mt.evaluation.evaluate import choose_split, evaluate_run, open_split, read_config
@@ -169,7 +169,11 @@ def _config_and_split(
 ) -> tuple[Config, str]:
     config = read_config(folder)
     if given:
-        require_tag(folder)
+        if needed_tags(config.data) and not config.decoding.tag:
+            raise UserError(
+                f"{folder}: each line that it has learnt from begins with a tag, and the texts "
+                "have none; translate them with `mt translate`, tag and all, and compare the files"
+            )
         return with_texts(config, folder, split, given, tag=config.decoding.tag)
     return config, choose_split(config.data, split)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from mt.comparing.systems import Texts, read_systems
 from mt.config import Config
 from mt.config.load import load_config
 from mt.data.cache import cache_folder
@@ -325,6 +326,8 @@ def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
     texts = GivenTexts(tmp_path / "to_en.de", (tmp_path / "to_en.en",))
     with pytest.raises(UserError, match="each line that it has learnt from begins with a tag"):
         evaluate_run(run, job=EvaluationJob(texts=texts))
+    with pytest.raises(UserError, match="translate them with `mt translate`, tag and all, and"):
+        read_systems([run, run], Texts(texts.references, texts.sources))
     job = EvaluationJob(texts=texts)
     given = evaluate_run(run, overrides=["decoding.tag=<bt>"], job=job)
     assert given.target_language == "en"
