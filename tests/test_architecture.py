@@ -5,7 +5,8 @@ import importlib
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,10 @@ from mt.config import Config, Source
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "mt").rglob("*.py"))
-MODULES = [
-    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+MODULES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in FILES
-    if file.name != "__main__.py"
-]
+}
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 40
 MAX_DEPTH = 3
@@ -48,35 +48,54 @@ def test_imports_go_one_way() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-_IMPORT_EACH_ALONE = """
-import importlib, os, sys, traceback
-import datasets, pyarrow, sacrebleu, safetensors.torch, sentencepiece, torch, typer
-
-failed = False
-for name in sys.argv[1:]:
-    child = os.fork()
-    if child == 0:
-        try:
-            importlib.import_module(name)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    if os.waitpid(child, 0)[1] != 0:
-        print(f"{name} cannot be imported alone", file=sys.stderr)
-        failed = True
-sys.exit(failed)
-"""
-
-
-@pytest.mark.timeout(300)  # a process for each module, on a busy machine
-@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 def test_each_module_imports_alone() -> None:
-    """A circular import hides as long as somebody else imports first."""
-    # The libraries are imported once and each module of ours in a fork of its own.
-    command = [sys.executable, "-c", _IMPORT_EACH_ALONE, *MODULES]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    """A circular import hides as long as somebody else imports first; here there is none at all."""
+    graph = {
+        module: {*_needed(module, file.read_text(encoding="utf-8"))}
+        for module, file in MODULES.items()
+    }
+    order = [*TopologicalSorter(graph).static_order()]  # CycleError names the modules of a circle
+    assert order.index("mt.errors") < order.index("mt.config") < order.index("mt.training.train")
+
+
+@pytest.mark.parametrize(
+    ("code", "needed"),
+    [
+        ("import torch, mt.errors", ["mt.errors", "mt"]),
+        ("from mt.data import lines, nothing", ["mt.data.lines", "mt.data", "mt", "mt.data", "mt"]),
+        ("if TYPE_CHECKING:\n  import mt.a\nelse:\n  import mt.errors", ["mt.errors", "mt"]),
+        ("def f():\n  import mt.a\nclass A:\n  import mt.errors", ["mt.errors", "mt"]),
+        ("from mt.config.data import x", ["mt.config.data"]),
+        ("from mt.config import Config", ["mt.config"]),
+    ],
+)
+def test_what_a_module_needs_is_what_its_import_runs(code: str, needed: list[str]) -> None:
+    module = "mt.config.root" if "mt.config" in code else "other"
+    assert [*_needed(module, code)] == needed
+
+
+def _needed(module: str, code: str) -> Iterator[str]:
+    """Yield the modules of ours that must be whole before this one: not the packages it lies in."""
+    for name in _imported(ast.parse(code).body):
+        if name.partition(".")[0] == "mt":
+            yield name
+            packages = [name.rsplit(".", count)[0] for count in range(1, name.count(".") + 1)]
+            yield from (each for each in packages if not f"{module}.".startswith(f"{each}."))
+
+
+def _imported(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """Yield the names of the modules that are imported when a module is."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{each.name}" for each in node.names]
+            yield from (name if name in MODULES else node.module or "" for name in names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from _imported(node.orelse)
+        elif not isinstance(node, AnyFunction):
+            for field in ("body", "orelse", "handlers", "finalbody"):
+                yield from _imported(getattr(node, field, []))
 
 
 @pytest.mark.parametrize("module", ["mt.config", "mt.errors", "mt.__main__", "mt.cli"])
