@@ -79,6 +79,15 @@ def test_the_program_serves_until_a_signal(number: int, status: int, exported: P
     assert process.returncode == status
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C interrupt, also where the tests are a job in a shell's background: it is deaf."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
 def test_a_run_is_served_until_ctrl_c(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
