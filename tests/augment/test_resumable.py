@@ -51,7 +51,8 @@ def make(lines: range) -> Iterator[Made]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # Hidden is what a killed process was writing aside.
+    files = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
     return {name: content for name, content in files.items() if not name.endswith(".lock")}
 
 
