@@ -134,13 +134,7 @@ class Guard:
         self, hypotheses: Text, references: Sequence[Text], sources: Text | None
     ) -> None:
         """Refuse texts that are, line by line, the text of another side."""
-        for reference in references:
-            if _same(hypotheses, reference):
-                self.refuse(
-                    "references",
-                    f"{hypotheses.name}: the hypotheses are the same text as the references "
-                    f"{reference.name}",
-                )
+        self._check_other("references", "hypotheses", hypotheses, references)
         if sources:
             self.check_no_source(sources, references)
         if sources and _same(hypotheses, sources):
@@ -152,12 +146,14 @@ class Guard:
 
     def check_no_source(self, sources: Text, references: Sequence[Text]) -> None:
         """Refuse references that are, line by line, the sources."""
+        self._check_other("swapped", "sources", sources, references)
+
+    def _check_other(self, reason: str, side: str, text: Text, references: Sequence[Text]) -> None:
         for reference in references:
-            if _same(sources, reference):
+            if _same(text, reference):
                 self.refuse(
-                    "swapped",
-                    f"{sources.name}: the sources are the same text as the references "
-                    f"{reference.name}",
+                    reason,
+                    f"{text.name}: the {side} are the same text as the references {reference.name}",
                 )
 
     def check_pieces(self, texts: Sequence[Text]) -> None:
