@@ -15,11 +15,9 @@ import time
 from pathlib import Path
 
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.line_files import read_lines
-from mt.decoding.run import load_translator
-from mt.decoding.translate_file import FileJob, write_translations
-from mt.decoding.translator import Translator
-from mt.model.allocator import keep_freed_memory
+from mt.decoding.files import FileJob, read_lines, write_translations
+from mt.decoding.translator import Translator, load_translator
+from mt.model.device import keep_freed_memory
 
 
 def main() -> None:

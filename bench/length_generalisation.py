@@ -24,21 +24,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mt.config import Config, Source
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.batches import Lengths, collate, split_update
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.run import load_translator
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError, did_you_mean, listed, run_reporting_errors
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Score
 from mt.model.positional import POSITIONAL
 from mt.plotting.figures import check_picture, line_look, write_picture
-from mt.training.train import train
-from mt.training.update import TrainingPass
+from mt.training.step import TrainingPass
+from mt.training.trainer import train
 
 RECIPE = Path(__file__).parent.parent / "configs" / "multi30k-en-de.yaml"
 OVERRIDES = (

@@ -42,9 +42,9 @@ from mt.errors import run_reporting_errors
 from mt.model.attention import EVERYWHERE, Attention, Mask
 from mt.model.device import select_device
 from mt.model.feed_forward import FEED_FORWARD
-from mt.model.initialization import Gains
-from mt.model.layers import SelfAttention
 from mt.model.positional import POSITIONAL, Positional
+from mt.model.transformer import SelfAttention
+from mt.model.weights import Gains
 from mt.plotting.figures import check_picture, line_look, write_picture
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)

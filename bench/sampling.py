@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mt.config.load import load_config
-from mt.data.rows import Rows
-from mt.data.sampling import SAMPLERS, Sampler
+from mt.config.loading import load_config
 from mt.data.sources import open_source
+from mt.data.store import Rows
+from mt.data.subword_sampling import SAMPLERS, Sampler
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.data.vocabulary import Vocabulary, escape
 

@@ -85,7 +85,7 @@ def measure(command: list[str], *, started_at: float) -> dict[str, float]:
             __import__(name.removeprefix("import "))
     with _timed(stages, "import mt and the rest"):
         from mt.__main__ import main as mt
-        from mt.training import train as spine
+        from mt.training import trainer as spine
 
     def timed(stage: str, name: str) -> Any:
         function = getattr(spine, name)

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.sources import open_source
-from mt.decoding.run import load_translator
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
 from mt.errors import UserError, run_reporting_errors
 from mt.evaluation.evaluate import choose_split, score_pairs
-from mt.model.parameters import load_parameters
+from mt.model.weights import load_parameters
 from mt.training.checkpoint import STATE
 from mt.training.run_folder import RunFolder
 

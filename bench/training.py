@@ -26,13 +26,13 @@ from pathlib import Path
 import torch
 
 from mt.config import Config
-from mt.config.load import dump_config, load_config
+from mt.config.loading import dump_config, load_config
 from mt.data.corpora import supplied_files
 from mt.data.sources import open_source
 from mt.data.tokenizer import copy_tokenizer, train_tokenizer
 from mt.errors import UserError, run_reporting_errors
-from mt.evaluation.columns import aligned
-from mt.model.matmul_rate import Product, matmul_rate, model_products
+from mt.profiling.cost import Product, matmul_rate, model_products
+from mt.tables import aligned
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "configs" / "bench" / "reference.yaml"

@@ -139,8 +139,8 @@ def tiny_recipe(tiny_corpus: Path) -> Path:
 @pytest.fixture(scope="session")
 def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run of the tiny recipe, trained to its end; for reading alone."""
-    from mt.config.load import load_config
-    from mt.training.train import train
+    from mt.config.loading import load_config
+    from mt.training.trainer import train
 
     run = tmp_path_factory.mktemp("runs") / "tiny"
     with pytest.MonkeyPatch.context() as patch:

@@ -25,15 +25,15 @@ MAX_FUNCTION_LINES = 40
 MAX_DEPTH = 3
 
 TABLES = {
-    "tokenizer.algorithm": "mt.data.sampling:SAMPLERS",
+    "tokenizer.algorithm": "mt.data.subword_sampling:SAMPLERS",
     "model.positional": "mt.model.positional:POSITIONAL",
     "model.norm": "mt.model.residual:NORMS",
     "model.residual": "mt.model.residual:RESIDUALS",
     "model.feed_forward": "mt.model.feed_forward:FEED_FORWARD",
     "training.schedule": "mt.training.optimizer:SCHEDULES",
-    "training.precision": "mt.training.precision:_DTYPES",
+    "training.precision": "mt.training.optimizer:_DTYPES",
     "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",
-    "decoding.length_normalization": "mt.decoding.lengths:LENGTH_NORMALIZATIONS",
+    "decoding.length_normalization": "mt.decoding.engine:LENGTH_NORMALIZATIONS",
     "decoding.mbr": "mt.decoding.mbr:UTILITIES",
     "evaluation.bleu_tokenizer": "mt.evaluation.scores:TOKENIZERS",
 }
@@ -55,7 +55,7 @@ def test_each_module_imports_alone() -> None:
         for module, file in MODULES.items()
     }
     order = [*TopologicalSorter(graph).static_order()]  # CycleError names the modules of a circle
-    assert order.index("mt.errors") < order.index("mt.config") < order.index("mt.training.train")
+    assert order.index("mt.errors") < order.index("mt.config") < order.index("mt.training.trainer")
 
 
 @pytest.mark.parametrize(

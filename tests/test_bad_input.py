@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.run_folder import RunFolder
 
 Program = Callable[..., tuple[int, str, str]]

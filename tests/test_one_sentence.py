@@ -16,7 +16,7 @@ from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.store import prepare_store
 from mt.data.tokenizer import train_tokenizer
-from mt.decoding.lengths import length_limit
+from mt.decoding.engine import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.evaluation.scores import evaluate
@@ -24,9 +24,8 @@ from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.loss import label_smoothed_loss
-from mt.training.optimizer import build_optimizer, learning_rate
-from mt.training.precision import choose_precision
-from mt.training.update import Learner, TrainingPass, read, update
+from mt.training.optimizer import build_optimizer, choose_precision, learning_rate
+from mt.training.step import Learner, TrainingPass, read, update
 
 SOURCES = ["a cat sleeps", "a dog sleeps", "a dog eats", "a cat eats a fish"]
 TARGETS = ["eine Katze schläft", "ein Hund schläft", "ein Hund frisst", "eine Katze frisst Fisch"]
@@ -142,7 +141,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert sums.smoothed.item() / sums.tokens == pytest.approx(per_piece.item(), rel=1e-5)
     assert sums.nll.item() / sums.tokens == pytest.approx(math.log(vocabulary), rel=0.3)
 
-    # Updates (mt/training/update.py) until the four pairs are known by heart.
+    # Updates (mt/training/step.py) until the four pairs are known by heart.
     cpu = torch.device("cpu")
     learner = Learner(
         model=model,

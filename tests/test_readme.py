@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mt.cli.app import build_app
 from mt.config.data import TextSource
-from mt.config.load import load_config
+from mt.config.loading import load_config
 
 ROOT = Path(__file__).parent.parent
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "docs" / "README.zh.md"

@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from mt.augment.noise import Noise
-from mt.augment.record import Job
-from mt.augment.resumable import Made
-from mt.augment.shard import Shard
+from mt.augment.resumable import Job, Made, Shard
 from mt.augment.teacher import Teacher, plain_name, read_twice, why_left_out
 from mt.data.lines import existing_file, scan
+from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
-from mt.decoding.line_files import read_lines
+from mt.decoding.files import read_lines
 from mt.errors import UserError
 
 

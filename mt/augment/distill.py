@@ -12,16 +12,14 @@ from typing import Any, Literal
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from mt.augment.record import Job
-from mt.augment.resumable import Made
-from mt.augment.shard import Shard
+from mt.augment.resumable import Job, Made, Shard
 from mt.augment.teacher import Teacher, plain_name, read_twice, usable, why_left_out
 from mt.config.data import DataConfig
+from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.data.lines import existing_file, scan
 from mt.data.pairs import SentencePair
-from mt.data.training_corpora import TrainingCorpus, cleaned_pairs, open_training_corpora
-from mt.decoding.line_files import read_lines
-from mt.decoding.translation import Translation
+from mt.decoding.files import read_lines
+from mt.decoding.translator import Translation
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
 

@@ -5,15 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt.config.directions import chosen_direction
-from mt.config.load import load_config
-from mt.decoding.exported import is_exported, read_exported
-from mt.decoding.run_files import CONFIG_FILE, MODEL_FILE, check_finished, read_description
-from mt.decoding.translation import Alternative
-from mt.decoding.translator import Translator
+from mt.config.data import chosen_direction
+from mt.config.loading import load_config
+from mt.decoding.translator import Alternative, Translator
 from mt.errors import UserError
 from mt.languages import base_language
-from mt.model.allocator import keep_freed_memory
+from mt.model.device import keep_freed_memory
+from mt.runs import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    check_finished,
+    is_exported,
+    read_description,
+    read_exported,
+)
 
 _WINDOW_BATCHES = 8
 

@@ -5,26 +5,17 @@ from typing import Annotated
 import typer
 
 from mt import __version__
-from mt.cli.ablate import ablate
-from mt.cli.average import average
-from mt.cli.backtranslate import backtranslate
+from mt.cli.augment import backtranslate, distill
 from mt.cli.bench import bench
 from mt.cli.compare import compare
 from mt.cli.data import data
-from mt.cli.distill import distill
 from mt.cli.evaluate import evaluate
-from mt.cli.export import export
-from mt.cli.import_ import import_
-from mt.cli.info import info
-from mt.cli.inspect import inspect
+from mt.cli.export import export, import_
+from mt.cli.inspect import info, inspect, plot
 from mt.cli.plan import plan
-from mt.cli.plot import plot
-from mt.cli.reproduce import reproduce
-from mt.cli.score import score
 from mt.cli.selftest import selftest
-from mt.cli.serve import serve
-from mt.cli.train import train
-from mt.cli.translate import translate
+from mt.cli.train import ablate, average, reproduce, train
+from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
 COMMANDS = (

@@ -9,12 +9,12 @@ import typer
 
 from mt.cli.options import DecodingOverrides, Device, Overrides
 from mt.cli.train import ConfigFile
-from mt.config.load import load_config, require_section
-from mt.evaluation.columns import aligned
+from mt.config.loading import load_config, require_section
+from mt.tables import aligned
 
 if TYPE_CHECKING:
-    from mt.measuring.decoding_speed import DecodingBenchmark
-    from mt.measuring.training_speed import TrainingBenchmark
+    from mt.profiling.decoding_speed import DecodingBenchmark
+    from mt.profiling.training_speed import TrainingBenchmark
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BATCH_SIZES = (16, 64, 256)
@@ -40,7 +40,7 @@ def train(
 ) -> None:
     """Train a config for some updates and throw the result away: how fast, and on what."""
     recipe = load_config(config, overrides=overrides or ())
-    from mt.measuring.training_speed import benchmark_training
+    from mt.profiling.training_speed import benchmark_training
 
     measured = benchmark_training(recipe, updates)
     typer.echo(_training_json(measured) if as_json else _training_text(measured, config))
@@ -59,7 +59,7 @@ def decode(
 ) -> None:
     """Translate the first test split of a run with each search: how fast, by batch size."""
     require_section(overrides or (), "decoding")
-    from mt.measuring.decoding_speed import benchmark_decoding
+    from mt.profiling.decoding_speed import benchmark_decoding
 
     measured = benchmark_decoding(
         run, batch_sizes=batch_size or BATCH_SIZES, overrides=overrides or (), device=device

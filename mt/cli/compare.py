@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mt.cli.evaluate_options import Allow, Metric, References
+from mt.cli.evaluate import Allow, Metric, References
 from mt.cli.options import Device
 from mt.files import write_json, write_text
 
@@ -65,11 +65,10 @@ def compare(
     device: Device = "auto",
 ) -> None:
     """Compare systems: significance, slices, differences."""
-    from mt.comparing import compare as comparing
-    from mt.comparing.as_html import as_html
-    from mt.comparing.as_text import as_text
-    from mt.comparing.systems import Texts
-    from mt.decoding.line_files import check_outputs
+    from mt.compare import compare as comparing
+    from mt.compare.report import as_html, as_text
+    from mt.compare.systems import Texts
+    from mt.decoding.files import check_outputs
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
     wishes = comparing.Wishes(

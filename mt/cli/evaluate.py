@@ -3,38 +3,93 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mt.cli import evaluate_options as options
 from mt.cli.options import DecodingOverrides, Device
-from mt.config.load import require_section
+from mt.config.loading import require_section
 from mt.errors import UserError
 
 if TYPE_CHECKING:
-    from mt.evaluation.job import EvaluationJob
+    from mt.evaluation.evaluate import EvaluationJob
     from mt.evaluation.robustness import RobustnessCard
     from mt.evaluation.scores import Evaluation
 
 
+Run = Annotated[
+    Path | None,
+    typer.Argument(metavar="RUN", help="The run folder, unless --hypotheses is given."),
+]
+Split = Annotated[
+    str | None, typer.Option(metavar="NAME", help="With RUN: which split; of --sources its name.")
+]
+Hypotheses = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Translations to score, one per line.")
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Right translations; repeat it for further ones."),
+]
+TargetLanguage = Annotated[
+    str | None, typer.Option(metavar="CODE", help="The language of --hypotheses, such as zh.")
+]
+Sources = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What was translated; with RUN, what to translate."),
+]
+BleuTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="With --hypotheses: BLEU's tokenizer, else that of the language."
+    ),
+]
+Metric = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Also by chrf++ or ter; may be repeated.")
+]
+Bootstrap = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=100, help="Give 95 % intervals by N samples, such as 1000."),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REASON", help="Score what is refused for this; may be repeated."),
+]
+WriteComet = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Write the files that COMET reads.")
+]
+Robustness = Annotated[
+    bool,
+    typer.Option("--robustness", help="With RUN: also on sources with typos, in capitals and so."),
+]
+Passport = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --hypotheses: the passport, else beside them."),
+]
+CheckFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Compute the scores of a passport again, and nothing else."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
 def evaluate(
-    run: options.Run = None,
-    split: options.Split = None,
-    hypotheses: options.Hypotheses = None,
-    references: options.References = None,
-    target_language: options.TargetLanguage = None,
-    sources: options.Sources = None,
-    bleu_tokenizer: options.BleuTokenizer = None,
-    metric: options.Metric = None,
-    bootstrap: options.Bootstrap = None,
-    allow: options.Allow = None,
-    write_comet: options.WriteComet = None,
-    robustness: options.Robustness = False,
-    passport: options.Passport = None,
-    check: options.CheckFile = None,
+    run: Run = None,
+    split: Split = None,
+    hypotheses: Hypotheses = None,
+    references: References = None,
+    target_language: TargetLanguage = None,
+    sources: Sources = None,
+    bleu_tokenizer: BleuTokenizer = None,
+    metric: Metric = None,
+    bootstrap: Bootstrap = None,
+    allow: Allow = None,
+    write_comet: WriteComet = None,
+    robustness: Robustness = False,
+    passport: Passport = None,
+    check: CheckFile = None,
     overrides: DecodingOverrides = None,
-    json: options.Json = False,
+    json: Json = False,
     device: Device = "auto",
 ) -> None:
     """Score a run, or a file of translations, or check a score."""
@@ -81,8 +136,7 @@ class _Wishes:
 
     def job(self, passport: Path | None) -> "EvaluationJob":
         """Return the job, once its module may be imported."""
-        from mt.evaluation.given_texts import GivenTexts
-        from mt.evaluation.job import EvaluationJob
+        from mt.evaluation.evaluate import EvaluationJob, GivenTexts
 
         given = GivenTexts(self.texts[0], tuple(self.texts[1])) if self.texts else None
         return EvaluationJob(
@@ -118,7 +172,7 @@ def _both_sides(
 
 
 def _check(passport: Path) -> None:
-    from mt.evaluation.check import check_passport
+    from mt.evaluation.passport_check import check_passport
 
     check = check_passport(passport)
     typer.echo(check.text)
@@ -158,7 +212,7 @@ def _score_files(texts: _Texts, wishes: _Wishes) -> "Evaluation":
     if texts.language is None:
         raise UserError("--hypotheses needs --target-language, such as zh")
     others = [*texts.references, *([texts.sources] if texts.sources else [])]
-    from mt.evaluation.evaluate_files import evaluate_files
+    from mt.evaluation.evaluate import evaluate_files
     from mt.evaluation.passport import default_place
 
     return evaluate_files(
@@ -180,7 +234,7 @@ def _print(
 ) -> None:
     typer.echo(result.as_json() if form == "json" else result.as_text())
     if comet is not None:
-        from mt.evaluation.comet import comet_commands
+        from mt.evaluation.evaluate import comet_commands
 
         # JSON stays JSON: what to do next goes where it does not get in the way.
         typer.echo(comet_commands(comet, len(references) or 1), err=form == "json")

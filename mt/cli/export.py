@@ -36,7 +36,7 @@ def export(
         _export_huggingface(run, output, quantization=quantization, sample=sample, device=device)
         return
     name = to if quantization == "none" else f"{to}-{quantization}"
-    from mt.export.folder import export_ctranslate2
+    from mt.export.export import export_ctranslate2
 
     folder = output or run / name
     result = export_ctranslate2(
@@ -54,7 +54,7 @@ def _export_huggingface(
 ) -> None:
     if quantization != "none":
         raise UserError("--quantization does not go with --to huggingface")
-    from mt.export.marian_export import export_marian
+    from mt.export.export import export_marian
 
     folder = output or run / "huggingface"
     result = export_marian(run, folder, sample=sample, device=device)
@@ -63,3 +63,22 @@ def _export_huggingface(
         typer.echo(f"not exported: {result.failure}", err=True)
         raise typer.Exit(1)
     typer.echo(f"\n{folder}: AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it")
+
+
+def import_(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A folder of a Hugging Face Marian, such as OPUS-MT."),
+    ],
+    run: Annotated[
+        Path,
+        typer.Option("--run", metavar="DIR", help="The run to make; not there yet."),
+    ],
+) -> None:
+    """Make a run of a Hugging Face Marian (OPUS-MT) model."""
+    from mt.export.marian_import import import_marian
+
+    imported = import_marian(path, run)
+    for note in imported.notes:
+        typer.echo(f"{path}: {note}", err=True)
+    typer.echo(f"{run}: {imported.languages}, {imported.parameters:,} parameters")

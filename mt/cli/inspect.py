@@ -1,19 +1,26 @@
 """`mt inspect`."""
 
 import json
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mt.cli.options import Overrides
+from mt.cli.options import DecodingOverrides, Overrides
 from mt.cli.train import ConfigFile
 from mt.config import Config
-from mt.config.load import load_config
-from mt.evaluation.columns import aligned
+from mt.config.data import tags_as_text, trained_directions, trained_tags
+from mt.config.loading import load_config, require_section
+from mt.errors import UserError
+from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
-    from mt.model.cost import Cost
+    from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
+    from mt.profiling.cost import Cost
+    from mt.runs import Exported
+
 
 _TIED = {
     "all": "Both embeddings and the output layer are one matrix, counted as the embedding.",
@@ -38,7 +45,7 @@ def inspect(
 ) -> None:
     """Show parameters and FLOPs of each part of a model."""
     recipe = load_config(config, overrides=overrides or ())
-    from mt.model.cost import PairLengths, model_cost
+    from mt.profiling.cost import PairLengths, model_cost
 
     size = recipe.tokenizer.vocabulary_size
     lengths = PairLengths(source_length, target_length)
@@ -131,3 +138,206 @@ def _notes(recipe: Config) -> str:
 
 def _mega(flops: float) -> str:
     return f"{flops / 1e6:,.2f}"
+
+
+_Row = tuple[str, ...]
+_STATES = {
+    "finished": "finished",
+    "unfinished": "unfinished: there is no final model yet",
+    "exported": "exported from a run",
+}
+
+
+def info(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder, finished or not.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show and check what a run folder holds."""
+    from mt.evaluation.run_info import read_info
+
+    found = read_info(run)
+    typer.echo(
+        json.dumps(found.as_record(), indent=2, ensure_ascii=False)
+        if as_json
+        else _as_text_info(found)
+    )
+
+
+def _as_text_info(found: "RunInfo") -> str:
+    tables = [
+        [*_head_rows(found), *_model_rows(found), *_environment_rows(found)],
+        [("split", "pairs", "SHA-256", "", "corpus"), *map(_corpus_row, found.corpora)],
+    ]
+    if found.scores:
+        rows = [row for scored in found.scores for row in _score_rows(scored)]
+        tables.append([("split", "sentences", "metric", "score", "signature", "decoding"), *rows])
+    return "\n\n".join(aligned([tuple(map(printable, row)) for row in rows]) for rows in tables)
+
+
+def _head_rows(found: "RunInfo") -> Iterator[_Row]:
+    config = found.config
+    decoding = config.decoding.model_dump(mode="json", exclude_none=True)
+    set_keys = [f"{key}={value}" for key, value in decoding.items()]
+    yield "run", f"{found.run}, {_STATES[found.state]}"
+    yield "languages", ", ".join(map(str, trained_directions(config.data)))
+    if tags := tags_as_text(trained_tags(config.data)):
+        yield "tags", ", ".join(tags)
+    if not found.exported:
+        yield "updates", f"{found.updates:,}"
+    yield "decoding", ", ".join(set_keys)
+
+
+def _model_rows(found: "RunInfo") -> Iterator[_Row]:
+    model, shape, tokenizer = found.model, found.config.model, found.tokenizer
+    yield "model", f"{shape.residual} {shape.norm}, {shape.feed_forward}, {shape.positional}"
+    yield (
+        "sizes",
+        f"{shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}, "
+        f"d_ff {shape.d_ff}, heads {shape.heads}, tied embeddings: {shape.tie_embeddings}",
+    )
+    if model:
+        yield "parameters", f"{model.parameters:,} in {model.bytes / 2**20:,.1f} MiB"
+        yield "mean of updates", ", ".join(map(str, model.averaged_updates))
+        yield "longest source", f"{model.longest_source} pieces"
+        yield "validation", model.validation
+        yield "weights", f"SHA-256 {model.sha256}"
+    if found.exported:
+        yield from _exported_rows(found.exported)
+    if tokenizer:
+        yield (
+            "tokenizer",
+            f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} / "
+            f"{tokenizer.target_size:,} pieces",
+        )
+        yield "fingerprint", tokenizer.fingerprint
+
+
+def _exported_rows(exported: "Exported") -> Iterator[_Row]:
+    yield "format", f"{exported.kind}, quantization {exported.quantization}"
+    yield "longest source", f"{exported.longest_source} pieces"
+    yield "model file", f"SHA-256 {exported.model}"
+    yield "weights of the run", f"SHA-256 {exported.weights}"
+    parity = exported.parity
+    if parity:
+        yield "parity", f"{parity['identical']} of {parity['sentences']} lines as from the run"
+
+
+def _environment_rows(found: "RunInfo") -> Iterator[_Row]:
+    there = found.environment
+    if there.started_at:
+        yield "training began", there.started_at
+    if there.mt:
+        yield "versions", f"mt {there.mt}, Python {there.python}, torch {there.torch}"
+        yield "machine", f"{there.device}, {there.precision}, {there.processor}, {there.system}"
+
+
+def _corpus_row(corpus: "CorpusInfo") -> _Row:
+    pairs = "" if corpus.pairs is None else f"{corpus.pairs:,}"
+    sums = [(sha256 or "")[:12] for sha256 in (corpus.sha256_source, corpus.sha256_target)]
+    return corpus.split, pairs, *sums, corpus.name or " ".join(corpus.places)
+
+
+def _score_rows(scored: "ScoredSplit") -> Iterator[_Row]:
+    decoding = ", ".join(scored.overrides) or "as configured"
+    if not scored.current:
+        decoding += "; with other weights than those here"
+    first = (scored.split, f"{scored.sentences:,}")
+    for score, (split, sentences), how in (
+        (scored.bleu, first, decoding),
+        (scored.chrf, ("", ""), ""),
+    ):
+        yield split, sentences, score.name, f"{score.value:.2f}", score.signature, how
+
+
+Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Where to, .png or .svg. A file there is replaced when all is done.",
+    ),
+]
+plot = typer.Typer(name="plot", rich_markup_mode=None)
+
+
+@plot.callback(invoke_without_command=True)
+def _plot(context: typer.Context) -> None:
+    """Draw positions, masks, attention or schedules."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@plot.command()
+def positions(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG|RUN", help="A recipe, or a run folder: what it learned."),
+    ],
+    output: Output,
+    positions: Annotated[
+        int, typer.Option(min=2, max=1024, metavar="N", help="How many to draw.")
+    ] = 128,
+    overrides: Overrides = None,
+) -> None:
+    """Draw the position encoding, and what it makes of distance."""
+    if source.is_dir() and overrides:
+        raise UserError("--set does not go with a run, whose model is what it is; name a config")
+    recipe = None if source.is_dir() else load_config(source, overrides=overrides or ())
+    _require_matplotlib()
+    from mt.plotting.positions import plot_learned_positions, plot_positions
+
+    if recipe is None:
+        typer.echo(plot_learned_positions(source, output, positions=positions))
+    else:
+        typer.echo(plot_positions(recipe, output, name=str(source), positions=positions))
+
+
+@plot.command()
+def masks(output: Output) -> None:
+    """Draw where the attention of encoder and decoder may look, on a small batch."""
+    _require_matplotlib()
+    from mt.plotting.attention import plot_masks
+
+    typer.echo(plot_masks(output))
+
+
+@plot.command()
+def schedule(
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG", help="Recipes, a line for each.")
+    ],
+    output: Output,
+    updates: Annotated[
+        int | None,
+        typer.Option(min=1, max=10**8, metavar="N", help="How far; to the end by default."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Draw the learning rate over the updates."""
+    recipes = {str(path): load_config(path, overrides=overrides or ()) for path in configs}
+    _require_matplotlib()
+    from mt.plotting.schedule import plot_schedules
+
+    typer.echo(plot_schedules(recipes, output, updates=updates))
+
+
+@plot.command()
+def attention(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to translate.")],
+    output: Output,
+    overrides: DecodingOverrides = None,
+) -> None:
+    """Draw what each head looks at in a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
+    require_section(overrides or (), "decoding")
+    _require_matplotlib()
+    from mt.plotting.attention import plot_attention
+
+    for path in plot_attention(run, sentence, output=output, overrides=overrides or ()):
+        typer.echo(path)
+
+
+def _require_matplotlib() -> None:
+    if find_spec("matplotlib") is None:
+        raise UserError('pictures need matplotlib: pip install "mt[plot]"')

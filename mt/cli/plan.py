@@ -11,12 +11,12 @@ import typer
 from mt.cli.options import Overrides
 from mt.cli.train import ConfigFile, RunOption, default_run
 from mt.config import Config
-from mt.config.load import load_config
-from mt.evaluation.columns import aligned
+from mt.config.loading import load_config
+from mt.tables import aligned
 
 if TYPE_CHECKING:
-    from mt.measuring.plan import TrainingPlan
-    from mt.measuring.probe import Spent
+    from mt.profiling.plan import TrainingPlan
+    from mt.profiling.probe import Spent
 
 Refusals = dict[str, str | None]
 
@@ -29,7 +29,7 @@ def plan(
 ) -> None:
     """Tell what a training will take: memory, disk, time."""
     recipe = load_config(config, overrides=overrides or ())
-    from mt.measuring.plan import plan_training
+    from mt.profiling.plan import plan_training
 
     planned, refusals = plan_training(recipe, run or default_run(config)), _refusals(recipe)
     if as_json:
@@ -40,7 +40,7 @@ def plan(
 
 def _refusals(config: Config) -> Refusals:
     """Say why `mt export` will refuse the model for each target, None where it will not."""
-    from mt.decoding.exported import why_not_decoded
+    from mt.decoding.engine import why_not_decoded
     from mt.export.marian import why_not_marian
 
     return {

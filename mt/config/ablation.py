@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from mt.config.base import LocalPath, Section
 from mt.config.document import Document, Keys, Problem, read_document
-from mt.config.load import checked, load_config
+from mt.config.loading import checked, load_config
 from mt.config.problems import config_error
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean, listed

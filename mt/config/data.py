@@ -1,23 +1,76 @@
 """Where sentence pairs come from."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from mt.config.base import LocalPath, Section, TagText
-from mt.config.cleaning import CleaningConfig
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class CleaningConfig(Section):
+    """What is done to the training pairs, in this order; validation and test stay as they are.
+
+    First both texts are changed, then each pair is taken out by the first filter that objects; the
+    sources of those that stay get noise.
+    """
+
+    strip_control: bool = False
+    """Drop control characters but tab; one that ends a line, as U+2028 or U+0085, gives a space."""
+    normalize_spaces: bool = False
+    """Make white space of every kind and length one space, and drop it at both ends."""
+
+    empty_sides: bool = False
+    """Take out pairs with a side of nothing but white space; training leaves them out anyway."""
+    identical_sides: bool = False
+    """Take out pairs whose two sides are the same text, if it has letters."""
+    min_characters: Annotated[int, Field(ge=1)] | None = None
+    """Take out pairs with fewer characters than this on a side, white space around it aside."""
+    max_characters: Annotated[int, Field(ge=1)] | None = None
+    """Take out pairs with more characters than this on a side, white space around it aside."""
+    max_length_ratio: Annotated[float, Field(ge=1)] | None = None
+    """Take out pairs with a longer quotient of lengths, in letters; 2.5 takes the grossest ones."""
+    wrong_script: bool = False
+    """Take out pairs with less than 30% of a side's letters in the script of its language."""
+    mojibake: bool = False
+    """Take out pairs with U+FFFD, or with UTF-8 that was once read as Latin-1 or Windows-1252."""
+    pieces: bool = False
+    """Take out pairs with marks of subwords: `▁`, `@@`, `##`."""
+    tokenized: bool = False
+    """Take out pairs that were cut into words for a machine: `&apos;`, spaces before points."""
+    control_characters: bool = False
+    """Take out pairs with NUL, another control character but tab, U+2028 or U+2029."""
+    markup: bool = False
+    """Take out pairs with tags or character references of HTML or XML."""
+    numbers: bool = False
+    """Take out pairs where each side has a number in digits that the other has not."""
+    language: bool = False
+    """Take out pairs with a side surely in another language; needs the extra `langid`."""
+    overlap: Literal["exact", "normalized"] | None = None
+    """Take out pairs with a side that also stands in `valid` or a test split, on that side."""
+    duplicates: Literal["pair", "source", "target"] | None = None
+    """Take out all but the first of the pairs that are the same, or have this side in common."""
+
+    noise_case: Share = 0.0
+    """Put this share of the sources, from 0 to 1, into capital letters."""
+    noise_punctuation: Share = 0.0
+    """Take the punctuation out of this share of the sources."""
+    noise_typos: Share = 0.0
+    """Put typos into a word or more of this share of the sources."""
+    noise_seed: Annotated[int, Field(ge=0)] = 1
+    """Together with the number of its line, decides which noise a source gets."""
+
 
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
-
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 """A commit of a hub repository: 40 hexadecimal digits."""
-
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
 """A language code: `en`, `zh`, `pt-BR`."""
-
 Text = Annotated[str, Field(min_length=1)]
-
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 """A name that `--split` and `--set data.tests.NAME.source` can hold."""
 
@@ -177,7 +230,6 @@ _Corpus = (
     | Annotated[XliffSource, Tag("xliff")]
     | Annotated[PoSource, Tag("po")]
 )
-
 Source = Annotated[_Corpus, Discriminator(_format_of)]
 """Any of the kinds of corpus, told apart by `format`."""
 
@@ -275,3 +327,49 @@ class DataConfig(Section):
     def split_names(self) -> list[str]:
         """Return the names that `split` knows."""
         return ["valid", *self.tests]
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """From one language into another."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source} to {self.target}"
+
+
+def trained_directions(data: DataConfig) -> tuple[Direction, ...]:
+    """Return the directions of the training corpora, each once, in their order."""
+    return tuple(dict.fromkeys(direction for direction, _ in _corpora(data)))
+
+
+def trained_tags(data: DataConfig) -> dict[str | None, tuple[Direction, ...]]:
+    """Return the tags of the training corpora with the directions of each; None: without a tag."""
+    corpora = dict.fromkeys(_corpora(data))
+    tags = dict.fromkeys(tag for _, tag in corpora)
+    return {tag: tuple(each for each, its in corpora if its == tag) for tag in tags}
+
+
+def needed_tags(data: DataConfig) -> dict[str | None, tuple[Direction, ...]]:
+    """Return the tags of which each line must have one; none where a line may go without."""
+    tags = trained_tags(data)
+    return {} if None in tags else tags
+
+
+def tags_as_text(tags: Mapping[str | None, tuple[Direction, ...]]) -> list[str]:
+    """Return each tag with its directions in words, but for None."""
+    return [f"`{tag}` ({' and '.join(map(str, of))})" for tag, of in tags.items() if tag]
+
+
+def chosen_direction(data: DataConfig, tag: str | None) -> Direction:
+    """Return the direction that a tag stands for, or that of the config where it tells no one."""
+    found = trained_tags(data).get(tag, ())
+    return found[0] if len(found) == 1 else Direction(data.source_language, data.target_language)
+
+
+def _corpora(data: DataConfig) -> Iterable[tuple[Direction, str | None]]:
+    for source in data.train_corpora().values():
+        own = data.of(source)
+        yield Direction(own.source_language, own.target_language), source.tag

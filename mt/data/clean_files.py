@@ -10,8 +10,7 @@ from typing import TextIO
 from tqdm import tqdm
 
 from mt.config.data import DataConfig
-from mt.data.cleaning import Judged
-from mt.data.training_corpora import TrainingCorpus, open_training_corpora
+from mt.data.filters import Judged, TrainingCorpus, open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.files import aside, put_in_place
 

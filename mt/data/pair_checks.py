@@ -10,8 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
-from mt.data.scripts import count_in, in_letters, letters_in, script_share
-from mt.languages import base_language
+from mt.languages import base_language, count_in, in_letters, letters_in, script_share
 
 _ALLOWANCE = 10
 """Added to both lengths before they are divided: short texts may differ more."""

@@ -15,8 +15,7 @@ from mt.config.data import (
     TrainSource,
     TsvSource,
 )
-from mt.data.cache import download
-from mt.data.corpora import supplied_files, supply_hint, where_looked
+from mt.data.corpora import download, supplied_files, supply_hint, where_looked
 from mt.data.exchange import READERS, UnitPairs
 from mt.data.lines import FileScan, LineReader, existing_file, scan
 from mt.data.pairs import UNVERIFIED, Checksums, ColumnSource, PairSource, SentencePair, verify

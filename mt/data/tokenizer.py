@@ -9,8 +9,7 @@ from pathlib import Path
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer_extension import extend_model
-from mt.data.tokenizer_training import train_model
+from mt.data.tokenizer_training import extend_model, train_model
 from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, RunError, listed
 from mt.files import replacing, write_json

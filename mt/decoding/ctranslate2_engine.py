@@ -6,20 +6,113 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ctranslate2
+import numpy as np
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import Vocabulary
-from mt.decoding import ctranslate2_details
-from mt.decoding.details import ExplainingEngine, PieceDetails, ScoringEngine
-from mt.decoding.engine import Hypothesis, Prefixes
-from mt.decoding.exported import why_not_decoded
-from mt.decoding.lengths import LENGTH_NORMALIZATIONS, fewest_pieces, length_limit
+from mt.decoding.engine import (
+    LENGTH_NORMALIZATIONS,
+    ExplainingEngine,
+    Hypothesis,
+    PieceDetails,
+    Prefixes,
+    ScoringEngine,
+    fewest_pieces,
+    length_batches,
+    length_limit,
+    why_not_decoded,
+)
 from mt.errors import UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
+
+Pieces: TypeAlias = Sequence[str]
+# Padded positions of a batch; a longer pair is alone.
+_POSITIONS_AT_ONCE = 1024
+
+
+def explain(
+    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
+) -> list[PieceDetails]:
+    """Return the details of a target for each source; sources end with EOS, targets do not.
+
+    A target piece belongs to the source piece that it looks at most, EOS aside, in the mean over
+    the heads of the one layer that the exported model names for that.
+    """
+    details = [PieceDetails((), ())] * len(targets)
+    each_log_probs = score(translator, sources, targets)
+    for number, result in _forced(translator, sources, targets):
+        target = targets[number]
+        end = len(sources[number]) - 1
+        attention = np.asarray(result.attention[0][: len(target)], dtype=np.float32)
+        looked_at = attention.argmax(axis=1).tolist()
+        details[number] = PieceDetails(
+            tuple(each_log_probs[number][: len(target)]),
+            tuple((place, piece) for piece, place in enumerate(looked_at) if place < end),
+            attention,
+        )
+    return details
+
+
+def score(
+    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
+) -> list[list[float]]:
+    """Return the natural log-probability of each piece of each target and of EOS after the last.
+
+    Sources end with EOS, targets do not.
+    """
+    scores: list[list[float]] = [[] for _ in targets]
+    jobs = []
+    for numbers in _batches(sources, targets, range(len(targets))):
+        results = translator.score_batch(
+            [list(sources[number]) for number in numbers],
+            [list(targets[number]) for number in numbers],
+            max_input_length=0,  # the default cuts sources at 1,024 pieces
+            asynchronous=True,
+        )
+        jobs.append((numbers, results))
+    for numbers, results in jobs:
+        for number, result in zip(numbers, results, strict=True):
+            scores[number] = list(result.result().log_probs)
+    return scores
+
+
+def _forced(
+    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers of the targets that have pieces, and CTranslate2's way along each.
+
+    Forced scoring tells no attention; a greedy search that is given the whole target does. A search
+    goes on behind a target that is shorter than the longest of its batch; nobody reads that.
+    """
+    jobs = []
+    filled = [number for number, target in enumerate(targets) if target]
+    for numbers in _batches(sources, targets, filled):
+        results = translator.translate_batch(
+            [list(sources[number]) for number in numbers],
+            target_prefix=[list(targets[number]) for number in numbers],
+            beam_size=1,
+            return_attention=True,
+            max_input_length=0,
+            max_decoding_length=max(len(targets[number]) for number in numbers),
+            asynchronous=True,
+        )
+        jobs.append((numbers, results))
+    for numbers, results in jobs:
+        for number, result in zip(numbers, results, strict=True):
+            yield number, result.result()
+
+
+def _batches(
+    sources: Sequence[Pieces], targets: Sequence[Pieces], numbers: Sequence[int]
+) -> Iterator[list[int]]:
+    """Return batches of pairs of about one length; the target has an end mark besides."""
+    lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
+    return length_batches(lengths, positions=_POSITIONS_AT_ONCE)
+
 
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 
@@ -82,7 +175,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        jobs = _batches(lengths, decoding, prefixes)
+        jobs = _batches_ctranslate2_engine(lengths, decoding, prefixes)
         for job, results in self._run(jobs, sources, decoding, prefixes):
             for number, waiting in zip(job.numbers, results, strict=True):
                 result, limit = waiting.result(), self._limit(lengths[number], decoding)
@@ -106,7 +199,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
     ) -> list[PieceDetails]:
         """Return the details of a hypothesis for each source, by a second pass over both."""
-        return ctranslate2_details.explain(
+        return explain(
             self.translator,
             [[self.source_pieces[piece] for piece in source] for source in sources],
             [[self.target_pieces[piece] for piece in each.ids] for each in hypotheses],
@@ -121,7 +214,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """Return the natural log-probability of each piece of each target; all end with EOS."""
-        return ctranslate2_details.score(
+        return score(
             self.translator,
             [[self.source_pieces[piece] for piece in source] for source in sources],
             [[self.target_pieces[piece] for piece in target[:-1]] for target in targets],
@@ -182,7 +275,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         """
         end = self.source_pieces[EOS]
         each = [(number, pieces) for number, some in unscored.items() for pieces in some]
-        scores = ctranslate2_details.score(
+        scores = score(
             self.translator,
             [[self.source_pieces[piece] for piece in sources[number]] for number, _ in each],
             [[piece for piece in pieces if piece != end] for _, pieces in each],
@@ -232,7 +325,7 @@ class _Job:
     is_strict: bool = False
 
 
-def _batches(
+def _batches_ctranslate2_engine(
     lengths: Sequence[int], decoding: DecodingConfig, prefixes: Prefixes
 ) -> Iterator[_Job]:
     """Yield batches of sources of about one length, the longest first.

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mt.decoding.continuations import NO_RULES, Rules, Written, require_finite, ruled
+from mt.decoding.constraints import NO_RULES, Rules, Written, require_finite, ruled
 from mt.decoding.engine import Hypothesis
-from mt.decoding.greedy import grow
-from mt.decoding.step_model import StepModel
+from mt.decoding.search import StepModel, grow
 from mt.special_ids import EOS
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from mt.data.lines import LineReader, regular_file, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.details import ScoringEngine
-from mt.decoding.line_files import progress_bar
+from mt.decoding.engine import ScoringEngine
+from mt.decoding.files import progress_bar
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 

@@ -1,5 +1,6 @@
 """The engine that runs our own Transformer: ids in, hypotheses out."""
 
+import copy
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -7,23 +8,180 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from mt.config import DecodingConfig
-from mt.data.batches import collate_sources
-from mt.decoding.beam import BeamSettings, beam
-from mt.decoding.continuations import Rules
-from mt.decoding.details import ExplainingEngine, PieceDetails, ScoringEngine
-from mt.decoding.engine import Hypothesis, Prefixes
-from mt.decoding.greedy import greedy
-from mt.decoding.lengths import fewest_pieces, length_limit
+from mt.data.batches import collate, collate_sources
+from mt.data.store import Example
+from mt.decoding.constraints import Rules
+from mt.decoding.engine import (
+    ExplainingEngine,
+    Hypothesis,
+    PieceDetails,
+    Prefixes,
+    ScoringEngine,
+    fewest_pieces,
+    length_batches,
+    length_limit,
+)
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
-from mt.decoding.torch_details import explain
-from mt.decoding.torch_scoring import score
-from mt.errors import UserError
-from mt.model.transformer import DecoderState, Transformer
+from mt.decoding.search import BeamSettings, beam, greedy
+from mt.errors import DivergedError, UserError
+from mt.model.attention_hooks import recording
+from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
+from mt.special_ids import BOS, PAD
+
+# Padded positions of a batch; a longer hypothesis is alone.
+_POSITIONS_AT_ONCE = 1024
+
+
+def explain(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    hypotheses: Sequence[Hypothesis],
+    *,
+    device: torch.device,
+) -> list[PieceDetails]:
+    """Return the details of a hypothesis for each source; the models are in evaluation mode.
+
+    Several models speak as one, by the means of their probabilities and of their attention. A
+    target piece belongs to the source piece that it looks at most, EOS aside, in the mean over the
+    heads of the last decoder layer but one (Garg et al. 2019, "Jointly Learning to Align and
+    Translate with Transformer Models"); with one layer, of that one.
+    """
+    assert not any(model.training for model in models), "dropout would make the numbers random"
+    models = [_with_modules_of_its_own(model) for model in models]
+    targets = [hypothesis.ids for hypothesis in hypotheses]
+    pairs = zip(sources, targets, strict=True)
+    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
+    details = {number: PieceDetails((), ()) for number, ids in enumerate(targets) if not ids}
+    for numbers in length_batches(lengths, positions=_POSITIONS_AT_ONCE):
+        some_sources = [sources[number] for number in numbers]
+        some_targets = [targets[number] for number in numbers]
+        found = _explain_batch(models, some_sources, some_targets, device=device)
+        details.update(zip(numbers, found, strict=True))
+    return [details[number] for number in range(len(targets))]
+
+
+def _with_modules_of_its_own(model: Transformer) -> Transformer:
+    """Return a model over the same tensors, whose hooks no other thread runs into."""
+    tensors = chain(model.parameters(), model.buffers())
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+
+
+def _explain_batch(
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    device: torch.device,
+) -> Iterator[PieceDetails]:
+    source = _padded(sources).to(device)
+    target_in = _padded([[BOS, *target[:-1]] for target in targets]).to(device)
+    target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
+    passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
+    log_probs = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
+    each = iter((log_probs - math.log(len(models))).tolist())
+    attention = torch.stack([weights for _, weights in passes]).mean(0).float()
+    looked_at = attention.argmax(-1).tolist()
+    weights = attention.cpu().numpy()
+    for number, target in enumerate(targets):
+        end = len(sources[number]) - 1
+        its_own = weights[number, : len(target), : end + 1]
+        pairs = enumerate(looked_at[number][: len(target)])
+        alignment = tuple((place, piece) for piece, place in pairs if place < end)
+        yield PieceDetails(tuple(islice(each, len(target))), alignment, its_own)
+
+
+def _teacher_forced(
+    model: Transformer, source: Tensor, target_in: Tensor, target_out: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities [N] of the real target pieces, and the attention [B T S]."""
+    layers = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
+    attention = layers[alignment_layer(len(layers))].cross_attention.weights
+    with torch.inference_mode(), recording(model) as weights:
+        log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
+        return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+
+Ids = Sequence[int]
+# Padded positions of a batch, sentences times the longest side; a longer pair is alone.
+_POSITIONS_AT_ONCE_torch_scoring = 4096
+# Logits that exist at once: 64 MiB in fp32.
+_LOGITS_AT_ONCE = 2**24
+
+
+def score(
+    models: Sequence[Transformer],
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    *,
+    device: torch.device,
+) -> list[list[float]]:
+    """Return what several models together give to each piece: the mean of their probabilities."""
+    of_each = [score_pairs(model, sources, targets, device=device) for model in models]
+    return [
+        (np.logaddexp.reduce(rows, axis=0) - math.log(len(models))).tolist()
+        for rows in zip(*of_each, strict=True)
+    ]
+
+
+def score_pairs(
+    model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], *, device: torch.device
+) -> list[list[float]]:
+    """Return the natural log-probability of each piece of each target, in the given order.
+
+    A source ends with EOS; a whole target does, too. Teacher-forced in batches of like length; the
+    softmax is fp32. The numbers do not depend on what shares a batch, but for rounding. Raises
+    DivergedError where the model's output is not finite.
+    """
+    assert not model.training, "dropout would make the scores random"
+    pairs = zip(sources, targets, strict=True)
+    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs)}
+    scores: list[list[float]] = [[] for _ in targets]
+    for batch in length_batches(lengths, positions=_POSITIONS_AT_ONCE_torch_scoring):
+        examples = [
+            Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
+            for number in batch
+        ]
+        pieces = iter(_log_probs(model, examples, device).tolist())
+        for number in batch:
+            scores[number] = list(islice(pieces, len(targets[number])))
+    return scores
+
+
+def _log_probs(model: Transformer, examples: Sequence[Example], device: torch.device) -> Tensor:
+    """Return the log-probabilities [N] of all target pieces of a batch, row after row."""
+    batch = collate(examples).to(device)
+    with torch.inference_mode():
+        states = model.states(batch.source, batch.target_in, batch.real)
+        targets = batch.target_out.flatten()[batch.real]
+        rows = max(1, _LOGITS_AT_ONCE // model.output.out_features)
+        found = torch.cat(
+            [
+                F.log_softmax(model.output(some).float(), dim=-1).gather(1, ids[:, None])[:, 0]
+                for some, ids in zip(
+                    torch.split(states, rows), torch.split(targets, rows), strict=True
+                )
+            ]
+        ).cpu()
+    if not found.isfinite().all():
+        raise DivergedError(
+            "the model's output is not finite (NaN or infinite): its weights are damaged, "
+            "or its training diverged"
+        )
+    return found
+
 
 _GREEDY_POSITIONS = 256 * 64
 

@@ -1,25 +1,97 @@
 """Lines in, translations out: one for each line, in order, whatever the line holds."""
 
 import itertools
+import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.long_lines import joiner, split_line
-from mt.decoding.odd_characters import mend, named, unknown_characters
-from mt.decoding.prefixes import encode_prefixes, with_prefixes
-from mt.decoding.repetition import BLOCKED_NGRAM, repeats_itself
-from mt.decoding.translation import Alternative, Part, Status, Translation
+from mt.decoding.load import load_model, require_tag
+from mt.decoding.text import (
+    BLOCKED_NGRAM,
+    encode_prefixes,
+    joiner,
+    mend,
+    named,
+    repeats_itself,
+    split_line,
+    unknown_characters,
+    with_prefixes,
+)
 from mt.errors import UserError
 from mt.special_ids import UNK
 
-LOOK_AHEAD_BATCHES = 32
+_logger = logging.getLogger(__name__)
+Status = Literal[
+    "empty", "repeated", "length-limited", "copied", "unknown-characters", "split", "ok"
+]
+"""What is to be known of a line; where several hold it is the first of them.
 
+The line or its translation is empty; the translation repeated itself and was made again; it was cut
+at its length limit; it is the line itself; the tokenizer does not know some characters of the line;
+the line was translated in parts; none of these.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A line as the engine saw it, or a part of a line that was split."""
+
+    source: Sequence[int]
+    """Its pieces, EOS last."""
+    hypothesis: Hypothesis
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One translation of a line, among others."""
+
+    text: str
+    """Always one line."""
+    score: float
+    """The hypothesis's score; the sum of the parts' scores where the line was split."""
+    parts: tuple[Part, ...]
+    """What the engine translated: none where the line is blank, several where it was split."""
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The target pieces, those of the parts one after the other."""
+        return tuple(chain.from_iterable(part.hypothesis.ids for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What became of one input line."""
+
+    line_number: int
+    """From 1."""
+    source: str
+    """The line as it was given."""
+    text: str
+    """The translation, always one line."""
+    status: Status
+    score: float
+    """That of the best of `alternatives`, 0 for a blank line."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of it, such as that the line was split; see `log_notes`."""
+    alternatives: tuple[Alternative, ...] = ()
+    """As many as were asked for and found, best first: the first is the translation itself."""
+
+
+def log_notes(translation: Translation) -> None:
+    """Warn of what a user should know of a translation, with the number of its line."""
+    for note in translation.notes:
+        _logger.warning("line %d: %s", translation.line_number, note)
+
+
+LOOK_AHEAD_BATCHES = 32
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -88,8 +160,6 @@ class Translator:
         overrides, UserError for a device that is not there, and where the model has learnt from
         lines with tags alone and neither its config nor `overrides` say anything of `decoding.tag`.
         """
-        from mt.decoding.run import load_translator, require_tag  # it imports this module
-
         translator = load_translator(Path(path), overrides=overrides, device=device)
         require_tag(Path(path), overrides)
         return translator
@@ -283,3 +353,20 @@ def _best_choices(parts: list[list[Hypothesis]], count: int) -> list[tuple[Hypot
         longer.sort(key=lambda choice: -sum(part.score for part in choice))
         choices = longer[:count]
     return choices
+
+
+def load_translator(
+    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> Translator:
+    """Return a translator for a finished run or an exported folder; a tag is not required.
+
+    `overrides` are `decoding.KEY=VALUE`. Raises what `mt.decoding.load.load_model` raises.
+    """
+    loaded = load_model(run, overrides=overrides, device=device)
+    return Translator(
+        loaded.engine,
+        loaded.tokenizer,
+        loaded.decoding,
+        longest_source=loaded.longest_source,
+        target_language=loaded.target_language,
+    )

@@ -8,20 +8,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from zlib import crc32
 
 from mt.config.data import DataConfig
-from mt.data.language import can_be_judged, identify, in_other_language
+from mt.data.filters import TrainingCorpus
+from mt.data.language_id import can_be_judged, identify, in_other_language
 from mt.data.pair_checks import in_wrong_script
 from mt.data.pairs import SentencePair
-from mt.data.scripts import scripts_of
 from mt.data.sources import open_source
-from mt.data.training_corpora import TrainingCorpus
-from mt.doctor.as_text import in_words
-from mt.doctor.checks import CHECKS
-from mt.doctor.findings import Finding
-from mt.doctor.lexicon import CHUNK_LINES, Lexicon, learn_lexicon, spread_stretches
-from mt.doctor.reading import Block, read_blocks
-from mt.doctor.shift import find_shifts, likeness_in_step
+from mt.doctor.alignment import (
+    CHUNK_LINES,
+    Lexicon,
+    find_shifts,
+    learn_lexicon,
+    likeness_in_step,
+    spread_stretches,
+)
+from mt.doctor.findings import CHECKS, Finding
+from mt.doctor.report import in_words
+from mt.doctor.tally import Block, read_blocks
 from mt.errors import DataError
-from mt.languages import base_language
+from mt.languages import base_language, scripts_of
 
 _STRETCHES = 30
 """Stretches of 100 lines in which a shift is looked for, or up to twice as many."""

@@ -1,6 +1,9 @@
 """Scoring a run on one of its splits; validation scores the same way."""
 
+import json
 import logging
+import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,38 +13,222 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import Config, DataConfig
-from mt.config.load import load_config
+from mt.config.data import TextSource, chosen_direction
+from mt.config.loading import load_config
+from mt.data.lines import regular_file
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
-from mt.decoding.exported import is_exported, read_exported
-from mt.decoding.run import load_translator, require_tag
-from mt.decoding.run_files import (
-    CONFIG_FILE,
-    EVALUATIONS_FOLDER,
-    MODEL_FILE,
-    check_finished,
-    read_description,
-)
-from mt.decoding.translation import Translation, log_notes
-from mt.decoding.translator import Translator
+from mt.decoding.load import require_tag
+from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, UserError, did_you_mean, listed
-from mt.evaluation.comet import write_comet
-from mt.evaluation.given_texts import GivenTexts, with_texts
-from mt.evaluation.guard import Guard, Text
-from mt.evaluation.job import PLAIN_JOB, EvaluationJob
+from mt.evaluation.checks import Guard, Text, check_named_once, cut_alike
 from mt.evaluation.model_card import refresh_card
 from mt.evaluation.off_target import off_target
 from mt.evaluation.passport import (
     Input,
+    check_place,
     corpus_inputs,
     file_input,
     model_inputs,
     write_passport,
 )
-from mt.evaluation.scores import Evaluation, evaluate
-from mt.files import write_text
-from mt.model.allocator import keep_freed_memory
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX
+from mt.evaluation.scores import Evaluation, check_metrics, evaluate
+from mt.files import aside, file_sha256, put_in_place, write_text
+from mt.model.device import keep_freed_memory
+from mt.runs import (
+    CONFIG_FILE,
+    EVALUATIONS_FOLDER,
+    MODEL_FILE,
+    check_finished,
+    is_exported,
+    read_description,
+    read_exported,
+)
 
+
+def identical_to_source(name: str, translations: Sequence[str], sources: Sequence[str]) -> str:
+    """Return how many translations are their source again, empty lines left out."""
+    filled = [(line, source) for line, source in zip(translations, sources, strict=True) if source]
+    count = sum(line == source for line, source in filled)
+    share = count / max(len(filled), 1)
+    return f"{name}: {count} of {len(filled)} lines ({share:.1%}) are identical to their source"
+
+
+COMET_MODEL = "Unbabel/wmt22-comet-da"
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raise UserError where something of that name is there: nothing is written over."""
+    if folder.exists():
+        raise UserError(f"{folder}: exists already; name a new folder for the files of COMET")
+
+
+def write_comet(folder: Path, texts: Sequence[Sequence[str]], *, references: int) -> None:
+    """Write a new folder with source.txt, hypothesis.txt, and a file for each reference set.
+
+    `texts` are the hypotheses, the references and the sources. COMET ends a line at a carriage
+    return too, so one inside a line becomes a space.
+    """
+    names = ["hypothesis.txt", *_reference_names(references), "source.txt"]
+    with aside(folder) as temporary:
+        for name, lines in zip(names, texts, strict=True):
+            text = "".join(line.replace("\r", " ") + "\n" for line in lines)
+            write_text(temporary / name, text)
+        put_in_place(temporary, folder)
+
+
+def comet_commands(folder: Path, references: int) -> str:
+    """Return the lines of a shell that install COMET apart and score what `write_comet` wrote.
+
+    COMET compares with one reference, so there is a line for each set.
+    """
+    lines = ["python3 -m venv comet-env", "comet-env/bin/pip install unbabel-comet"]
+    for name in _reference_names(references):
+        files = [str(folder / each) for each in ("source.txt", "hypothesis.txt", name)]
+        source, hypothesis, reference = map(shlex.quote, files)
+        lines.append(
+            f"comet-env/bin/comet-score -s {source} -t {hypothesis} -r {reference} "
+            f"--model {COMET_MODEL}"
+        )
+    return "\n".join(lines)
+
+
+def _reference_names(count: int) -> Iterator[str]:
+    yield "reference.txt"
+    for number in range(2, count + 1):
+        yield f"reference-{number}.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTexts:
+    """A test set of the user's own, line N of each file answering line N of the sources."""
+
+    sources: Path
+    references: tuple[Path, ...]
+    """One at least; the first is the target side of the split that `with_texts` makes."""
+
+    def files(self) -> tuple[Path, ...]:
+        """Return all of them."""
+        return self.sources, *self.references
+
+    def further(self, lines: int) -> tuple[Text, ...]:
+        """Read the other references; DataError where one has not as many lines as the sources."""
+        texts = tuple(Text.of_file(path) for path in self.references[1:])
+        for text in texts:
+            if len(text.lines) != lines:
+                raise DataError(
+                    f"{text.name} has {len(text.lines)} lines, {self.sources} has {lines}: line N "
+                    "of one must answer line N of the other"
+                )
+        return texts
+
+
+def with_texts(
+    config: Config, run: Path, split: str | None, texts: GivenTexts, *, tag: str | None
+) -> tuple[Config, str]:
+    """Return the config with sources and first references as one more test split, and its name.
+
+    Its direction is that of `tag` where the run has learnt several. Without `split` the name is
+    what that of the sources begins with: `news` of `news.en.gz`. Raises UserError where the config
+    has a split of that name, or other texts were scored under it, and DataError where a file is
+    not there or cannot be read twice.
+    """
+    for path in texts.files():
+        regular_file(path)
+    check_named_once(texts.references)
+    name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
+    another = "give these texts another name with --split NAME"
+    if name in config.data.split_names():
+        raise UserError(f"split `{name}` is one of the run's config; {another}")
+    if re.fullmatch(r"[\w-]+", name) is None:
+        raise UserError(f"split `{name}`: only letters, digits, `-` and `_` make a name")
+    if lost := _would_be_lost(run / EVALUATIONS_FOLDER, name, texts.files()):
+        raise UserError(f"{lost}; {another}")
+    direction = chosen_direction(config.data, tag)
+    source = TextSource(
+        source=str(texts.sources),
+        target=str(texts.references[0]),
+        source_language=direction.source,
+        target_language=direction.target,
+        tag=tag,
+    )
+    data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
+    return config.model_copy(update={"data": data}), name
+
+
+def _would_be_lost(folder: Path, name: str, files: Sequence[Path]) -> str:
+    """Return what would be written over by a score of this name, or ""."""
+    for written in (folder / f"{name}.json", folder / f"{name}{ROBUSTNESS_SUFFIX}"):
+        if written.exists() and not _is_of(written, files):
+            return f"{written}: is the score of other texts"
+    made = {
+        (folder / f"{name}.hypotheses.txt").resolve(),
+        (folder / f"{name}.robustness").resolve(),
+    }
+    for path in files:
+        if made & {path.resolve(), path.resolve().parent}:
+            return f"{path}: the translations would be written over it"
+    return ""
+
+
+def _is_of(written: Path, files: Sequence[Path]) -> bool:
+    """Say whether a score is of these files, or of others that hold the same."""
+    try:
+        inputs = json.loads(written.read_bytes())["inputs"]
+        scored = [
+            ((written.parent / each["path"]).resolve(), each["sha256"])
+            for each in inputs
+            if each["role"] in {"sources", "references"}
+        ]
+    except (ValueError, TypeError, KeyError):
+        return False  # whatever it is, it is not written over
+    return len(scored) == len(files) and all(
+        file.resolve() == place or file_sha256(file) == sha256
+        for file, (place, sha256) in zip(files, scored, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """The wishes of whoever asks for an evaluation."""
+
+    metrics: tuple[str, ...] = ()
+    """Of `mt.evaluation.scores.METRICS`."""
+    resamples: int = 0
+    """Bootstrap samples for the intervals; 0 for none."""
+    allow: tuple[str, ...] = ()
+    """Of `mt.evaluation.checks.REASONS`."""
+    comet: Path | None = None
+    """A new folder for the files that COMET reads."""
+    texts: GivenTexts | None = None
+    """Of a run: what to score it on, which its config does not know."""
+    passport: Path | None = None
+    """Where the passport of a score of files lies; that of a run lies in the run."""
+
+    def begin(self) -> Guard:
+        """Return the guard of the texts, once it is sure that all the rest can be done.
+
+        Raises UserError for an unknown metric or reason, and for what would be written over.
+        """
+        check_metrics(self.metrics)
+        if self.comet:
+            check_new_folder(self.comet)
+        if self.passport:
+            check_place(self.passport)
+        return Guard(self.allow)
+
+    def settings(self, tokenizer: str, forced: str) -> dict[str, Any]:
+        """Return what a passport says of how the scores were computed."""
+        return {
+            "bleu_tokenizer": tokenizer,
+            "metrics": list(self.metrics),
+            "resamples": self.resamples,
+            "forced": forced,
+        }
+
+
+PLAIN_JOB = EvaluationJob()
 _logger = logging.getLogger(__name__)
 _MOST_LINES_TOLD = 5
 
@@ -296,3 +483,60 @@ def _tell_notes(translations: Sequence[Translation]) -> None:
         log_notes(translation)
     if (more := len(noted) - _MOST_LINES_TOLD) > 0:
         _logger.warning("and %d more such lines of %d", more, len(translations))
+
+
+def evaluate_files(
+    hypotheses: Path,
+    references: Sequence[Path],
+    *,
+    target_language: str,
+    tokenizer: str = "auto",
+    sources: Path | None = None,
+    job: EvaluationJob = PLAIN_JOB,
+) -> Evaluation:
+    """Score a file of translations against one or several files of references, line by line.
+
+    `sources` is what was translated: lines that were only copied are told on stderr.
+
+    Raises DataError where the texts are refused, UserError for language, tokenizer or job.
+    """
+    guard = job.begin()
+    _check_wishes(job, references, sources)
+    tokenizer = guard.check_tokenizer(target_language, tokenizer)
+    made, *right = (Text.of_file(path) for path in (hypotheses, *references))
+    given = [made, *right, *([Text.of_file(sources)] if sources else [])]
+    guard.check_texts(made, right, given[-1] if sources else None, language=target_language)
+    texts = cut_alike(given)
+    if sources:
+        _logger.warning("note: %s", identical_to_source(made.name, texts[0], texts[-1]))
+    scores = evaluate(
+        texts[0],
+        texts[1 : 1 + len(right)],
+        target_language=target_language,
+        tokenizer=tokenizer,
+        metrics=job.metrics,
+        resamples=job.resamples,
+    )
+    names = tuple(text.name for text in right)
+    scores = replace(guard.mark(scores), hypotheses=made.name, references=names)
+    if job.comet:
+        write_comet(job.comet, texts, references=len(right))
+    if job.passport:
+        record = {**scores.as_record(), "settings": job.settings(tokenizer, guard.forced)}
+        write_passport(job.passport, record, _inputs(given, len(right), job.passport.parent))
+    return scores
+
+
+def _check_wishes(job: EvaluationJob, references: Sequence[Path], sources: Path | None) -> None:
+    check_named_once(references)
+    if job.comet and not sources:
+        raise UserError("COMET reads the sources too: name them with --sources")
+
+
+def _inputs(given: Sequence[Text], references: int, beside: Path) -> list[Input]:
+    """Describe the files for a passport: hypotheses, references, and sources where given."""
+    roles = ["hypotheses", *["references"] * references, "sources"]
+    return [
+        file_input(role, Path(text.name), lines=len(text.lines), beside=beside)
+        for role, text in zip(roles, given, strict=False)
+    ]

@@ -6,15 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mt.config.directions import (
-    needed_tags,
-    tags_as_text,
-    trained_directions,
-    trained_tags,
-)
+from mt.config.data import needed_tags, tags_as_text, trained_directions, trained_tags
 from mt.errors import UserError
-from mt.evaluation.read_info import read_info
-from mt.evaluation.run_info import CorpusInfo, ModelInfo, RunInfo, ScoredSplit
+from mt.evaluation.run_info import CorpusInfo, ModelInfo, RunInfo, ScoredSplit, read_info
 from mt.files import write_text
 
 CARD_FILE = "README.md"

@@ -19,23 +19,21 @@ from mt import __version__
 from mt.data.lines import regular_file
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
-from mt.decoding.exported import (
-    EXPORT_FILE,
-    EXPORTED_MODEL,
-    exported_details,
-    is_exported,
-    read_exported,
-)
-from mt.decoding.run_files import (
-    CONFIG_FILE,
-    MODEL_FILE,
-    TOKENIZER_FOLDER,
-    WEIGHTS_FILE,
-    read_description,
-)
 from mt.errors import UserError
 from mt.evaluation.run_info import PASSPORT_SUFFIX
 from mt.files import file_sha256, write_text
+from mt.runs import (
+    CONFIG_FILE,
+    EXPORT_FILE,
+    EXPORTED_MODEL,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    exported_details,
+    is_exported,
+    read_description,
+    read_exported,
+)
 
 PASSPORT_FORMAT = 2
 """1 named no config of a run."""

@@ -3,33 +3,121 @@
 Junczys-Dowmunt et al. 2018 for Marian; the folder is that of transformers 4 and 5.
 """
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.lengths import length_limit
-from mt.decoding.run import FinishedRun
+from mt.decoding.engine import length_limit
+from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
-from mt.export.marian_length import exponent_of
-from mt.export.marian_names import (
-    DECODER_EMBEDDING,
-    ENCODER_EMBEDDING,
-    LM_HEAD,
-    LOGITS_BIAS,
-    OUTPUT,
-    SHARED,
-    SOURCE,
-    TARGET,
-    Named,
-    layer_tensors,
-    sines_first,
-)
 from mt.files import replacing, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
+
+# A sentence of so many pieces, end mark included, is a common one. There both rise at one rate.
+_COMMON_LENGTH = 20
+# d log(((5 + length) / 6) ** alpha) / d log(length), for alpha 1.
+_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
+
+
+def exponent_of(decoding: DecodingConfig) -> float:
+    """Return the exponent of transformers that ranks hypotheses most as `decoding` does.
+
+    GNMT's penalty (Wu et al. 2016, equation 14) rises more slowly, above all at short lengths. Only
+    ratios of penalties decide, so the exponent is GNMT's rate of growth at a common length. The
+    other two normalizations are exact.
+    """
+    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
+    return round(exponents[decoding.length_normalization], 6)
+
+
+def alpha_of(exponent: float) -> float:
+    """Return GNMT's alpha for an exponent of transformers: the inverse of `exponent_of`."""
+    return round(exponent / _RATE, 6)
+
+
+SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
+SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD, LOGITS_BIAS = (
+    "model.shared.weight",
+    "model.encoder.embed_tokens.weight",
+    "model.decoder.embed_tokens.weight",
+    "lm_head.weight",
+    "final_logits_bias",
+)
+_NAMES = {
+    "self_attention.attention.query": "self_attn.q_proj",
+    "self_attention.attention.key": "self_attn.k_proj",
+    "self_attention.attention.value": "self_attn.v_proj",
+    "self_attention.attention.output": "self_attn.out_proj",
+    "self_residual.norm": "self_attn_layer_norm",
+    "cross_attention.query": "encoder_attn.q_proj",
+    "cross_attention.key": "encoder_attn.k_proj",
+    "cross_attention.value": "encoder_attn.v_proj",
+    "cross_attention.output": "encoder_attn.out_proj",
+    "cross_residual.norm": "encoder_attn_layer_norm",
+    "feed_forward.inner": "fc1",
+    "feed_forward.outer": "fc2",
+    "feed_forward_residual.norm": "final_layer_norm",
+}
+_READERS = ("query", "key", "value", "inner")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor of a layer under both names."""
+
+    ours: str
+    theirs: str
+    part: str
+    """The last word of the part's name: `query`, `norm` and so on."""
+    states_axis: int | None
+    """The axis that is one of the states; None: it has none."""
+
+
+def layer_tensors(model: ModelConfig) -> Iterator[Named]:
+    """Yield every tensor of the layers of both stacks, biases included."""
+    stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
+    layers = [f"{side}.{number}" for side, count in stacks for number in range(count)]
+    for layer, (ours, theirs) in itertools.product(layers, _NAMES.items()):
+        if layer.startswith("decoder") or not ours.startswith("cross"):
+            yield _named(f"{layer}.{ours}", theirs, kind="weight")
+            yield _named(f"{layer}.{ours}", theirs, kind="bias")
+
+
+def sines_first(tensor: Tensor, axis: int | None) -> Tensor:
+    """Return a tensor of ours with the features of an axis in Marian's order."""
+    return tensor if axis is None else tensor.index_select(axis, _order(tensor.shape[axis]))
+
+
+def sines_between(tensor: Tensor, axis: int | None) -> Tensor:
+    """Return a tensor of Marian's with the features of an axis in our order."""
+    if axis is None:
+        return tensor
+    return tensor.index_select(axis, _order(tensor.shape[axis]).argsort())
+
+
+def _order(width: int) -> Tensor:
+    return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
+
+
+def _named(ours: str, theirs: str, *, kind: Literal["weight", "bias"]) -> Named:
+    side, number, name = ours.split(".", maxsplit=2)
+    part = name.rsplit(".", maxsplit=1)[1]
+    reader_axis = 1 if kind == "weight" else None
+    return Named(
+        f"{ours}.{kind}",
+        f"model.{side}.layers.{number}.{theirs}.{kind}",
+        part,
+        states_axis=reader_axis if part in _READERS else 0,
+    )
+
 
 _FIXED = {
     "positional": ("sinusoidal",),

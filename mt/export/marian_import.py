@@ -4,23 +4,30 @@ Tiedemann and Thottingal 2020 for OPUS-MT. The run translates as the folder does
 and can be fine-tuned: `mt train --init-from`.
 """
 
+import json
+import pickle
 import re
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
 from mt.config.data import TextSource
-from mt.config.load import dump_config
+from mt.config.loading import dump_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.tokenizer import Tokenizer, write_tokenizer
-from mt.decoding.run_files import Provenance, write_description
+from mt.data.tokenizer_training import bytes_field, fields, number_field
+from mt.data.vocabulary import Vocabulary
 from mt.errors import RunError
-from mt.export.marian_folder import MarianFolder, MarianSettings, read_marian_folder
-from mt.export.marian_length import alpha_of
-from mt.export.marian_names import (
+from mt.export.marian import (
     DECODER_EMBEDDING,
     ENCODER_EMBEDDING,
     LM_HEAD,
@@ -29,18 +36,262 @@ from mt.export.marian_names import (
     SHARED,
     SOURCE,
     TARGET,
+    alpha_of,
     layer_tensors,
     sines_between,
     sines_first,
 )
-from mt.export.marian_vocabulary import MarianRows, source_vocabulary, target_vocabulary
 from mt.files import aside, put_in_place, write_text
-from mt.model.parameters import load_parameters
 from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
-from mt.special_ids import PAD
+from mt.model.weights import load_parameters
+from mt.runs import Provenance, write_description
+from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 from mt.training.run_folder import RunFolder
+
+_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+B = TypeVar("B", bound=BaseModel)
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class MarianSettings(_Settings):
+    """config.json, as far as the model depends on it; the defaults are those of transformers."""
+
+    model_type: Literal["marian"]
+    vocab_size: PositiveInt
+    d_model: PositiveInt
+    encoder_layers: PositiveInt
+    decoder_layers: PositiveInt
+    encoder_ffn_dim: PositiveInt
+    decoder_ffn_dim: PositiveInt
+    encoder_attention_heads: PositiveInt
+    decoder_attention_heads: PositiveInt
+    activation_function: str
+    pad_token_id: int
+    eos_token_id: int
+    decoder_start_token_id: int
+    decoder_vocab_size: PositiveInt | None = None
+    scale_embedding: bool = False
+    share_encoder_decoder_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    max_position_embeddings: PositiveInt = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+
+class GenerationSettings(_Settings):
+    """generation_config.json, or in older folders config.json: how transformers searches."""
+
+    num_beams: PositiveInt | None = None
+    length_penalty: float | None = None
+    max_length: PositiveInt | None = None
+    no_repeat_ngram_size: int | None = None
+
+
+class TokenizerSettings(_Settings):
+    """tokenizer_config.json; old folders may lack it."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    unk_token: str = "<unk>"
+    separate_vocabs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarianFolder:
+    """All of a folder, read and nothing more."""
+
+    path: Path
+    settings: MarianSettings
+    generation: GenerationSettings
+    tokenizer: TokenizerSettings
+    weights: dict[str, Tensor]
+    source_spm: bytes
+    target_spm: bytes
+    source_ids: dict[str, int]
+    target_ids: dict[str, int]
+
+
+def read_marian_folder(path: Path) -> MarianFolder:
+    """Read a Marian folder, and nothing of it that could run code.
+
+    Raises RunError naming what is missing, damaged, or of another kind of model.
+    """
+    if not path.is_dir():
+        raise RunError(f"{path}: no such folder")
+    settings = _read(path / "config.json", MarianSettings)
+    generation = path / "generation_config.json"
+    tokenizer = path / "tokenizer_config.json"
+    described = _read(tokenizer, TokenizerSettings) if tokenizer.exists() else TokenizerSettings()
+    source_ids = _read_ids(path / "vocab.json", described)
+    separate = described.separate_vocabs
+    return MarianFolder(
+        path,
+        settings,
+        _read(generation if generation.exists() else path / "config.json", GenerationSettings),
+        described,
+        _read_weights(path),
+        source_spm=_read_bytes(path / "source.spm"),
+        target_spm=_read_bytes(path / "target.spm"),
+        source_ids=source_ids,
+        target_ids=_read_ids(path / "target_vocab.json", described) if separate else source_ids,
+    )
+
+
+def _read_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise RunError(f"{path}: missing; a Marian folder of Hugging Face holds it")
+    return path.read_bytes()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(_read_bytes(path))
+    except ValueError as error:
+        raise RunError(f"{path}: damaged, it is no JSON") from error
+
+
+def _read(path: Path, kind: type[B]) -> B:
+    try:
+        return kind.model_validate(_read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise RunError(f"{path}: is not that of a Marian model: `{key}`: {first['msg']}") from None
+
+
+def _read_ids(path: Path, described: TokenizerSettings) -> dict[str, int]:
+    ids = _read_json(path)
+    right = isinstance(ids, dict) and all(type(number) is int for number in ids.values())
+    if not right or described.unk_token not in ids:
+        raise RunError(f"{path}: damaged, or without `{described.unk_token}`")
+    return dict(ids)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    safe, pickled = path / _SAFETENSORS, path / _PICKLED
+    try:
+        if safe.is_file():
+            tensors = load_file(safe)
+        elif pickled.is_file():
+            tensors = torch.load(pickled, map_location="cpu", weights_only=True)
+        else:
+            raise RunError(f"{path}: holds neither {_SAFETENSORS} nor {_PICKLED}")
+    except SafetensorError as error:
+        raise RunError(f"{safe}: damaged ({error})") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise RunError(f"{pickled}: damaged, or holds more than tensors") from error
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+# Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
+_PIECES, _TRAINER, _SELF_TEST = 1, 2, 4
+_VOCABULARY_SIZE = 4
+_SPECIAL_IDS = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}
+_SPECIAL_TEXTS = {UNK: 45, BOS: 46, EOS: 47, PAD: 48}
+_TEXT, _SCORE, _TYPE = 1, b"\x15", 3
+_UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
+_LAST = -1e6
+"""A score below all others: what BPE joins to a piece that it then may not use, it joins last."""
+_SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
+
+
+@dataclass(frozen=True, slots=True)
+class MarianRows:
+    """Marian's ids: of the pieces of one side, and of what is no text."""
+
+    pieces: Mapping[str, int]
+    """What vocab.json says."""
+    count: int
+    """Rows of the embedding, at least as many as there are ids."""
+    pad: int
+    unk: int
+    start: int
+    """What the decoder begins with; often `pad`."""
+    eos: int
+
+    def special(self) -> list[int]:
+        """Return the rows of our special pieces, in the order of their ids."""
+        rows = {PAD: self.pad, UNK: self.unk, BOS: self.start, EOS: self.eos}
+        return [rows[number] for number in sorted(rows)]
+
+
+def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model of ours that cuts as `model` does, and each id's row.
+
+    A piece that Marian does not know has the row of its unknown piece. A language such as
+    `>>deu<<` that Marian knows is one piece where a text begins with it. Raises ValueError where
+    `model` is no SentencePiece model.
+    """
+    pieces = [*_text_pieces(model)]
+    # SentencePiece puts its space mark in front of a text.
+    languages = [text for text in marian.pieces if text.startswith(">>") and text.endswith("<<")]
+    named = [_piece(f"\u2581{text}", _USER_DEFINED) for text in languages]
+    rows = [marian.pieces.get(text, marian.unk) for text, _ in pieces]
+    rows += [marian.pieces[text] for text in languages]
+    return _model(model, [*(piece for _, piece in pieces), *named]), [*marian.special(), *rows]
+
+
+def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model of ours with all that Marian can say, and each id's row.
+
+    What `model` has and Marian lacks is left out; what Marian has beyond it is never cut into, but
+    has its text. Raises ValueError where `model` is no SentencePiece model.
+    """
+    pieces = [(text, piece) for text, piece in _text_pieces(model) if text in marian.pieces]
+    rows = [marian.pieces[text] for text, _ in pieces]
+    taken = {text for text, _ in pieces} | {*_SPECIAL.values()}
+    texts = {row: text for text, row in marian.pieces.items()}
+    others = []
+    for row in sorted({*range(marian.count)} - {*rows, *marian.special()}):
+        text = texts.get(row, f"<row {row}>")
+        others.append(_piece(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
+        rows.append(row)
+    return _model(model, [*(piece for _, piece in pieces), *others]), [*marian.special(), *rows]
+
+
+def _text_pieces(model: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield text and bytes of each piece that is neither unknown nor a control mark."""
+    for field, content in fields(model):
+        if field == _PIECES:
+            found = dict(fields(content))
+            kind = found.get(_TYPE, b"\x01")[0]
+            if kind not in {_UNKNOWN, _CONTROL}:
+                yield found[_TEXT].decode(), content
+
+
+def _piece(text: str, kind: int, score: float = 0.0) -> bytes:
+    scored = bytes_field(_TEXT, text.encode()) + _SCORE + struct.pack("<f", score)
+    return scored + number_field(_TYPE, kind)
+
+
+def _model(model: bytes, pieces: list[bytes]) -> bytes:
+    """Return `model` with our special pieces and then `pieces` instead of its own."""
+    special = [
+        _piece(text, _UNKNOWN if number == UNK else _CONTROL)
+        for number, text in sorted(_SPECIAL.items())
+    ]
+    every = [*special, *pieces]
+    kept = [
+        bytes_field(field, content)
+        for field, content in fields(model)
+        if field not in {_PIECES, _SELF_TEST}
+    ]
+    trainer = number_field(_VOCABULARY_SIZE, len(every))
+    for number, text in _SPECIAL.items():
+        trainer += number_field(_SPECIAL_IDS[number], number)
+        trainer += bytes_field(_SPECIAL_TEXTS[number], text.encode())
+    # Of a field that is written twice, the last one counts.
+    written = b"".join([*(bytes_field(_PIECES, piece) for piece in every), *kept])
+    ours = Vocabulary.from_model(written + bytes_field(_TRAINER, trainer))
+    serialized: bytes = ours.processor.serialized_model_proto()
+    return serialized
+
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
@@ -90,7 +341,7 @@ def our_weights(
 
     Raises RunError naming a tensor that is missing, or positions that are no sinusoids.
     """
-    settings, model = folder.settings, _model(folder.settings)
+    settings, model = folder.settings, _model_marian_import(folder.settings)
     _check_positions(folder)
     encoder = _embedding(folder, ENCODER_EMBEDDING)
     decoder = _embedding(folder, DECODER_EMBEDDING)
@@ -245,13 +496,13 @@ def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
     config = Config(
         data=data,
         tokenizer=TokenizerConfig(vocabulary="separate"),
-        model=_model(folder.settings),
+        model=_model_marian_import(folder.settings),
         decoding=decoding,
     )
     return config, notes
 
 
-def _model(settings: MarianSettings) -> ModelConfig:
+def _model_marian_import(settings: MarianSettings) -> ModelConfig:
     return ModelConfig.model_validate(
         {
             "d_model": settings.d_model,

@@ -11,8 +11,8 @@ from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.evaluation.columns import aligned
 from mt.evaluation.scores import evaluate
+from mt.tables import aligned
 
 LEAST_IDENTICAL = 0.995
 MOST_BLEU_DIFFERENCE = 0.1

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.model.dropout import Dropout
-from mt.model.initialization import glorot
+from mt.model.weights import glorot
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import Attention, Mask
-from mt.model.side import Side
 
 
 class Positional(nn.Module):

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.dropout import Dropout
-from mt.model.initialization import Gains
-from mt.model.side import Side
+from mt.model.weights import Gains
 
 Sublayer = Callable[[Tensor], Tensor]
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
-from mt.decoding.line_files import check_output, open_output
+from mt.decoding.files import check_output, open_output
 from mt.errors import UserError
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"

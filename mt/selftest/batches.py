@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.lines import existing_file
 from mt.data.sources import open_source
 from mt.decoding.engine import Hypothesis
-from mt.decoding.line_files import read_lines
-from mt.decoding.run import load_translator
-from mt.decoding.run_files import CONFIG_FILE, check_run_folder
-from mt.decoding.translator import Translator
+from mt.decoding.files import read_lines
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError
+from mt.runs import CONFIG_FILE, check_run_folder
 
 BATCH_SIZES = (1, 7, 64)
 TIE = 1e-5

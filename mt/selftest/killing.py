@@ -18,7 +18,7 @@ import torch
 from mt.config import Config
 from mt.errors import RunError, run_reporting_errors
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 HANGS_AFTER_SECONDS = 600.0
 

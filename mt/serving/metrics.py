@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.odd_characters import mend
-from mt.decoding.translation import Translation
+from mt.decoding.text import mend
+from mt.decoding.translator import Translation
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -15,9 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from mt.config import DecodingConfig
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.app import build_app
+from mt.serving.app import Limits, build_app
 from mt.serving.batching import Batcher
-from mt.serving.messages import Limits
 from mt.serving.metrics import Metrics
 
 GRACE_SECONDS = 5.0

@@ -16,9 +16,9 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -27,13 +27,143 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.errors import RunError
-from mt.files import naming, sync, sync_folder, write_json
-from mt.model.parameters import load_parameters
-from mt.training.learner_tensors import kept_weights, other_tensors, restore_other_tensors
-from mt.training.manifest import MANIFEST, damage, leave_out, listed_files, write_manifest
+from mt.files import file_sha256, naming, sync, sync_folder, write_json
+from mt.model.weights import load_parameters, parameter_tensors
 from mt.training.state import TrainState
-from mt.training.update import Learner
+from mt.training.step import Learner
 
+MANIFEST = "manifest.json"
+# Reading meets these where a file is gone, is none, or the disk cannot give it back. Others, such
+# as a missing permission, say nothing of the file.
+_DAMAGE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was written into a file."""
+
+    bytes: int
+    sha256: str
+
+
+def write_manifest(folder: Path, names: Iterable[str]) -> None:
+    """List the files `names` of a folder as they are; written last, it makes the folder whole."""
+    _write(folder, {name: _entry(folder / name) for name in names})
+
+
+def listed_files(folder: Path) -> dict[str, Entry]:
+    """Return what a folder should hold; raise ValueError where its manifest is damaged."""
+    try:
+        written = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        entries = {str(name): Entry(**entry) for name, entry in written.items()}
+    except (TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from None
+    if not entries:
+        raise ValueError("it lists no file")
+    return entries
+
+
+def damage(folder: Path) -> str | None:
+    """Say which file of a folder is not as its manifest has it, and why; None if all are."""
+    name = MANIFEST
+    try:
+        for name, entry in listed_files(folder).items():
+            found = (folder / name).stat().st_size
+            if found != entry.bytes:
+                return f"{name}: {found:,} bytes instead of {entry.bytes:,}"
+            if file_sha256(folder / name) != entry.sha256:
+                return f"{name}: not what was written"
+    except OSError as error:
+        if error.errno not in _DAMAGE:
+            raise
+        return f"{name}: {'missing' if error.errno == errno.ENOENT else 'not readable'}"
+    except ValueError:
+        return f"{MANIFEST}: not what was written"
+    return None
+
+
+def leave_out(folder: Path, name: str) -> None:
+    """Delete a file from a folder that stays whole without it; of a damaged one nothing."""
+    try:
+        entries = listed_files(folder)
+    except (OSError, ValueError):
+        return
+    if entries.pop(name, None) is not None:
+        _write(folder, entries)
+    (folder / name).unlink(missing_ok=True)
+
+
+def _entry(path: Path) -> Entry:
+    return Entry(bytes=path.stat().st_size, sha256=file_sha256(path))
+
+
+def _write(folder: Path, entries: dict[str, Entry]) -> None:
+    write_json(folder / MANIFEST, {name: asdict(entry) for name, entry in entries.items()})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tensors by name: how to take them from a learner, and how to put them back."""
+
+    take: Callable[[Learner], dict[str, Tensor]]
+    restore: Callable[[Learner, dict[str, Tensor]], None]
+
+
+def kept_weights(learner: Learner) -> dict[str, Tensor]:
+    """Return the weights that are validated and averaged, on the CPU."""
+    averages = {name: each.cpu() for name, each in learner.average.averages().items()}
+    return {**parameter_tensors(learner.model), **averages}
+
+
+def other_tensors(learner: Learner) -> dict[str, Tensor]:
+    """Return the tensors of all groups on the CPU, each under `<group>.<its name there>`."""
+    return {
+        f"{name}.{key}": tensor.detach().cpu()
+        for name, group in GROUPS.items()
+        for key, tensor in group.take(learner).items()
+    }
+
+
+def restore_other_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
+    """Put back what `other_tensors` returned; `tensors` themselves are copied."""
+    for name, group in GROUPS.items():
+        prefix = f"{name}."
+        own = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
+        group.restore(learner, own)
+
+
+def _moments(learner: Learner) -> dict[str, Tensor]:
+    """Return Adam's tensors as `<parameter>.<kind>`; a parameter that does not learn has none."""
+    return {
+        f"{name}.{kind}": tensor
+        for name, parameter in learner.model.named_parameters()
+        for kind, tensor in learner.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _restore_moments(learner: Learner, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(learner.model.named_parameters())
+    learner.optimizer.state.clear()
+    for key, tensor in tensors.items():
+        name, _, kind = key.rpartition(".")
+        parameter = parameters[name]
+        # Adam's step counter stays on the CPU where the optimiser is not fused. A copy: a tensor
+        # that was loaded is a view of its file, whose space a deletion would not make free.
+        device = "cpu" if kind == "step" and parameter.device.type == "mps" else parameter.device
+        learner.optimizer.state[parameter][kind] = tensor.to(device, copy=True)
+
+
+GROUPS = {
+    "learning": Group(
+        lambda learner: learner.average.weights(),
+        lambda learner, tensors: learner.average.restore(tensors),
+    ),
+    "adam": Group(_moments, _restore_moments),
+}
+"""What a learner keeps between two updates; one row for each kind of tensor.
+
+No random state is among it: what an update draws follows from the seed and its number.
+"""
 MODEL = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
@@ -41,7 +171,6 @@ _NAME = re.compile(r"\.?update-(\d{9,})")
 # Of a checkpoint besides its numbers: a tensor's entry in the header of its file, and state.json.
 _BYTES_PER_TENSOR = 256
 _OTHER_BYTES = 2**16
-
 _logger = logging.getLogger(__name__)
 
 

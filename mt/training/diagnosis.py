@@ -4,22 +4,176 @@ At the start the sides of the pairs are compared; at the start, at a tenth of th
 validation the model is probed, and at a validation its translations are looked at besides.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from mt.config.directions import needed_tags
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mt.config.data import needed_tags
+from mt.data.batches import Batch, collate, split_update
 from mt.data.pairs import SentencePair
 from mt.data.store import Example, PairStore
 from mt.data.tokenizer import Tokenizer
+from mt.doctor.alignment import CHUNK_LINES, features, learn_lexicon
 from mt.doctor.first_look import UNRELATED, are_unrelated, swapped_or_other_languages
-from mt.doctor.lexicon import CHUNK_LINES, learn_lexicon
-from mt.doctor.reading import Block
-from mt.training.mask_probes import MaskProbe, probe_masks
-from mt.training.session import Session
-from mt.training.side_profiles import sides_are_swapped
-from mt.training.source_use import SourceUse, measure_source_use
+from mt.doctor.tally import Block
+from mt.model.transformer import Transformer
+from mt.special_ids import PAD
+from mt.training.setup import Session
 from mt.training.validation import Validation
+
+_MOST_PAIRS = 16
+_MOST_POSITIONS = 2048
+"""Of one side, padding included, so that a probe takes no more memory than training does."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskProbe:
+    """The largest change of a target piece's log-probability, in nats, when something changes."""
+
+    later_pieces: float
+    """Other target pieces after it: without a fault 0, but for the noise of the arithmetic."""
+    padding: float
+    """As much padding again at the end of the source: likewise."""
+    source: float
+    """The source of another pair: without a fault, anything but 0; inf where all are alike."""
+
+
+def probe_masks(model: Transformer, examples: Sequence[Example]) -> MaskProbe:
+    """Ask a model in eval mode about some pairs, 16 at most and fewer long ones.
+
+    None may be too long for the model. In fp32 and not compiled, whatever the training is: so
+    noise is far below any fault.
+    """
+    chosen = examples[:: -(-len(examples) // _MOST_PAIRS)]
+    longest = max(max(len(each.source), len(each.target)) for each in chosen)
+    chosen = chosen[: max(2, _MOST_POSITIONS // longest)]
+    batch = collate(chosen).to(model.output.weight.device)
+    source, target_in = batch.source, batch.target_in
+    middle, length = target_in.shape[1] // 2, target_in.shape[1]
+    late = torch.arange(length, device=target_in.device) >= middle
+    other_ending = target_in.masked_fill(late & (target_in != PAD), model.output.out_features - 1)
+    others, width = source.roll(1, dims=0), source.shape[1]
+    room = width if model.longest is None else min(width, model.longest - width)
+    with torch.no_grad():
+        plain = log_probabilities(model, batch, source, target_in)
+        later = log_probabilities(model, batch, source, other_ending) - plain
+        padded = log_probabilities(model, batch, F.pad(source, (0, room), value=PAD), target_in)
+        other = log_probabilities(model, batch, others, target_in) - plain
+    return MaskProbe(
+        later_pieces=_largest(later[batch.real % length < middle]),
+        padding=_largest(padded - plain),
+        source=math.inf if torch.equal(others, source) else _largest(other),
+    )
+
+
+def log_probabilities(
+    model: Transformer, batch: Batch, source: Tensor, target_in: Tensor
+) -> Tensor:
+    """Return those of the real target pieces of a batch [N] with this source and beginning."""
+    # The method of the class: that of the model may have been replaced by a compiled one.
+    states = Transformer.states(model, source, target_in, batch.real)
+    pieces = batch.target_out.flatten().index_select(0, batch.real)
+    return -F.cross_entropy(model.output(states), pieces, reduction="none")
+
+
+def _largest(changes: Tensor) -> float:
+    return float(changes.abs().max()) if len(changes) else 0.0
+
+
+_MOST_PAIRS_source_use = 256
+_POSITIONS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUse:
+    """What was found on some validation pairs, in nats per target piece."""
+
+    loss: float
+    loss_with_others: float
+    """Each pair has the source of another one, of about the same length."""
+    unigram_entropy: float
+    """That of the target pieces by themselves: the loss of who knows no more than how frequent."""
+
+    pairs: int
+
+    @property
+    def learnt(self) -> float:
+        """By how much the loss is below the unigram entropy; below 0 at the start of a run."""
+        return self.unigram_entropy - self.loss
+
+    @property
+    def gain(self) -> float:
+        """By how much the right source lowers the loss."""
+        return self.loss_with_others - self.loss
+
+
+def measure_source_use(model: Transformer, examples: Sequence[Example]) -> SourceUse:
+    """Ask a model in eval mode about some pairs, 256 at most, none too long for it."""
+    chosen = examples[:: -(-len(examples) // _MOST_PAIRS_source_use)]
+    lengths = np.array([(len(each.source), len(each.target)) for each in chosen], np.int32)
+    budget = max(_POSITIONS_AT_ONCE, 4 * int(lengths.max()))  # so that hardly one is alone
+    batches = split_update(np.arange(len(chosen)), lengths, max_tokens_per_batch=budget, ranks=1)[0]
+    right = wrong = pieces = 0.0
+    with torch.no_grad():
+        for indices in batches:
+            batch = collate([chosen[number] for number in indices]).to(model.output.weight.device)
+            others = batch.source.roll(1, dims=0)
+            right -= float(log_probabilities(model, batch, batch.source, batch.target_in).sum())
+            wrong -= float(log_probabilities(model, batch, others, batch.target_in).sum())
+            pieces += batch.target_tokens
+    return SourceUse(right / pieces, wrong / pieces, _unigram_entropy(chosen), len(chosen))
+
+
+def _unigram_entropy(examples: Sequence[Example]) -> float:
+    _, counts = np.unique(np.concatenate([each.target for each in examples]), return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+_CERTAIN = 0.8
+"""Of the judged lines of each side; where both sides are in one language it is about a half."""
+_FEWEST = 50
+
+
+def sides_are_swapped(train: Sequence[SentencePair], valid: Sequence[SentencePair]) -> bool:
+    """Say whether validation sources look like training targets, and targets like sources.
+
+    False where too few lines have a word that tells the training sides apart.
+    """
+    sources = _Profile(pair.source for pair in train)
+    targets = _Profile(pair.target for pair in train)
+    return _look_like(targets, sources, [pair.source for pair in valid]) and _look_like(
+        sources, targets, [pair.target for pair in valid]
+    )
+
+
+class _Profile:
+    """How frequent the words of some lines are."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._counts = Counter(word for line in lines for word in features(line))
+        self._total = self._counts.total()
+
+    def log_frequency(self, word: str) -> float:
+        """Return it with one occurrence added, so that a word that is not there has one too."""
+        return math.log((self._counts[word] + 1) / (self._total + 1))
+
+
+def _look_like(expected: _Profile, other: _Profile, lines: Sequence[str]) -> bool:
+    margins = [
+        sum(expected.log_frequency(word) - other.log_frequency(word) for word in features(line))
+        for line in lines
+    ]
+    judged = [margin for margin in margins if margin]
+    return len(judged) >= _FEWEST and sum(each > 0 for each in judged) >= _CERTAIN * len(judged)
+
 
 PROBED_AT = 0.1
 """Of the run: where the model is probed if no validation comes before."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from mt.errors import DivergedError
-from mt.training.session import Session
+from mt.training.setup import Session
 from mt.training.state import TrainState
 
 RATE_AFTER_ROLLBACK = 0.5

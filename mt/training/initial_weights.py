@@ -4,20 +4,50 @@ A run begins with them at update 0, with a fresh optimiser. Rows of the embeddin
 layer follow the pieces of the vocabulary; everything else is copied as it is.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_extension import FormerRow, former_rows, shown_pieces
-from mt.decoding.run import FinishedRun, read_run
+from mt.data.tokenizer_training import FormerRow, former_rows, shown_pieces
+from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError
-from mt.model.parameters import load_parameters
 from mt.model.transformer import Transformer
+from mt.model.weights import load_parameters
 from mt.training.run_folder import differences
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "source_embedding": ("source_embedding",),
+    "target_embedding": ("target_embedding",),
+    "output": ("output",),
+    "encoder": ("encoder_positional", "encoder", "encoder_norm"),
+    "decoder": ("decoder_positional", "decoder", "decoder_norm"),
+}
+"""The modules of the model that the words of `training.freeze` stand for."""
+
+
+def freeze(model: nn.Module, parts: Iterable[str]) -> None:
+    """Let the named parts of a Transformer have no gradient.
+
+    A matrix that several parts share is frozen in all of them; the config asks for that to be said.
+    """
+    for part in parts:
+        for name in PARTS[part]:
+            model.get_submodule(name).requires_grad_(requires_grad=False)
+
+
+def describe_parameters(model: nn.Module) -> str:
+    """Return how many parameters a model has, and how many of them are frozen."""
+    sizes = {each: each.numel() for each in model.parameters()}
+    frozen = sum(size for each, size in sizes.items() if not each.requires_grad)
+    return f"{sum(sizes.values()):,} parameters" + (
+        f", {frozen:,} of them frozen" if frozen else ""
+    )
+
 
 _ROWS = {
     "source_embedding.weight": "source",

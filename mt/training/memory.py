@@ -2,36 +2,236 @@
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mt.config import Config
-from mt.data.batches import (
-    SOURCE,
-    TARGET,
-    Batch,
-    Indices,
-    Lengths,
-    split_update,
-)
+from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate, split_update
+from mt.data.filters import TrainingCorpus, open_training_corpora
+from mt.data.sources import SentencePair, TextPairs, TsvPairs
+from mt.data.store import PairStore
+from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
 from mt.model.transformer import Transformer
-from mt.training.corpus import Corpus, plan_store
-from mt.training.ema import choose_average
-from mt.training.frozen import freeze
-from mt.training.machine_memory import available_bytes
-from mt.training.out_of_memory import heaviest
-from mt.training.pair_place import pair_place
-from mt.training.precision import choose_precision
+from mt.training.data import Corpus, first_plan, plan_store
+from mt.training.initial_weights import freeze
+from mt.training.optimizer import choose_average, choose_precision
 from mt.training.r_drop import choose_training_pass
+from mt.training.setup import Session
+from mt.training.step import BatchTooLarge, gather_gradients
+
+
+@dataclass(frozen=True)
+class _Hierarchy:
+    """Where a version of Linux's control groups tells of memory."""
+
+    folder: str
+    limit: str
+    usage: str
+    reclaimable: str
+    """In `memory.stat`: what of the usage is files that need not be kept."""
+
+
+_HIERARCHIES = {
+    "": _Hierarchy("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    "memory": _Hierarchy(
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+}
+"""By the name that `/proc/self/cgroup` has for it: version 2, and version 1."""
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Return what the machine and the control groups leave; None where the system does not say.
+
+    https://docs.kernel.org/admin-guide/cgroup-v2.html; a group has no more than those around it.
+    """
+    return min((*_of_the_machine(root), *_of_the_groups(root)), default=None)
+
+
+def _of_the_machine(root: Path) -> Iterator[int]:
+    with suppress(OSError, ValueError, KeyError):
+        yield 1024 * _numbers(root / "proc/meminfo")["MemAvailable:"]
+
+
+def _of_the_groups(root: Path) -> Iterator[int]:
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    for line in lines:
+        _, names, group = [*line.split(":", 2), "", ""][:3]
+        for name in {*names.split(",")} & _HIERARCHIES.keys():
+            yield from _rooms(root, _HIERARCHIES[name], PurePosixPath(group.lstrip("/")))
+
+
+def _rooms(root: Path, hierarchy: _Hierarchy, group: PurePosixPath) -> Iterator[int]:
+    """Yield what a group and those around it may still take."""
+    for each in (group, *group.parents):
+        yield from _room(root / hierarchy.folder / each, hierarchy)
+
+
+def _room(folder: Path, hierarchy: _Hierarchy) -> Iterator[int]:
+    """Yield what a group may still take; a limit of `max` is none."""
+    with suppress(OSError, ValueError):
+        limit = int((folder / hierarchy.limit).read_text(encoding="utf-8"))
+        usage = int((folder / hierarchy.usage).read_text(encoding="utf-8"))
+        reclaimable = _numbers(folder / "memory.stat").get(hierarchy.reclaimable, 0)
+        yield max(limit - usage + reclaimable, 0)
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the first number of each line by the line's first word."""
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1}
+
+
+T = TypeVar("T")
+_TRIED_ON = {"cuda"}
+_MOMENTS = 2
+"""Tensors that Adam keeps for each parameter, from the first step on."""
+
+
+def in_smaller_batches(
+    session: Session, batches: Sequence[Batch], attempt: Callable[[list[Batch]], T]
+) -> T:
+    """Attempt something with batches on the device; where one does not fit, again with its halves.
+
+    `attempt` must begin anew each time; it raises BatchTooLarge. What it has added to the gradients
+    is dropped then. Raises UserError for a pair that does not fit by itself, and where several
+    processes train together: they wait for each other batch by batch.
+    """
+    batches = [*batches]
+    while True:
+        try:
+            return attempt([batch.to(session.device) for batch in batches])
+        except BatchTooLarge as error:
+            number = error.number
+        except torch.OutOfMemoryError:
+            raise UserError(
+                "the device has too little memory for the model and its optimiser: make the model "
+                "smaller in a new run (--run), or take a larger device"
+            ) from None
+        session.learner.optimizer.zero_grad(set_to_none=True)
+        batches[number : number + 1] = _halves(session, batches[number])
+
+
+def try_heaviest(session: Session) -> None:
+    """Try, on a GPU, the heaviest batch of an epoch, so that a lack of memory shows at once.
+
+    The training is not touched: gradients are dropped, and dropout is seeded by each update.
+    Raises UserError as `in_smaller_batches` does.
+    """
+    if session.device.type not in _TRIED_ON:
+        return
+    config, learner = session.config, session.learner
+    store = session.corpus.epoch_store(session.state.epoch)
+    plan = first_plan(session.corpus, config, epoch=session.state.epoch)
+    budget = config.training.max_tokens_per_batch
+    indices = heaviest(plan, store.lengths, max_tokens_per_batch=budget)
+    batch = collate(store.examples(indices))
+    moments = [
+        torch.empty_like(parameter)
+        for parameter in learner.model.parameters()
+        if parameter.requires_grad and parameter not in learner.optimizer.state
+        for _ in range(_MOMENTS)
+    ]
+    in_smaller_batches(
+        session, [batch], lambda batches: gather_gradients(learner, batches, batch.target_tokens)
+    )
+    learner.optimizer.zero_grad(set_to_none=True)
+    del moments
+
+
+def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch: int) -> Indices:
+    """Return the batch of some updates with the most positions, those of both sides together."""
+    batches = (
+        batch
+        for update in plan
+        for batch in split_update(
+            update, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
+        )[0]
+    )
+    return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))
+
+
+def _halves(session: Session, batch: Batch) -> tuple[Batch, Batch]:
+    """Say that a batch is halved, and do it."""
+    training, rows = session.config.training, len(batch.index)
+    key = f"`training.max_tokens_per_batch`, now {training.max_tokens_per_batch}"
+    if isinstance(session.learner.training_pass, DistributedDataParallel):
+        raise UserError(
+            f"this rank's device has too little memory for a batch of {rows} pairs: lower {key}; "
+            "the updates stay the same"
+        )
+    if rows == 1:
+        raise UserError(
+            f"pair {int(batch.index) + 1:,} of the corpus as encoded, of {batch.source_tokens} "
+            f"source and {batch.target_tokens} target pieces, does not fit the device's memory by "
+            "itself; in a new run (--run) leave such pairs out by a lower `data.max_pieces`, or "
+            "make the model smaller; `training.precision` bf16 needs less, too"
+        )
+    session.progress.say_once(
+        "the device has too little memory for a batch: such batches are taken in halves, which "
+        f"costs time, and the updates stay the same; to avoid it, lower {key}"
+    )
+    session.progress.record(
+        "out_of_memory",
+        update=session.state.update,
+        pairs=rows,
+        source_positions=batch.source.numel(),
+        target_positions=batch.target_out.numel(),
+    )
+    return batch.halves()
+
+
+def pair_place(config: Config, corpus: Corpus, index: int) -> str:
+    """Return "line N of ..." for a pair of the store; the corpus is read again where it has to be.
+
+    Of pairs that are the same, the first that it can be.
+    """
+    within = index
+    for origin in open_training_corpora(config.data):
+        store = corpus.parts[origin.key]
+        if within < len(store):
+            break
+        within -= len(store)
+    source = origin.source
+    number = _number(origin, store, within, tokenizer=corpus.tokenizer)
+    if number is None:  # its text has characters that the tokenizer does not know
+        return f"pair {within + 1:,} of those trained on, of {source.description}"
+    word = "line" if isinstance(source, TextPairs | TsvPairs) else "pair"
+    return f"{word} {number:,} of {source.description}"
+
+
+def _number(
+    origin: TrainingCorpus, store: PairStore, index: int, *, tokenizer: Tokenizer
+) -> int | None:
+    """Return the place of a pair among all pairs of its corpus, from 1."""
+    if len(store) == store.left_out.total:
+        return index + 1
+    (example,) = store.examples([index])
+    wanted = SentencePair(
+        tokenizer.decode_source(example.source.tolist()),
+        tokenizer.decode_target(example.target.tolist()),
+    )
+    # What the cleaning takes out cannot be meant: of the same pairs, it leaves the first.
+    judged = enumerate(origin.cleaning.judge(origin.source.pairs()), 1)
+    return next((number for number, each in judged if number > index and each.pair == wanted), None)
+
 
 # What glibc's heap takes beyond the tensors that live at once: it gives no aligned block the place
 # of a freed one of the same size. Measured on seven models, 1.2 to 1.7.
@@ -42,8 +242,7 @@ _OTHER_BYTES = 20 * 2**20
 _BF16_KERNEL_BYTES = 500 * 2**20
 # The plan of an epoch while it is made, beside the one before it.
 _PLAN_BYTES_PER_PAIR = 50
-_MOMENTS = 2
-
+_MOMENTS_memory = 2
 _logger = logging.getLogger(__name__)
 
 
@@ -116,7 +315,7 @@ def training_memory(
         freeze(model, config.training.freeze)
         learning = [each for each in model.parameters() if each.requires_grad]
         lasting: list[object] = [choose_average(model, config.training.ema_decay)]
-        lasting += [torch.empty_like(each) for each in learning for _ in range(_MOMENTS)]
+        lasting += [torch.empty_like(each) for each in learning for _ in range(_MOMENTS_memory)]
         held = counted.live
         if batches_per_update > 1:  # then the batches before the heaviest have left gradients
             for parameter in learning:

@@ -1,10 +1,13 @@
 """Adam and its learning-rate schedules."""
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mt.config import TrainingConfig
 
@@ -83,3 +86,148 @@ SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
     "cosine": _cosine,
     "linear": _linear,
 }
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_INITIAL_SCALE = 2.0**15
+_WIDE = {"amx_bf16": 256, "avx512_bf16": 128}
+"""From this `d_model` on, a CPU that multiplies bf16 by tiles (AMX) or, without them, in vectors
+(AVX-512) trains faster so: docs/results.md."""
+_KERNELS = "256"
+"""Matrix products whose code oneDNN keeps, some 2 MiB each. By itself it would keep 1,024, most of
+them for shapes that never come again; with fewer, many are made anew in every update."""
+
+
+class Precision:
+    """fp32, bf16, or fp16 with a loss scaler; weights and optimiser state stay fp32.
+
+    Micikevicius et al. 2018, "Mixed Precision Training".
+    """
+
+    def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+        self.name = name
+        self.device = device
+        if name == "bf16" and device.type == "cpu":
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS)
+        self.scaler = torch.amp.GradScaler(
+            device.type, init_scale=_INITIAL_SCALE, enabled=name == "fp16"
+        )
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Return the context of a forward pass."""
+        return torch.autocast(
+            self.device.type, dtype=_DTYPES[self.name], enabled=self.name != "fp32"
+        )
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the (scaled) gradients of a scalar loss."""
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
+        """Unscale, clip to the norm `clip` (0: not at all), step; return the norm before clipping.
+
+        A norm that is not finite skips the step: the weights stay, and an fp16 scale falls. The
+        host does not wait to know it.
+        """
+        self.scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
+        if self.scaler.is_enabled():
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        else:
+            _step_if_finite(optimizer, norm)
+        optimizer.zero_grad(set_to_none=True)
+        return norm
+
+
+def _step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
+    """Step unless the norm is not finite; fused kernels look at it on the device themselves."""
+    if not optimizer.defaults["fused"]:
+        if norm.isfinite():
+            optimizer.step()
+        return
+    # The attribute by which GradScaler tells a fused optimiser to change nothing.
+    optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
+    optimizer.step()
+
+
+def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Precision:
+    """Build the precision that a config names; `auto` is bf16 where that is faster, else fp32."""
+    if name == "auto":
+        name = "bf16" if _faster_in_bf16(device, d_model) else "fp32"
+    if name == "bf16":
+        return Precision("bf16", device)
+    return Precision("fp16" if name == "fp16" else "fp32", device)
+
+
+def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
+    """Tell whether a device computes in bf16 faster than in fp32 for a model of this width."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type != "cpu":
+        return False
+    # torch 2.11 has no public question.
+    ask = getattr(torch.cpu, "get_capabilities", None)
+    has = ask() if ask else {}
+    return d_model >= next((wide for unit, wide in _WIDE.items() if has.get(unit)), math.inf)
+
+
+class MovingAverage:
+    """An average of some weights; of none, it does nothing."""
+
+    def __init__(self, weights: Mapping[str, Tensor] | None = None, decay: float = 0.0) -> None:
+        self.decay = decay
+        self._weights = {**(weights or {})}
+        self._averages = {name: each.detach().clone() for name, each in self._weights.items()}
+
+    @torch.no_grad()
+    def update(self, number: int, gradient_norm: Tensor) -> None:
+        """Take in the weights after update t, `number`; after one that was skipped, do nothing.
+
+        An average becomes d x average + (1 - d) x weight with d = min(decay, (1 + t) / (10 + t)),
+        which soon forgets the first weights (as TensorFlow's `tf.train.ExponentialMovingAverage`
+        has it). The host does not wait for the norm, by which a skipped update is known.
+        """
+        share = 1.0 - min(self.decay, (1 + number) / (10 + number))
+        weight = gradient_norm.isfinite() * share
+        for name, average in self._averages.items():
+            average.lerp_(self._weights[name], weight)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Let the model have the averages, and them its weights, while the block lasts."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def averages(self) -> dict[str, Tensor]:
+        """Return the averages by the names of their parameters."""
+        return self._averages
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights, as training goes on with them, of which there is an average."""
+        return {name: weight.detach() for name, weight in self._weights.items()}
+
+    @torch.no_grad()
+    def restore(self, weights: dict[str, Tensor]) -> None:
+        """Take the model's weights, as they are now, as the averages; give it these instead."""
+        for name, average in self._averages.items():
+            average.copy_(self._weights[name])
+            self._weights[name].copy_(weights[name])
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        # By value: what was compiled or captured for a GPU knows the weights by their addresses.
+        for name, average in self._averages.items():
+            weight = self._weights[name]
+            kept = weight.clone()
+            weight.copy_(average)
+            average.copy_(kept)
+
+
+def choose_average(model: nn.Module, decay: float | None) -> MovingAverage:
+    """Return an average of the weights that learn; without a decay, of none."""
+    if decay is None:
+        return MovingAverage()
+    learning = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    return MovingAverage(learning, decay)

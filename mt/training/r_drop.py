@@ -21,7 +21,7 @@ from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
 from mt.training.loss import LossSums, add_product, chunks, compute_dtype
-from mt.training.update import TrainingPass
+from mt.training.step import TrainingPass
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
 """The run folder: what it holds, and whether a config may go on in it."""
 
+import importlib.metadata
 import json
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import torch
+
+from mt import __version__
 from mt.config import Config
-from mt.config.load import dump_config, load_config
+from mt.config.loading import dump_config, load_config
 from mt.data.pairs import Checksums
-from mt.decoding.run_files import (
+from mt.errors import ConfigError, RunError
+from mt.files import write_json, write_text
+from mt.runs import (
     CONFIG_FILE,
     CORPORA_FILE,
     ENVIRONMENT_FILE,
@@ -19,9 +27,52 @@ from mt.decoding.run_files import (
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
 )
-from mt.errors import ConfigError, RunError
-from mt.files import write_json, write_text
 from mt.training.checkpoint import Checkpoints
+
+PACKAGES = ("torch", "numpy", "sentencepiece", "datasets", "pyarrow", "sacrebleu", "safetensors")
+
+
+def environment(device: torch.device, precision: str) -> dict[str, object]:
+    """Return versions, machine and arithmetic as plain data."""
+    return {
+        "mt": __version__,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+        "system": platform.platform(),
+        "processor": processor_name(),
+        "cpu_count": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device_name(device),
+        "precision": precision,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Return a device with the name of its hardware."""
+    if device.type == "cuda":
+        return f"cuda: {torch.cuda.get_device_name(device)}"
+    return device.type
+
+
+def processor_name() -> str:
+    """Return the processor's name, as well as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def peak_memory_mib() -> float | None:
+    """Return the largest resident set of this process so far in MiB; None where unknown."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if platform.system() == "Darwin" else 2**10)
+
 
 ENDS = ("training.max_updates", "training.max_epochs", "training.patience")
 # These only say when to stop, how often to look, what to keep or what the hardware holds.

@@ -1,9 +1,67 @@
 """Where a training run stands."""
 
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 
 from mt.errors import RunError
-from mt.training.health import Health
+from mt.training.step import Measured
+
+MOST_SKIPPED_IN_A_ROW = 25
+WINDOW = 50
+"""Updates over which the loss is averaged: sentences of one length can be 0.5 from the mean."""
+MARGIN = 1.5
+"""Nats above the lowest mean at which the loss has exploded: 4.5 times the best perplexity.
+
+A run that is well stays within some tenths of its lowest mean. One whose optimiser has destroyed
+it comes to about the entropy of the pieces without their context, or above, and stays there.
+"""
+
+
+@dataclass
+class Health:
+    """How the last updates went, and the best there was."""
+
+    losses: list[float] = field(default_factory=list)
+    """Smoothed loss, nats per target piece, of the last updates that were not skipped."""
+    lowest: float | None = None
+    """The lowest mean over WINDOW losses so far; before there is one, the first loss."""
+    well_at: int = 0
+    """The newest update that found the model well: its own loss and the mean are near the lowest.
+
+    It tells of the weights after the update before it; its own step may have been the bad one.
+    """
+    skipped_in_a_row: int = 0
+
+    def take_in(self, measured: Measured, update: int) -> None:
+        """Take in what one update found."""
+        if measured.skipped:
+            self.skipped_in_a_row += 1
+            return
+        self.skipped_in_a_row = 0
+        loss = measured.smoothed / measured.pieces.target
+        self.losses = [*self.losses, loss][-WINDOW:]
+        mean = fmean(self.losses)
+        if self.lowest is None:
+            self.lowest = loss  # about that of chance, which nothing that learns stays above
+        elif len(self.losses) == WINDOW:
+            self.lowest = min(mean, self.lowest)
+        if max(loss, mean) < self.lowest + MARGIN / 2:
+            self.well_at = update
+
+    def trouble(self) -> str | None:
+        """Say in what the training has diverged; None where it has not."""
+        if self.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW:
+            count = self.skipped_in_a_row
+            return f"{count} updates in a row had a loss or gradient that is not finite"
+        if self.lowest is None or len(self.losses) < WINDOW:
+            return None
+        if fmean(self.losses) > self.lowest + MARGIN:
+            return (
+                f"the loss has exploded: its mean over {WINDOW} updates is "
+                f"{fmean(self.losses):.2f}, and was {self.lowest:.2f}"
+            )
+        return None
+
 
 STATE_FORMAT = 2
 

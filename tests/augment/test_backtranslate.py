@@ -10,15 +10,13 @@ import pytest
 from mt import Translator
 from mt.augment.backtranslate import BackTranslation
 from mt.augment.distill import Distillation
-from mt.augment.noise import Noise
-from mt.augment.record import Job
-from mt.augment.resumable import write_pairs
-from mt.augment.shard import Shard
+from mt.augment.resumable import Job, Shard, write_pairs
 from mt.augment.teacher import Teacher
+from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
-from mt.decoding.exported import read_exported
 from mt.errors import DataError, UserError
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
+from mt.runs import read_exported
 
 SAMPLE = ["decoding.search=sample"]
 LINES = ["one two three four", "nine eight", "five five five five", "four", "six one"]

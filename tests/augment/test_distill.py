@@ -7,10 +7,9 @@ import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
 from mt.augment.distill import Distillation, Interpolation, Similarity
-from mt.augment.resumable import write_pairs
-from mt.augment.shard import Shard
+from mt.augment.resumable import Shard, write_pairs
 from mt.augment.teacher import Teacher
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.sources import open_source
 from mt.errors import UserError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt.augment.noise import FILLER, Noise
+from mt.data.noise import FILLER, Noise
 from mt.errors import UserError
 
 WORDS = [f"w{number}" for number in range(40)]

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from mt.augment.record import Job, read_record
-from mt.augment.resumable import Made, write_pairs
-from mt.augment.shard import Shard
+from mt.augment.resumable import Job, Made, Shard, read_record, write_pairs
 from mt.data.pairs import SentencePair
 from mt.errors import DataError, UserError
 

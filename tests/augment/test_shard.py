@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt.augment.shard import Shard
+from mt.augment.resumable import Shard
 from mt.errors import UserError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 
 BENCH = Path(__file__).parents[2] / "bench"

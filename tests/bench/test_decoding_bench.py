@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
 
 SCRIPT = Path(__file__).parents[2] / "bench" / "decoding.py"
 

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.batches import collate, plan_updates
-from mt.data.cache import cache_folder
+from mt.data.corpora import cache_folder
 from mt.data.sources import open_source
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.tokenizer import train_tokenizer
 from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training.update import TrainingPass
+from mt.training.step import TrainingPass
 
 PLAIN = Path(__file__).parents[2] / "bench" / "plain.py"
 SHAPE = ("model.encoder_layers=2", "model.decoder_layers=3", "model.dropout=0.0")

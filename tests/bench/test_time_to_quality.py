@@ -16,8 +16,8 @@ def test_each_checkpoint_has_the_score_that_validation_found(
     monkeypatch: pytest.MonkeyPatch,
     script: Callable[[str], ModuleType],
 ) -> None:
-    from mt.config.load import load_config
-    from mt.training.train import train
+    from mt.config.loading import load_config
+    from mt.training.trainer import train
 
     monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))
     module = script("time_to_quality")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError, UserError
 

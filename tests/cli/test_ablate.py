@@ -38,14 +38,14 @@ def file(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def without_training(monkeypatch: pytest.MonkeyPatch, results: FakeResults) -> Calls:
     """Put a recorder in the place of the module that trains, so that nothing heavy is loaded."""
     calls: Calls = []
-    module = ModuleType("mt.training.ablation")
+    module = ModuleType("mt.experiments.ablation")
 
     def run_ablation(ablation: Any, runs: Path) -> FakeResults:
         calls.append((ablation, runs))
         return results
 
     module.run_ablation = run_ablation  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mt.training.ablation", module)
+    monkeypatch.setitem(sys.modules, "mt.experiments.ablation", module)
     return calls
 
 

@@ -15,9 +15,8 @@ import pytest
 from mt import __version__
 from mt.__main__ import main
 from mt.config import Config
-from mt.decoding.translate_file import FileJob
-from mt.evaluation.given_texts import GivenTexts
-from mt.evaluation.job import EvaluationJob
+from mt.decoding.files import FileJob
+from mt.evaluation.evaluate import EvaluationJob, GivenTexts
 
 RECIPE = """\
 data:
@@ -255,7 +254,7 @@ def test_no_help_text_is_cut_short(mt: Program) -> None:
 
 
 def test_train(mt: Program, recipe: Path, replace_function: Replace) -> None:
-    calls = replace_function("mt.training.train", "train", "runs/tiny: BLEU 30")
+    calls = replace_function("mt.training.trainer", "train", "runs/tiny: BLEU 30")
     assert mt("train", recipe) == Outcome(0, "runs/tiny: BLEU 30\n", "")
     settings = ["--set", "model.heads=4", "--set", "seed=7"]
     assert mt("train", recipe, "--run", "r", *settings).status == 0
@@ -269,7 +268,7 @@ def test_train(mt: Program, recipe: Path, replace_function: Replace) -> None:
 def test_the_run_to_begin_with_is_a_key_of_the_config(
     folder: str, mt: Program, recipe: Path, replace_function: Replace
 ) -> None:
-    calls = replace_function("mt.training.train", "train", "")
+    calls = replace_function("mt.training.trainer", "train", "")
     assert mt("train", recipe, "--init-from", folder, "--set", "seed=7").status == 0
     ((config, run), _) = calls[0]
     assert (config.training.init_from, config.seed) == (Path(folder), 7)
@@ -279,7 +278,7 @@ def test_the_run_to_begin_with_is_a_key_of_the_config(
 def test_translate(mt: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Calls = []
     monkeypatch.setattr(
-        "mt.decoding.translate_file.translate_file",
+        "mt.decoding.files.translate_file",
         lambda *arguments, **named: calls.append((arguments, named)),
     )
     assert mt("translate", "r") == Outcome(0, "", "")
@@ -348,7 +347,7 @@ def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replac
 
 
 def test_evaluate_files(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.evaluate_files", "evaluate_files", FakeEvaluation())
+    calls = replace_function("mt.evaluation.evaluate", "evaluate_files", FakeEvaluation())
     files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
     wishes = ["--passport", "p", "--bleu-tokenizer", "char"]
     outcome = mt("evaluate", *files, "--target-language", "zh", *wishes)
@@ -384,7 +383,7 @@ def test_a_check_that_fails_has_status_1(
     passed: bool, status: int, mt: Program, replace_function: Replace
 ) -> None:
     calls = replace_function(
-        "mt.evaluation.check", "check_passport", FakeVerdict("as told", passed)
+        "mt.evaluation.passport_check", "check_passport", FakeVerdict("as told", passed)
     )
     assert mt("evaluate", "--check", "p.json") == Outcome(status, "as told\n", "")
     assert calls == [((Path("p.json"),), {})]
@@ -401,7 +400,7 @@ def test_reproduce(
     passed: bool, status: int, mt: Program, recipe: Path, replace_function: Replace
 ) -> None:
     verdict = FakeVerdict("a table: 早上好。", passed)
-    calls = replace_function("mt.training.reproduce", "reproduce", verdict)
+    calls = replace_function("mt.experiments.reproduce", "reproduce", verdict)
     assert mt("reproduce", recipe) == Outcome(status, "a table: 早上好。\n", "")
     assert calls[0][0][1] == Path("runs/tiny")
 
@@ -464,14 +463,14 @@ def test_a_wrong_call_is_one_line_and_status_2(
 def test_what_a_command_raises_passes_through_typer(
     mt: Program, recipe: Path, replace_function: Replace
 ) -> None:
-    replace_function("mt.training.train", "train", PermissionError(13, "x", "runs/tiny"))
+    replace_function("mt.training.trainer", "train", PermissionError(13, "x", "runs/tiny"))
     assert mt("train", recipe) == Outcome(2, "", "error: runs/tiny: permission denied\n")
-    replace_function("mt.training.train", "train", KeyboardInterrupt())
+    replace_function("mt.training.trainer", "train", KeyboardInterrupt())
     assert mt("train", recipe) == Outcome(130, "", "")
-    replace_function("mt.training.train", "train", ZeroDivisionError())
+    replace_function("mt.training.trainer", "train", ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         mt("train", recipe)
-    replace_function("mt.training.train", "train", SystemExit(143))
+    replace_function("mt.training.trainer", "train", SystemExit(143))
     with pytest.raises(SystemExit) as leaving:
         mt("train", recipe)
     assert leaving.value.code == 143
@@ -505,13 +504,13 @@ def test_help_and_config_errors_are_instant_since_they_load_nothing_heavy(
 
 WRITES = """
 import os, sys, types
-module = types.ModuleType("mt.decoding.translate_file")
+module = types.ModuleType("mt.decoding.files")
 def translate_file(*_, **__):
     for _ in range(LINES):
         sys.stdout.write("a line of text\\n")
 module.translate_file = translate_file
 module.FileJob = lambda *_: None
-sys.modules["mt.decoding.translate_file"] = module
+sys.modules["mt.decoding.files"] = module
 from mt.__main__ import main
 sys.exit(main())
 """

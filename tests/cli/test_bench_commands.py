@@ -44,7 +44,7 @@ SPEED_KEYS = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.model.matmul_rate.SAMPLE_SECONDS", 1e-4)
+    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
 
 
 def test_the_sub_commands_and_options_are_frozen(program: Program) -> None:

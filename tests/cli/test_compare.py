@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.evaluation.columns import display_width
+from mt.tables import display_width
 
 Program = Callable[..., tuple[int, str, str]]
 _NAMES = ("Anna", "Bert", "Clara", "David", "Emma", "Frank", "Greta", "Hugo", "Ines", "Jan")

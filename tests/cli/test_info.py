@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mt.decoding.exported import Exported, write_exported
-from mt.evaluation.read_info import read_info
+from mt.evaluation.run_info import read_info
+from mt.runs import Exported, write_exported
 
 Program = Callable[..., tuple[int, str, str]]
 

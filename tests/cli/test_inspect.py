@@ -12,7 +12,7 @@ import pytest
 
 from mt.__main__ import main
 from mt.config import ModelConfig
-from mt.model.cost import PairLengths, model_cost
+from mt.profiling.cost import PairLengths, model_cost
 
 # None of the files exists.
 RECIPE = """\

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from mt.data.batches import PaddingEfficiency
-from mt.measuring.plan import Extent, TrainingPlan, Work
-from mt.measuring.probe import Probe, Spent
-from mt.measuring.room import Disk, HeaviestBatch, Memory
-from mt.measuring.training_speed import MatmulRates
+from mt.profiling.plan import Extent, TrainingPlan, Work
+from mt.profiling.probe import Disk, HeaviestBatch, Memory, Probe, Spent
+from mt.profiling.training_speed import MatmulRates
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -81,7 +80,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_recipe: Path) 
 
     monkeypatch.chdir(tmp_path)
     Path("my.yaml").write_text(tiny_recipe.read_text())
-    monkeypatch.setattr("mt.measuring.plan.plan_training", plan_training)
+    monkeypatch.setattr("mt.profiling.plan.plan_training", plan_training)
     return runs
 
 
@@ -124,7 +123,7 @@ def test_what_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = replace(PLAN, extent=extent)
-    monkeypatch.setattr("mt.measuring.plan.plan_training", lambda *_: other)
+    monkeypatch.setattr("mt.profiling.plan.plan_training", lambda *_: other)
     out = program("plan", "my.yaml")[1].splitlines()
     assert out[-1] == told
     bound = "" if extent.bound == "exactly" else "at least "
@@ -202,8 +201,8 @@ def test_a_real_plan(
     program: Program, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mt.measuring.probe.MOST_UPDATES", 4)
-    monkeypatch.setattr("mt.model.matmul_rate.SAMPLE_SECONDS", 1e-4)
+    monkeypatch.setattr("mt.profiling.probe.MOST_UPDATES", 4)
+    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
     status, out, err = program("plan", tiny_recipe, "--json", "--set", "training.max_updates=9")
     assert status == 0
     found = json.loads(out)

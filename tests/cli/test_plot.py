@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import mt.cli.plot
+import mt.cli.inspect
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -119,7 +119,7 @@ def test_without_matplotlib_one_line_says_how_to_install_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(mt.cli.plot, "find_spec", lambda name: None)
+    monkeypatch.setattr(mt.cli.inspect, "find_spec", lambda name: None)
     call = arguments.format(recipe=tiny_recipe).split()
     assert program("plot", *call, "-o", tmp_path / "a.png") == (
         2,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt.serving.messages import Limits
+from mt.serving.app import Limits
 from mt.serving.server import Address
 
 Program = Callable[..., tuple[int, str, str]]
@@ -59,7 +59,7 @@ def test_a_wrong_call_is_one_line_and_status_2(
 def test_the_extra_is_named_where_it_is_missing(
     program: Program, calls: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.cli.serve.find_spec", lambda name: None)
+    monkeypatch.setattr("mt.cli.translate.find_spec", lambda name: None)
     told = 'error: serving needs FastAPI and uvicorn: pip install "mt[serve]"\n'
     assert program("serve", "r") == (2, "", told)
     assert calls == []

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from mt import Translator
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import UserError
-from mt.training.train import train
+from mt.training.trainer import train
 
 Program = Callable[..., tuple[int, str, str]]
 

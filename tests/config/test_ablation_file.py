@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.config.ablation import BASE, Ablation, load_ablation
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.config.model import ModelConfig
 from mt.errors import ConfigError
 

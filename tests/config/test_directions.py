@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mt.config import DataConfig
-from mt.config.directions import (
+from mt.config.data import (
     Direction,
     chosen_direction,
     needed_tags,

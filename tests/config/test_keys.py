@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.keys import ANY_NAME, Place, all_places, fields, format_name, locate, suggest
-from mt.config.load import load_config
+from mt.config.loading import load_config
+from mt.config.problems import ANY_NAME, Place, all_places, fields, format_name, locate, suggest
 from mt.errors import ConfigError
 
 BASE = """\

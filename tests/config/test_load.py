@@ -6,7 +6,7 @@ import pytest
 
 from mt.config import Config
 from mt.config.data import HubSource, TextSource
-from mt.config.load import load_config, override_config, require_section
+from mt.config.loading import load_config, override_config, require_section
 from mt.errors import ConfigError
 
 DATA = """\

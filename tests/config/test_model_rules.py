@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.config import ModelConfig
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import ConfigError
 
 Program = Callable[..., tuple[int, str, str]]

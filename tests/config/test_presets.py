@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from mt.config import Config, ModelConfig
-from mt.config.load import dump_config, load_config, override_config
-from mt.config.presets import PRESETS, Preset
-from mt.config.schema import json_schema
+from mt.config.loading import dump_config, json_schema, load_config, override_config
+from mt.config.model import PRESETS, Preset
 from mt.errors import ConfigError
 from mt.model.transformer import Transformer
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mt.config import Config
 from mt.config.data import TextSource
-from mt.config.load import dump_config, load_config
+from mt.config.loading import dump_config, load_config
 
 RECIPES = Path(__file__).parents[2] / "configs"
 SCHEMA = Config.model_json_schema(by_alias=True)

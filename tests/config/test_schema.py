@@ -5,22 +5,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mt.config.keys import ANY_NAME, all_places
+from mt.config.loading import json_schema
+from mt.config.problems import ANY_NAME, all_places
 from mt.config.root import Config
-from mt.config.schema import json_schema
 
 FILE = Path(__file__).parents[2] / "docs" / "config.schema.json"
 
 
 def test_the_committed_schema_is_the_current_one() -> None:
     assert FILE.read_text(encoding="utf-8") == json_schema(), (
-        "write it anew: python -m mt.config.schema > docs/config.schema.json"
+        "write it anew: python -m mt.config.loading > docs/config.schema.json"
     )
 
 
 def test_the_module_prints_it() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "mt.config.schema"], capture_output=True, check=True, text=True
+        [sys.executable, "-m", "mt.config.loading"], capture_output=True, check=True, text=True
     )
     assert printed.stdout == json_schema()
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from mt.config.cleaning import CleaningConfig
-from mt.config.data import DataConfig, TextSource
-from mt.data.cleaning import CHANGES, DUPLICATES, FILTERS, OVERLAP, Cleaning
+from mt.config.data import CleaningConfig, DataConfig, TextSource
+from mt.data.filters import CHANGES, DUPLICATES, FILTERS, OVERLAP, Cleaning
+from mt.data.noise import NOISES
 from mt.data.pairs import SentencePair
-from mt.data.source_noise import NOISES
 
 GOOD = SentencePair("The house is very old.", "Das Haus ist sehr alt.")
 OTHER = SentencePair("We came in 1990.", "Wir kamen 1990.")

@@ -11,10 +11,10 @@ import pytest
 
 from mt.config import TokenizerConfig
 from mt.data import store as store_module
-from mt.data.draw import Drawing, draw
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sources import TextPairs
 from mt.data.store import PairStore, prepare_store
+from mt.data.subword_sampling import Drawing, draw
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 
 PAIRS = [SentencePair(f"sentence number {n}", f"das ist der Satz Nummer {n}") for n in range(100)]
@@ -103,7 +103,7 @@ def test_each_side_and_chunk_has_a_generator_of_its_own(drawing: Drawing) -> Non
 def drawing_process(drawing: Drawing) -> Iterator["subprocess.Popen[str]"]:
     """Start a process that draws, and end it as a training does: by closing its stdin."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "mt.data.draw", drawing.as_json()],
+        [sys.executable, "-m", "mt.data.subword_sampling", drawing.as_json()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

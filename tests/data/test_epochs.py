@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from mt.config import TokenizerConfig
-from mt.data import epochs as epochs_module
-from mt.data.draw import Drawing, draw
-from mt.data.epochs import DrawnEpochs
+from mt.data import subword_sampling as epochs_module
 from mt.data.pairs import Checksums
 from mt.data.sources import TextPairs
 from mt.data.store import PairStore, prepare_store
+from mt.data.subword_sampling import Drawing, DrawnEpochs, draw
 from mt.data.tokenizer import train_tokenizer
 
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
@@ -210,8 +209,8 @@ def test_it_is_drawn_at_the_lowest_priority_and_not_stopped_by_ctrl_c(
 PARENT = dedent(
     """
     import os, signal, sys
-    from mt.data.draw import Drawing
-    from mt.data.epochs import DrawnEpochs
+    from mt.data.subword_sampling import Drawing
+    from mt.data.subword_sampling import DrawnEpochs
 
     drawing = Drawing.from_json(sys.argv[1])
     epochs = DrawnEpochs(drawing, epochs=None)

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from mt.data import language
-from mt.data.language import identify, in_other_language
+from mt.data import language_id as language
+from mt.data.language_id import identify, in_other_language
 from mt.errors import DataError
 
 SENTENCES = {

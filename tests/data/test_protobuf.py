@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt.data.protobuf import bytes_field, fields, number_field, varint
+from mt.data.tokenizer_training import bytes_field, fields, number_field, varint
 
 
 def test_the_examples_of_the_documentation() -> None:

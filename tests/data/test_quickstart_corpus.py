@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mt.data.pairs import SentencePair
-from mt.evaluation.nearest import nearest_targets
 from mt.evaluation.scores import evaluate
+from mt.experiments.reproduce import nearest_targets
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"
 SPLITS = ("train", "valid", "test")

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.data.rows import Rows, concatenate
+from mt.data.store import Rows, concatenate
 
 some_rows = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8)
 

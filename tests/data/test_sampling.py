@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
-from mt.data import sampling as sampling_module
-from mt.data.rows import Rows
-from mt.data.sampling import Sampler
-from mt.data.symbols import PairTable
+from mt.data import subword_sampling as sampling_module
+from mt.data.store import Rows
+from mt.data.subword_sampling import PairTable, Sampler
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
 from mt.special_ids import BOS, EOS, PAD, UNK

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from mt.data.scripts import (
+from mt.languages import (
     _LANGUAGES,
     _RANGES,
     count_in,

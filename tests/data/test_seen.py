@@ -1,7 +1,7 @@
 import random
 import tracemalloc
 
-from mt.data.seen import SeenTexts, text_hash
+from mt.data.filters import SeenTexts, text_hash
 
 
 def test_it_is_a_set() -> None:

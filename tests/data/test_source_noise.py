@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from mt.config.cleaning import CleaningConfig
-from mt.config.data import DataConfig, TextSource
-from mt.data.cleaning import Cleaning
+from mt.config.data import CleaningConfig, DataConfig, TextSource
+from mt.data.filters import Cleaning
+from mt.data.noise import NOISES, noised, with_typos, without_punctuation
 from mt.data.pairs import SentencePair
-from mt.data.source_noise import NOISES, noised, with_typos, without_punctuation
 
 TEXT = "The weather, however, was rather pleasant in those mountains."
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 
 from mt.config.data import DataConfig, Source
-from mt.data.cache import cache_folder, download
+from mt.data.corpora import cache_folder, download
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import _OPENERS, TextPairs, open_source
 from mt.errors import DataError

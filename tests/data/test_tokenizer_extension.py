@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
-from mt.data.tokenizer_extension import extend_model, former_rows
-from mt.data.tokenizer_training import train_model
+from mt.data.tokenizer_training import extend_model, former_rows, train_model
 from mt.data.vocabulary import Vocabulary
 from mt.errors import DataError
 from mt.special_ids import UNK

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mt.decoding.continuations import largest
+from mt.decoding.constraints import largest
 
 
 @pytest.mark.parametrize("width", [5, 16, 95, 96, 97, 1000, 8003])

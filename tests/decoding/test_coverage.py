@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.beam import BeamSettings, beam, coverage_cost
-from mt.decoding.run import load_translator
+from mt.decoding.search import BeamSettings, beam, coverage_cost
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
 from mt.errors import UserError
-from mt.export.folder import export_ctranslate2
-from mt.model.recording import record_attention
+from mt.export.export import export_ctranslate2
+from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS
 

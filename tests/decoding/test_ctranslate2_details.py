@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from mt.decoding import ctranslate2_details
+from mt.decoding import ctranslate2_engine as ctranslate2_details
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.details import PieceDetails
-from mt.decoding.engine import Hypothesis
-from mt.decoding.run import load_translator, read_run
+from mt.decoding.engine import Hypothesis, PieceDetails
+from mt.decoding.load import read_run
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
 from mt.export.ctranslate2 import write_model
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
 from mt.special_ids import EOS
 
 Program = Callable[..., tuple[int, str, str]]
@@ -100,8 +100,8 @@ def test_no_torch_is_needed(folder: Path, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("one two\nthree\n")
     code = (
-        "import sys; from mt.decoding.run import load_translator; from pathlib import Path;"
-        "from mt.decoding.report import as_json; from mt.decoding.scoring import score_files;"
+        "import sys; from mt.decoding.translator import load_translator; from pathlib import Path;"
+        "from mt.decoding.files import as_json; from mt.decoding.scoring import score_files;"
         "translator = load_translator(Path(sys.argv[1]));"
         "lines = list(as_json(list(translator.stream(['one two'])), translator));"
         "text = Path(sys.argv[2]);"

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from mt.config import DecodingConfig
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.engine import Engine
-from mt.decoding.lengths import length_limit
-from mt.decoding.run import load_translator, read_run
-from mt.decoding.translator import Translator
+from mt.decoding.engine import Engine, length_limit
+from mt.decoding.load import read_run
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
 from mt.special_ids import EOS, PAD
 
 DECODING = DecodingConfig(beam=4, max_length_extra=10)
@@ -215,7 +214,7 @@ def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
 
 def test_it_translates_without_torch(folder: Path) -> None:
     code = (
-        "import sys; from mt.decoding.run import load_translator; from pathlib import Path;"
+        "import sys; from mt.decoding.translator import load_translator; from pathlib import Path;"
         "print(load_translator(Path(sys.argv[1])).translate(['one two', '', 'three'])[1:2]);"
         "print(sorted({'torch', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
     )

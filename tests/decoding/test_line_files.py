@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.decoding.line_files import open_output, progress_bar, read_lines, stdin_lines
+from mt.decoding.files import open_output, progress_bar, read_lines, stdin_lines
 from mt.errors import UserError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.decoding.long_lines import joiner, split_line
+from mt.decoding.text import joiner, split_line
 
 
 def count_characters(texts: Sequence[str]) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 import sacrebleu
 
 from mt.decoding.mbr import UTILITIES, Utility, expected_utilities
-from mt.decoding.run import load_translator
+from mt.decoding.translator import load_translator
 from mt.errors import UserError
 
 TEXTS = ["a man sleeps", "the man sleeps", "a man is sleeping", "a man sleeps", "two dogs", ""]

@@ -6,7 +6,7 @@ import pytest
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
-from mt.decoding.odd_characters import mend, named, unknown_characters
+from mt.decoding.text import mend, named, unknown_characters
 
 LONE = "lone surrogates are read as U+FFFD"
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"

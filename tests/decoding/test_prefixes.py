@@ -15,13 +15,11 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.engine import Engine, Hypothesis, Prefixes
-from mt.decoding.lengths import LENGTH_NORMALIZATIONS
-from mt.decoding.prefixes import Prefix, encode_prefixes
-from mt.decoding.repetition import BLOCKED_NGRAM
-from mt.decoding.run import load_translator, read_run
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Engine, Hypothesis, Prefixes
+from mt.decoding.load import read_run
+from mt.decoding.text import BLOCKED_NGRAM, Prefix, encode_prefixes
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
 from mt.export.ctranslate2 import write_model
 from mt.model.transformer import Transformer

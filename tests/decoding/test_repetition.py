@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from mt.decoding.repetition import longest_repetition, repeats_itself
+from mt.decoding.text import longest_repetition, repeats_itself
 
 SOURCE = list(range(100, 110))
 

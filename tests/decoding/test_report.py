@@ -6,11 +6,9 @@ from typing import Any, cast
 import pytest
 
 from mt.config import DecodingConfig
-from mt.decoding.details import ExplainingEngine, PieceDetails
-from mt.decoding.engine import Hypothesis, Prefixes
-from mt.decoding.report import as_json, as_n_best, as_text, report_line
-from mt.decoding.translation import Alternative, Part, Translation
-from mt.decoding.translator import Translator
+from mt.decoding.engine import ExplainingEngine, Hypothesis, PieceDetails, Prefixes
+from mt.decoding.files import as_json, as_n_best, as_text, report_line
+from mt.decoding.translator import Alternative, Part, Translation, Translator
 
 ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True))
 TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True))

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.beam import BeamSettings, beam
-from mt.decoding.continuations import Rules, Written, best_continuations, repeating
-from mt.decoding.greedy import greedy
-from mt.decoding.lengths import LENGTH_NORMALIZATIONS, Normalization
+from mt.decoding.constraints import Rules, Written, best_continuations, repeating
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Normalization
+from mt.decoding.search import BeamSettings, beam, greedy
 from mt.special_ids import BOS, EOS
 
 VOCABULARY, LIMIT = 6, 5

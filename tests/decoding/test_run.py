@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mt.config import Config, TokenizerConfig
-from mt.config.load import dump_config
+from mt.config.loading import dump_config
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
-from mt.decoding.run import load_translator
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
@@ -195,7 +195,7 @@ def test_only_decoding_can_be_overridden(run: Path) -> None:
 
 def test_translating_needs_neither_datasets_nor_training() -> None:
     program = (
-        "import sys, mt.decoding.run; bad = [name for name in sys.modules if "
+        "import sys, mt.decoding.load; bad = [name for name in sys.modules if "
         "name.partition('.')[0] in {'datasets', 'sacrebleu', 'typer'} or "
         "name.startswith(('mt.training', 'mt.evaluation'))]; sys.exit(str(bad) if bad else 0)"
     )

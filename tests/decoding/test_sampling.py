@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.continuations import NO_RULES, Rules, Written
+from mt.decoding.constraints import NO_RULES, Rules, Written
 from mt.decoding.sampling import SampleSettings, drawn, sample, uniform_numbers
 from mt.special_ids import EOS
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from mt.decoding import scoring
-from mt.decoding.run import load_translator
 from mt.decoding.scoring import ForcedScore, Totals, score_files
 from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
 from mt.errors import DataError, UserError
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
 from mt.special_ids import EOS
 
 

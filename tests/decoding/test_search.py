@@ -7,13 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mt.decoding.beam import BeamSettings, no_live_row_can_win
-from mt.decoding.beam import beam as beam_search
-from mt.decoding.continuations import NO_RULES, Rules, best_continuations
-from mt.decoding.engine import Hypothesis
-from mt.decoding.greedy import greedy
-from mt.decoding.lengths import LENGTH_NORMALIZATIONS
-from mt.decoding.step_model import StepModel
+from mt.decoding.constraints import NO_RULES, Rules, best_continuations
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis
+from mt.decoding.search import BeamSettings, StepModel, greedy, no_live_row_can_win
+from mt.decoding.search import beam as beam_search
 from mt.errors import UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
 

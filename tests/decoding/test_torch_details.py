@@ -6,12 +6,10 @@ import torch
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.decoding.details import PieceDetails
-from mt.decoding.engine import Hypothesis
-from mt.decoding.run import load_translator
-from mt.decoding.torch_details import explain
-from mt.decoding.torch_engine import TorchEngine
-from mt.model.recording import record_attention
+from mt.decoding.engine import Hypothesis, PieceDetails
+from mt.decoding.torch_engine import TorchEngine, explain
+from mt.decoding.translator import load_translator
+from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS
 

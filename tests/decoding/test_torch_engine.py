@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.lengths import length_limit
+from mt.decoding.engine import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import UserError
 from mt.model.transformer import Memory, Transformer

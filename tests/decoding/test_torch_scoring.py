@@ -5,9 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.decoding import torch_scoring
-from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.torch_scoring import score_pairs
+from mt.decoding import torch_engine as torch_scoring
+from mt.decoding.torch_engine import TorchEngine, score_pairs
 from mt.errors import DivergedError
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, UNK

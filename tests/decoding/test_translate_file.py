@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import pytest
 
-from mt.decoding.run import load_translator
-from mt.decoding.translate_file import FileJob, translate_file
+from mt.decoding.files import FileJob, translate_file
+from mt.decoding.translator import load_translator
 from mt.errors import DataError, UserError
 
 
@@ -186,8 +186,8 @@ import io, resource, sys
 from pathlib import Path
 from mt.config import DecodingConfig
 from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.line_files import read_lines
-from mt.decoding.translate_file import FileJob, write_translations
+from mt.decoding.files import read_lines
+from mt.decoding.files import FileJob, write_translations
 from mt.decoding.translator import Translator
 
 class Bytes:

@@ -7,9 +7,8 @@ import pytest
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis, Prefixes
-from mt.decoding.repetition import BLOCKED_NGRAM
-from mt.decoding.translation import Alternative, Part, Translation, log_notes
-from mt.decoding.translator import Translator
+from mt.decoding.text import BLOCKED_NGRAM
+from mt.decoding.translator import Alternative, Part, Translation, Translator, log_notes
 from mt.errors import UserError
 from mt.special_ids import EOS, UNK
 

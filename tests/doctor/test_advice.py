@@ -2,8 +2,7 @@
 
 import pytest
 
-from mt.doctor.advice import advise, as_yaml
-from mt.doctor.findings import Finding, Histogram, Side, SplitReport
+from mt.doctor.findings import Finding, Histogram, Side, SplitReport, advise, as_yaml
 
 PAIRS = 10_000
 

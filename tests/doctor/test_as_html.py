@@ -1,7 +1,7 @@
 """Does the page show what is in a line, also what cannot be seen?"""
 
-from mt.doctor.as_html import as_html
 from mt.doctor.findings import Example, Finding, Histogram, Report, Side, SplitReport
+from mt.doctor.report import as_html
 
 
 def _page(source: str, target: str, *, other: str = "") -> str:

@@ -1,7 +1,7 @@
 """Does the report say each thing once, and with its numbers?"""
 
-from mt.doctor.as_text import as_text, percent, rows_of
 from mt.doctor.findings import Finding, Histogram, Report, Side, SplitReport
+from mt.doctor.report import as_text, percent, rows_of
 
 NOTHING = Histogram((0.0, 1.0), (0,))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.doctor.check import check_corpora
 from mt.doctor.findings import Finding, Report
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mt.config.load import load_config
-from mt.data.training_corpora import open_training_corpora
+from mt.config.loading import load_config
+from mt.data.filters import open_training_corpora
 from mt.doctor.first_look import first_look
 
 Pairs = list[tuple[str, str]]

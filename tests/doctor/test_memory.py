@@ -28,7 +28,7 @@ MOST_BYTES = {"check": 100, "clean": 60}
 BEFORE = dedent("""
     import re, sys
     from pathlib import Path
-    from mt.config.load import load_config
+    from mt.config.loading import load_config
     data = load_config(Path(sys.argv[1])).data
 """)
 AFTER = dedent("""

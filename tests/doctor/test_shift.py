@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.lexicon import learn_lexicon
-from mt.doctor.reading import Block
-from mt.doctor.shift import Shift, find_shifts
+from mt.doctor.alignment import Shift, find_shifts, learn_lexicon
+from mt.doctor.tally import Block
 
 Lines = list[str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.spreading import spread_over
+from mt.doctor.tally import spread_over
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -33,7 +33,7 @@ def test_results_have_the_order_of_the_items_and_few_wait(processes: int) -> Non
 def test_no_process_is_left_where_the_first_is_killed() -> None:
     script = (
         "import os, signal\n"
-        "from mt.doctor.spreading import spread_over\n"
+        "from mt.doctor.tally import spread_over\n"
         "if __name__ == '__main__':\n"
         "    with spread_over(1 + 1) as spread:\n"
         "        print(next(spread(eval, ['__import__(\"os\").getpid()'])), flush=True)\n"

@@ -10,9 +10,13 @@ import pytest
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
-from mt.doctor.tokenizer_check import check_tokenizer, configured_tokenizer
-from mt.doctor.tokenizer_report import SideReport, TokenizerReport
-from mt.doctor.tokenizer_text import tokenizer_as_text
+from mt.doctor.tokenizer import (
+    SideReport,
+    TokenizerReport,
+    check_tokenizer,
+    configured_tokenizer,
+    tokenizer_as_text,
+)
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -182,7 +186,7 @@ def test_a_vocabulary_of_frequent_pieces_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 80 lines a sample of 40 shows 40 + 40 of the piece: 160 in all of both sides."""
-    monkeypatch.setattr("mt.doctor.tokenizer_check._MOST_PAIRS", 40)
+    monkeypatch.setattr("mt.doctor.tokenizer._MOST_PAIRS", 40)
     for language in ("en", "de"):
         (tmp_path / f"a.{language}").write_text("b\n" * 80)
     report = report_on(_config(tmp_path, "de", {"vocabulary_size": 300}))
@@ -195,7 +199,7 @@ def test_a_vocabulary_of_frequent_pieces_fits(
 def test_the_sample_is_what_the_counts_are_scaled_from(
     chinese: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.doctor.tokenizer_check._MOST_PAIRS", 10)
+    monkeypatch.setattr("mt.doctor.tokenizer._MOST_PAIRS", 10)
     report = report_on(chinese())
     assert (report.pairs, report.sampled_pairs, report.source.lines) == (30, 10, 10)
     assert report == report_on(chinese())

@@ -9,15 +9,12 @@ from pathlib import Path
 import pytest
 
 from mt.errors import DataError
-from mt.evaluation.check import check_passport
-from mt.evaluation.evaluate import evaluate_run
-from mt.evaluation.evaluate_files import evaluate_files
-from mt.evaluation.given_texts import GivenTexts
-from mt.evaluation.job import EvaluationJob
+from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_files, evaluate_run
 from mt.evaluation.off_target import OffTarget
 from mt.evaluation.passport import Input, default_place, read_passport, write_passport
-from mt.evaluation.read_info import read_info
+from mt.evaluation.passport_check import check_passport
 from mt.evaluation.robustness import evaluate_robustness
+from mt.evaluation.run_info import read_info
 
 RIGHT = "The cat sat on the mat.\nTwo dogs ran very fast.\nIt rains.\n"
 MADE = "The cat sat on a mat.\nTwo dogs ran very fast.\nIt rains now.\n"
@@ -279,10 +276,10 @@ def test_a_robustness_card_is_scored_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("at_run")
 def test_variants_that_are_made_otherwise_now_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.evaluation.variants.SEED", 2)
+    monkeypatch.setattr("mt.evaluation.robustness.SEED", 2)
     told = f"FAIL: {CARD}: `typos` comes out otherwise from the same sources"
     assert check_passport(CARD).text == told
-    monkeypatch.setattr("mt.evaluation.variants._LINE_CHANGES", {})
+    monkeypatch.setattr("mt.evaluation.robustness._LINE_CHANGES", {})
     told = f"FAIL: {CARD}: `long input` comes out otherwise from the same sources"
     assert check_passport(CARD).text == told
 
@@ -326,7 +323,7 @@ def test_an_off_target_rate_is_counted_again(
     _rewritten(path, off_target=told)
     now = OffTarget("de", **counts, identifier="py3langid 2")
     for counted, again in ((now, True), (replace(now, found=2), False)):
-        monkeypatch.setattr("mt.evaluation.check.off_target", _always(counted))
+        monkeypatch.setattr("mt.evaluation.passport_check.off_target", _always(counted))
         assert check_passport(path).passed is again
     assert at_run().endswith(
         "off_target is 2 of 3 (py3langid 2) now, 1 of 3 (py3langid 1) in the passport"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.evaluation.columns import aligned, display_width, printable, wrap
+from mt.tables import aligned, display_width, printable, wrap
 
 
 @pytest.mark.parametrize(

@@ -9,16 +9,19 @@ import pytest
 import sacrebleu
 
 from mt.config import Config, DataConfig, DecodingConfig
-from mt.config.load import dump_config
+from mt.config.loading import dump_config
 from mt.data.pairs import SentencePair
-from mt.decoding.translation import Translation
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation import evaluate as evaluate_module
-from mt.evaluation.evaluate import choose_split, evaluate_run, score_pairs
-from mt.evaluation.evaluate_files import evaluate_files
-from mt.evaluation.given_texts import GivenTexts
-from mt.evaluation.job import EvaluationJob
+from mt.evaluation.evaluate import (
+    EvaluationJob,
+    GivenTexts,
+    choose_split,
+    evaluate_files,
+    evaluate_run,
+    score_pairs,
+)
 
 SOURCES = ["one", "two", "three"]
 RIGHT = ["The cat sat on the mat.", "Two dogs ran very fast.", "It rains."]

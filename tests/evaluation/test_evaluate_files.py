@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from mt.errors import DataError, UserError
-from mt.evaluation.evaluate_files import evaluate_files
-from mt.evaluation.job import EvaluationJob
+from mt.evaluation.evaluate import EvaluationJob, evaluate_files
 from mt.files import file_sha256
 
 RIGHT = ["The cat sat on the mat.", "Two dogs ran very fast.", "It rains."]

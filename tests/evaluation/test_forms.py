@@ -1,6 +1,6 @@
 import pytest
 
-from mt.evaluation.forms import Form, form_of, label
+from mt.evaluation.scores import Form, form_of, label
 
 PLAIN = [
     "The cat, which sat on the mat, was fed by Anna.",

@@ -10,7 +10,7 @@ import pytest
 
 from mt.data.lines import LineReader
 from mt.errors import DataError, UserError
-from mt.evaluation.guard import REASONS, Guard, Text, cut_alike
+from mt.evaluation.checks import REASONS, Guard, Text, cut_alike
 from mt.evaluation.scores import evaluate
 
 REFERENCES = Text(
@@ -140,7 +140,7 @@ def test_sides_in_each_others_language_are_swapped() -> None:
 
 
 def test_swapped_scripts_are_seen_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.evaluation.guard.can_be_judged", _not_installed)
+    monkeypatch.setattr("mt.evaluation.checks.can_be_judged", _not_installed)
     chinese = Text("made.txt", ["今天天气很好。", "我们去公园吧。", "他说不行。"])
     english = Text("sources.txt", ["It is fine.", "Let us go.", "He said no."])
     with pytest.raises(DataError, match=r"sources\.txt is in the target language `en`, made\.txt"):

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.model_card import model_card, refresh_card
-from mt.evaluation.read_info import read_info
+from mt.evaluation.run_info import read_info
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from mt.config import DataConfig
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.evaluation import nearest
-from mt.evaluation.nearest import nearest_targets
+from mt.experiments import reproduce as nearest
+from mt.experiments.reproduce import nearest_targets
 
 
 def _pairs(*sources: str) -> list[SentencePair]:

@@ -1,4 +1,4 @@
-from mt.evaluation.notes import identical_to_source
+from mt.evaluation.evaluate import identical_to_source
 
 
 def test_lines_that_were_only_copied_are_counted() -> None:

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from mt.config.published import Protocol, Published
-from mt.evaluation.published import measured_protocol, standing
+from mt.config.evaluation import Protocol, Published
 from mt.evaluation.scores import TOKENIZERS, Evaluation, Score, evaluate
-from mt.evaluation.verdict import VerdictRow, verdict
+from mt.experiments.verdict import VerdictRow, measured_protocol, standing, verdict
 
 PLAIN = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 TOKENIZED = f"{PLAIN.replace('13a', 'none')}|text:tokenised,lower-cased"

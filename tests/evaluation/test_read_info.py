@@ -9,10 +9,10 @@ import pytest
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
-from mt.decoding.exported import Exported, read_exported, write_exported
-from mt.decoding.run import read_run
+from mt.decoding.load import read_run
 from mt.errors import RunError
-from mt.evaluation.read_info import read_info
+from mt.evaluation.run_info import read_info
+from mt.runs import Exported, read_exported, write_exported
 
 
 @pytest.fixture

@@ -12,17 +12,15 @@ import sacrebleu
 
 from mt.config import DecodingConfig
 from mt.config.data import TextSource
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.decoding.translation import Translation
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translation, Translator
 from mt.evaluation import robustness as robustness_module
+from mt.evaluation.checks import Guard, Text
 from mt.evaluation.evaluate import OpenedSplit
-from mt.evaluation.guard import Guard, Text
-from mt.evaluation.read_info import read_info
-from mt.evaluation.robustness import RobustnessCard, evaluate_robustness
-from mt.evaluation.variants import LeftOut
+from mt.evaluation.robustness import LeftOut, RobustnessCard, evaluate_robustness
+from mt.evaluation.run_info import read_info
 
 LINES = [
     "The old man walks his dog, slowly, along the river.",

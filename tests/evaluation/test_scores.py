@@ -13,14 +13,7 @@ from sacrebleu.metrics.ter import TER
 
 from mt.config import EvaluationConfig
 from mt.errors import DataError, UserError
-from mt.evaluation.scores import (
-    TOKENIZERS,
-    Evaluation,
-    Interval,
-    Score,
-    choose_tokenizer,
-    evaluate,
-)
+from mt.evaluation.scores import TOKENIZERS, Evaluation, Interval, Score, choose_tokenizer, evaluate
 
 ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
 ENGLISH_A = ["The cat sat on a mat.", "It's raining hard, isn't it?", "One line is missing."]

@@ -3,7 +3,7 @@
 import pytest
 
 from mt.data.pairs import SentencePair
-from mt.evaluation.variants import LeftOut, Variant, joined, variants
+from mt.evaluation.robustness import LeftOut, Variant, joined, variants
 
 PAIRS = [
     SentencePair("A dog, a cat.", "Ein Hund, eine Katze."),

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from mt.config.evaluation import Band
-from mt.evaluation.columns import display_width
 from mt.evaluation.scores import Evaluation, Score
-from mt.evaluation.verdict import Example, VerdictRow, verdict
+from mt.experiments.verdict import Example, VerdictRow, verdict
+from mt.tables import display_width
 
 BLEU_SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:zh|smooth:exp|version:2.6.0"
 CHRF_SIGNATURE = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"

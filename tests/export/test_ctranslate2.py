@@ -12,10 +12,10 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis
-from mt.decoding.torch_details import explain
+from mt.decoding.torch_engine import explain
 from mt.export.ctranslate2 import write_model
-from mt.model.parameters import parameter_tensors
 from mt.model.transformer import Transformer
+from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 Search = Literal["greedy", "beam"]

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.decoding.run import load_translator, read_run
+from mt.decoding.load import read_run
+from mt.decoding.translator import load_translator
 from mt.errors import UserError
-from mt.export import ctranslate2, folder, parity
-from mt.export.folder import export_ctranslate2
+from mt.export import ctranslate2, parity
+from mt.export import export as folder
+from mt.export.export import export_ctranslate2
 from mt.export.parity import ModelResult, Parity
 
 Program = Callable[..., tuple[int, str, str]]

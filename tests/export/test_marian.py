@@ -16,12 +16,13 @@ from mt.config import ModelConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
-from mt.decoding.run import FinishedRun, load_translator, read_run
+from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.translator import load_translator
 from mt.errors import UserError
+from mt.export.export import export_marian
 from mt.export.marian import marian_tensors, why_not_marian, write_marian
-from mt.export.marian_export import export_marian
-from mt.model.parameters import parameter_tensors
 from mt.model.transformer import Transformer
+from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")

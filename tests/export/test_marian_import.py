@@ -22,10 +22,11 @@ from transformers import (
     MarianTokenizer,
 )
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.tokenizer import copy_tokenizer
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.run import FinishedRun, load_translator, read_run
+from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.translator import load_translator
 from mt.errors import RunError
 from mt.export.marian_import import import_marian
 from mt.model.transformer import Transformer

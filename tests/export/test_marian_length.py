@@ -3,8 +3,8 @@ import math
 import pytest
 
 from mt.config import DecodingConfig
-from mt.decoding.lengths import LENGTH_NORMALIZATIONS
-from mt.export.marian_length import alpha_of, exponent_of
+from mt.decoding.engine import LENGTH_NORMALIZATIONS
+from mt.export.marian import alpha_of, exponent_of
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])

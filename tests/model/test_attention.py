@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, AttentionWeights, Mask
-from mt.model.initialization import Gains
 from mt.model.transformer import Transformer
+from mt.model.weights import Gains
 from mt.special_ids import BOS, EOS, PAD
 
 # Widths of heads that are not d_model / heads, and differ.

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mt.config import ModelConfig
 from mt.errors import UserError
-from mt.model.cost import Cost, PairLengths, model_cost
 from mt.model.transformer import DecoderState, Transformer
+from mt.profiling.cost import Cost, PairLengths, model_cost
 
 LENGTHS = PairLengths(source=5, target=3)
 # No two widths are equal, so that none can stand in for another.

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.residual import deepnorm_constants
-from mt.model.side import Side
 from mt.model.transformer import Transformer
 
 CONFIG = ModelConfig(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from mt.config import ModelConfig
-from mt.config.load import dump_config, load_config
+from mt.config.loading import dump_config, load_config
 from mt.errors import ConfigError
 from mt.model.transformer import Transformer
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mt.config import ModelConfig
-from mt.model import matmul_rate as module
-from mt.model.matmul_rate import Product, matmul_rate, model_products
+from mt.profiling import cost as module
+from mt.profiling.cost import Product, matmul_rate, model_products
 
 CPU = torch.device("cpu")
 

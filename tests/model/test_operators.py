@@ -13,9 +13,8 @@ from mt.data.batches import collate
 from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
-from mt.training.update import Learner, TrainingPass, update
+from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.step import Learner, TrainingPass, update
 
 CPU = torch.device("cpu")
 SMALL = {"d_model": 16, "d_ff": 32, "heads": 4, "encoder_layers": 1, "decoder_layers": 2}

@@ -6,8 +6,8 @@ from torch import nn
 
 from mt.config import ModelConfig
 from mt.errors import RunError
-from mt.model.parameters import lay_out_for_few_rows, load_parameters, parameter_tensors
 from mt.model.transformer import Transformer
+from mt.model.weights import lay_out_for_few_rows, load_parameters, parameter_tensors
 
 CONFIG = ModelConfig(d_model=8, d_ff=8, heads=2, encoder_layers=1, decoder_layers=1)
 

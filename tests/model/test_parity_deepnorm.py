@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.residual import DeepNorm
-from mt.model.side import Side
 from mt.model.transformer import Transformer
 
 SIDES: list[Side] = ["encoder", "decoder"]

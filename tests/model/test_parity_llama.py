@@ -16,14 +16,13 @@ from transformers.models.llama.modeling_llama import (
 )
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.attention import CAUSAL
 from mt.model.feed_forward import FEED_FORWARD
-from mt.model.initialization import Gains
-from mt.model.layers import SelfAttention
 from mt.model.positional import POSITIONAL
 from mt.model.residual import NORMS
-from mt.model.side import Side
-from mt.model.transformer import Transformer
+from mt.model.transformer import SelfAttention, Transformer
+from mt.model.weights import Gains
 
 CONFIG = ModelConfig(
     d_model=32,

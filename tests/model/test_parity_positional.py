@@ -9,11 +9,11 @@ from transformers import BloomConfig
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.attention import CAUSAL, Mask
-from mt.model.initialization import Gains
-from mt.model.layers import SelfAttention
 from mt.model.positional import POSITIONAL, RelativeLayer
-from mt.model.side import Side
+from mt.model.transformer import SelfAttention
+from mt.model.weights import Gains
 
 SIDES: list[Side] = ["encoder", "decoder"]
 LENGTH = 9

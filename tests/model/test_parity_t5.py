@@ -10,13 +10,12 @@ from transformers import T5Config, T5Model
 from transformers.models.t5.modeling_t5 import T5Attention, T5DenseGatedActDense
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.attention import CAUSAL, Mask
 from mt.model.feed_forward import FEED_FORWARD
-from mt.model.initialization import Gains
-from mt.model.layers import SelfAttention
 from mt.model.positional import POSITIONAL
-from mt.model.side import Side
-from mt.model.transformer import Transformer
+from mt.model.transformer import SelfAttention, Transformer
+from mt.model.weights import Gains
 from mt.special_ids import BOS, EOS, PAD
 
 CONFIG = ModelConfig(

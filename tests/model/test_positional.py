@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, Mask
-from mt.model.initialization import Gains
-from mt.model.layers import SelfAttention
 from mt.model.positional import (
     POSITIONAL,
     Alibi,
@@ -29,8 +28,8 @@ from mt.model.positional import (
     alibi_slopes,
     sinusoids,
 )
-from mt.model.side import Side
-from mt.model.transformer import Transformer
+from mt.model.transformer import SelfAttention, Transformer
+from mt.model.weights import Gains
 from mt.special_ids import EOS, PAD
 
 SMALL: dict[str, Any] = {

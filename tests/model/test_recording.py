@@ -8,9 +8,8 @@ from torch import Tensor
 
 from mt.config import ModelConfig
 from mt.model.attention import Attention
-from mt.model.layers import EncoderLayer
-from mt.model.recording import AttentionMaps, record_attention
-from mt.model.transformer import Transformer
+from mt.model.attention_hooks import AttentionMaps, record_attention
+from mt.model.transformer import EncoderLayer, Transformer
 from mt.special_ids import BOS, EOS, PAD
 
 POSITIONAL = typing.get_args(ModelConfig.model_fields["positional"].annotation)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.model.dropout import Dropout
-from mt.model.initialization import Gains
 from mt.model.residual import NORMS, RESIDUALS, DeepNorm, Sandwich, deepnorm_constants
-from mt.model.side import Side
 from mt.model.transformer import Transformer
+from mt.model.weights import Gains
 
 EPSILON = 1e-2  # large enough to show
 CONFIG = ModelConfig(

@@ -10,9 +10,8 @@ from mt.data.batches import collate
 from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
-from mt.training.update import Learner, TrainingPass, update
+from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.step import Learner, TrainingPass, update
 
 CONFIG = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 SOURCE_VOCABULARY = TARGET_VOCABULARY = 40

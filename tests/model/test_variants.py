@@ -15,13 +15,12 @@ from mt.config import DecodingConfig, ModelConfig
 from mt.data.batches import collate
 from mt.data.store import Example
 from mt.decoding.torch_engine import TorchEngine
-from mt.model.parameters import load_parameters, parameter_tensors
 from mt.model.positional import RelativeBias
 from mt.model.transformer import Transformer
+from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
-from mt.training.update import Learner, TrainingPass, read, update
+from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.step import Learner, TrainingPass, read, update
 
 VOCABULARY = 24
 # Depths, widths and heads that differ, so that none can stand for another; tables that are longer

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from mt.decoding.run import load_translator
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
-from mt.model.recording import record_attention
+from mt.model.attention_hooks import record_attention
 from mt.plotting.attention import attention_maps, plot_attention
 from mt.special_ids import BOS
 

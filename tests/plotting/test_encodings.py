@@ -8,7 +8,7 @@ import torch
 
 from mt.config import ModelConfig
 from mt.model.positional import POSITIONAL, Positional, RelativeLayer
-from mt.plotting.encodings import Encoding, encodings
+from mt.plotting.positions import Encoding, encodings
 
 POSITIONS = 24
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mt.plotting.masks import example_masks, plot_masks
+from mt.plotting.attention import example_masks, plot_masks
 
 
 def test_padding_is_hidden_and_nothing_sees_what_comes_later() -> None:

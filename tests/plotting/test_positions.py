@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mt.config import ModelConfig
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import UserError
 from mt.plotting.positions import plot_learned_positions, plot_positions
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.plotting.schedule import _last_update, plot_schedules, rates, shown_updates
 
 NOAM = ["training.schedule=noam", "training.learning_rate=2.0", "model.d_model=64", "model.heads=2"]

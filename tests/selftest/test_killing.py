@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import RunError, UserError
 from mt.files import write_json
 from mt.selftest import killing

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.selftest.run_differences import run_differences
 from mt.training.checkpoint import MODEL, OPTIMIZER, STATE
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 
 @pytest.fixture(scope="module")

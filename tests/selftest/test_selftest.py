@@ -20,11 +20,10 @@ from mt.selftest import resume as selftest
 from mt.selftest.killing import Hit, Kill, TrainingProcess
 from mt.selftest.resume import Proof, plan_kills, prove_resume, selftest_config, train_killed
 from mt.selftest.run_differences import run_differences
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import Checkpoints
-from mt.training.health import Health
-from mt.training.state import TrainState
-from mt.training.update import Learner
+from mt.training.state import Health, TrainState
+from mt.training.step import Learner
 
 # Forks of this process compute in one thread; those of libraries sleep.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

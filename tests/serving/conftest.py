@@ -14,10 +14,9 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.details import ExplainingEngine, PieceDetails
-from mt.decoding.engine import Engine, Hypothesis, Prefixes
+from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, PieceDetails, Prefixes
 from mt.decoding.translator import Translator
-from mt.serving.messages import Limits
+from mt.serving.app import Limits
 from mt.serving.server import build_server
 from mt.special_ids import EOS
 

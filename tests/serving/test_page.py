@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from mt.decoding.run import load_translator
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translator, load_translator
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from mt.decoding.run import load_translator
-from mt.decoding.translator import Translator
+from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
-from mt.export.folder import export_ctranslate2
+from mt.export.export import export_ctranslate2
 from mt.serving import server
-from mt.serving.messages import Limits
+from mt.serving.app import Limits
 from mt.serving.server import Address, serve_run
 
 Build = Callable[..., Translator]

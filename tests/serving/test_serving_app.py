@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.decoding.details import ExplainingEngine
-from mt.decoding.run import load_translator
-from mt.decoding.translator import Translator
+from mt.decoding.engine import ExplainingEngine
+from mt.decoding.translator import Translator, load_translator
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -157,7 +156,7 @@ def test_too_much_is_refused(body: Any, told: str, strict: Any) -> None:
 def test_a_body_that_does_not_come_is_given_up(
     serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.serving.messages.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("mt.serving.app.BODY_SECONDS", 0.1)
     with serve(backwards()).connect() as connection:
         connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
         connection.settimeout(10)

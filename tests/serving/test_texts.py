@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.decoding.translation import Status, Translation
-from mt.serving.texts import notes_of, read_text, status_of
+from mt.decoding.translator import Status, Translation
+from mt.serving.app import notes_of, read_text, status_of
 
 
 def line(source: str, status: Status, *notes: str) -> Translation:

@@ -30,13 +30,14 @@ from mt.data.batches import TARGET, split_update
 from mt.data.store import Example
 from mt.errors import UserError, run_reporting_errors
 from mt.model.transformer import Transformer
-from mt.training import heartbeat, meeting
-from mt.training.agreement import agree_on_config, agree_on_start
+from mt.training import distributed as heartbeat
+from mt.training import distributed as meeting
 from mt.training.distributed import World, accumulate, settle, world
-from mt.training.feed import rank_batches
-from mt.training.precision import choose_precision
+from mt.training.loader import rank_batches
+from mt.training.optimizer import choose_precision
+from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
-from mt.training.update import Learner, TrainingPass, gather_gradients
+from mt.training.step import Learner, TrainingPass, gather_gradients
 
 Work = Callable[[World], object]
 FAR_TOO_LONG_SECONDS = 60.0

@@ -13,17 +13,21 @@ import pytest
 import torch
 
 from mt.config.ablation import Ablation, load_ablation
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import DivergedError, RunError, UserError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Evaluation
-from mt.training import ablation as spine
+from mt.experiments import ablation as spine
+from mt.experiments.ablation import (
+    AblationResults,
+    VariantResults,
+    run_ablation,
+    updates_per_second,
+)
 from mt.training import final_model
-from mt.training import train as training
-from mt.training.ablation import run_ablation, updates_per_second
-from mt.training.ablation_results import AblationResults, VariantResults
+from mt.training import trainer as training
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 SET = ["training.max_updates=6", "training.validate_every=6", "decoding.search=greedy"]
 HEAD = f"set: [{', '.join(SET)}]\nseeds: [1, 2]\nsplit: test\n"

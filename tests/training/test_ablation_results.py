@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mt.evaluation.scores import Score
-from mt.training.ablation_results import AblationResults, RunResult, VariantResults
+from mt.experiments.ablation import AblationResults, RunResult, VariantResults
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 HEADS = [

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from mt.config import ModelConfig
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.model.transformer import Transformer
-from mt.training.agreement import agree_on_folder, weights_sha256
 from mt.training.distributed import World
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
+from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.run_folder import RunFolder
-from mt.training.update import Learner, TrainingPass
+from mt.training.setup import agree_on_folder, weights_sha256
+from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
 

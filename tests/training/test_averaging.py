@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt.config.load import load_config
-from mt.training import train as spine
+from mt.config.loading import load_config
+from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
 from mt.training.validation import Validation, validate
@@ -203,7 +203,7 @@ def test_nothing_is_left_of_a_write_that_fails(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mt.decoding.run_files.write_json", full)
+    monkeypatch.setattr("mt.runs.write_json", full)
     output = tmp_path / "new" / "mean"
     assert program("average", run, "--output", output)[0] == 2
     assert list(output.parent.iterdir()) == []

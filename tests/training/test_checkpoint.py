@@ -17,12 +17,10 @@ from torch import Tensor
 from mt.config import ModelConfig
 from mt.errors import RunError
 from mt.model.transformer import Transformer
-from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints, is_whole
-from mt.training.manifest import MANIFEST
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
+from mt.training.checkpoint import MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints, is_whole
+from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.state import Ranked, TrainState
-from mt.training.update import Learner, TrainingPass
+from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=8, d_ff=8, heads=2, encoder_layers=1, decoder_layers=1)
@@ -230,7 +228,7 @@ def test_what_may_not_be_read_is_not_called_damaged(
     def refused(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("mt.training.manifest.file_sha256", refused)
+    monkeypatch.setattr("mt.training.checkpoint.file_sha256", refused)
     with pytest.raises(PermissionError):
         checkpoints.resume(learner(2))
 

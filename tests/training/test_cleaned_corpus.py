@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.load import load_config
-from mt.data.cache import cache_folder
+from mt.config.loading import load_config
+from mt.data.corpora import cache_folder
 from mt.errors import RunError
-from mt.training.corpus import Corpus, describe, first_plan, join, prepare
-from mt.training.pair_place import pair_place
+from mt.training.data import Corpus, describe, first_plan, join, prepare
+from mt.training.memory import pair_place
 from mt.training.run_folder import RunFolder, open_run
 
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.mojibake=true")

@@ -12,8 +12,8 @@ from mt.data.store import Example
 from mt.errors import UserError
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training.compilation import compile_stacks
-from mt.training.update import TrainingPass
+from mt.training.setup import compile_stacks
+from mt.training.step import TrainingPass
 
 SMALL = ModelConfig(d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.0)
 

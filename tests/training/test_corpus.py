@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data import sources as sources_module
-from mt.data.cache import cache_folder
+from mt.data.corpora import cache_folder
 from mt.data.lines import FileScan, scan
 from mt.errors import ConfigError
-from mt.training.corpus import Corpus, describe, first_plan, prepare
+from mt.training.data import Corpus, describe, first_plan, prepare
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 SAMPLED = ("tokenizer.sampling=0.3", "training.max_updates=14", "training.validate_every=14")
 

@@ -48,7 +48,7 @@ def test_each_training_tells_it_after_one_look_and_the_next_step_is_one_that_wor
     assert status == 0
     assert "pairs that were there before" in out
 
-    monkeypatch.setattr("mt.training.corpus_alarms.first_look", None)  # no second look
+    monkeypatch.setattr("mt.training.data.first_look", None)  # no second look
     status, _, _ = program("train", repeated, "--run", tmp_path / "another", *SHORT)
     assert status == 0
     assert _alarms(caplog) == [f"{ALARM}; see `mt data check {tmp_path}/another/config.yaml`"]
@@ -100,7 +100,7 @@ def test_a_look_that_fails_is_told_and_the_training_goes_on(
     def failing(_corpus: object) -> list[str]:
         raise ValueError("no such thing")
 
-    monkeypatch.setattr("mt.training.corpus_alarms.first_look", failing)
+    monkeypatch.setattr("mt.training.data.first_look", failing)
     status, _, _ = program("train", repeated, "--run", tmp_path / "run", *SHORT)
     assert status == 0
     (told,) = _alarms(caplog)

@@ -9,20 +9,16 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.evaluation.scores import Evaluation, Score
 from mt.model import transformer
 from mt.model.attention import EVERYWHERE
 from mt.training import diagnosis
-from mt.training import train as spine
-from mt.training.diagnosis import ALARMS, Evidence
-from mt.training.mask_probes import MaskProbe
+from mt.training import trainer as spine
+from mt.training.diagnosis import ALARMS, Evidence, MaskProbe, SourceUse, sides_are_swapped
 from mt.training.run_folder import RunFolder
-from mt.training.side_profiles import sides_are_swapped
-from mt.training.source_use import SourceUse
-from mt.training.symptoms import Symptoms
-from mt.training.validation import Validation
+from mt.training.validation import Symptoms, Validation
 
 Pairs = list[tuple[str, str]]
 Sabotage = Callable[[dict[str, Pairs]], None]

@@ -11,21 +11,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
-from mt.training import health
-from mt.training import train as spine
+from mt.training import state as health
+from mt.training import trainer as spine
 from mt.training.checkpoint import Checkpoints
 from mt.training.divergence import MOST_ROLLBACKS, keep_last, known_well
-from mt.training.health import Health
 from mt.training.loss import LossSums
 from mt.training.optimizer import learning_rate
 from mt.training.run_folder import RunFolder
-from mt.training.session import Session
-from mt.training.state import TrainState
-from mt.training.train import train
-from mt.training.update import TrainingPass
+from mt.training.setup import Session
+from mt.training.state import Health, TrainState
+from mt.training.step import TrainingPass
+from mt.training.trainer import train
 
 Harm = Callable[[Session], None]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from mt.config.load import load_config
-from mt.training import train as spine
+from mt.config.loading import load_config
+from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER
-from mt.training.ema import MovingAverage, choose_average
+from mt.training.optimizer import MovingAverage, choose_average
 from mt.training.run_folder import RunFolder
-from mt.training.session import Session
-from mt.training.train import train
+from mt.training.setup import Session
+from mt.training.trainer import train
 from mt.training.validation import validate
 
 FINE, BAD = torch.tensor(1.0), torch.tensor(float("nan"))

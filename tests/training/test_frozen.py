@@ -10,19 +10,18 @@ import torch
 from safetensors.torch import load_file
 
 from mt.config import ModelConfig
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.config.training import Part
 from mt.data.batches import collate
 from mt.data.store import Example
 from mt.errors import ConfigError
 from mt.model.transformer import Transformer
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import OPTIMIZER
-from mt.training.frozen import PARTS, describe_parameters, freeze
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
+from mt.training.initial_weights import PARTS, describe_parameters, freeze
+from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.run_folder import RunFolder
-from mt.training.update import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, read, update
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.0}

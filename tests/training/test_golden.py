@@ -20,7 +20,7 @@ import torch
 
 from mt.config import Config
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 GOLDEN = Path(__file__).with_name("golden.json")
 CHANGED = (

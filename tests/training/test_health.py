@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from mt.training.health import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health
-from mt.training.state import TrainState
-from mt.training.update import Measured, PieceCounts
+from mt.training.state import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health, TrainState
+from mt.training.step import Measured, PieceCounts
 
 PIECES = 400
 

@@ -12,21 +12,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.config import Config
-from mt.config.load import dump_config, load_config
+from mt.config.loading import dump_config, load_config
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, copy_tokenizer, extend_tokenizer, train_tokenizer
 from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
-from mt.model.parameters import load_parameters, parameter_tensors
 from mt.model.transformer import Transformer
+from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import check_initial_run, load_initial_weights
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
-from mt.training.update import TrainingPass
+from mt.training.step import TrainingPass
+from mt.training.trainer import train
 
 Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.training.machine_memory import available_bytes
+from mt.training.memory import available_bytes
 
 GIB = 2**30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree:         1000 kB\nMemAvailable:    8388608 kB\n"

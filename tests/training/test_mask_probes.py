@@ -13,8 +13,8 @@ from mt.model.positional import POSITIONAL
 from mt.model.residual import RESIDUALS
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training import mask_probes
-from mt.training.mask_probes import MaskProbe, probe_masks
+from mt.training import diagnosis as mask_probes
+from mt.training.diagnosis import MaskProbe, probe_masks
 
 HIDE_BY_THEMSELVES = {"alibi", "relative_bias"}
 """Their bias hides later keys, whatever the mask says."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mt.training.meeting import Member, choose_interface
+from mt.training.distributed import Member, choose_interface
 
 Scenarios = dict[str, dict[int, Any]]
 

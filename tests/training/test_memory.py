@@ -16,16 +16,16 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.batches import Lengths, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.training import memory as memory_module
-from mt.training.corpus import Corpus, prepare
+from mt.training.data import Corpus, prepare
 from mt.training.memory import LiveBytes, TrainingMemory, require_memory, training_memory
 from mt.training.run_folder import begin, open_run
-from mt.training.session import build_learner, build_model
-from mt.training.update import update
+from mt.training.setup import build_learner, build_model
+from mt.training.step import update
 
 CPU = torch.device("cpu")
 VOCABULARY = 500
@@ -161,7 +161,7 @@ def test_counting_leaves_no_trace() -> None:
 CHILD = """
 import json, os, resource, sys
 from pathlib import Path
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.training import train as spine
 from mt.training.memory import corpus_memory
 

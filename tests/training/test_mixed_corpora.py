@@ -10,29 +10,25 @@ import numpy as np
 import pytest
 import torch
 
-from mt.comparing.systems import Texts, read_systems
+from mt.compare.systems import Texts, read_systems
 from mt.config import Config
-from mt.config.load import load_config
-from mt.data.cache import cache_folder
+from mt.config.loading import load_config
 from mt.data.clean_files import write_cleaned
+from mt.data.corpora import cache_folder
+from mt.data.filters import open_training_corpora
 from mt.data.tokenizer import Tokenizer
-from mt.data.training_corpora import open_training_corpora
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
-from mt.evaluation.check import check_passport
-from mt.evaluation.evaluate import evaluate_run
-from mt.evaluation.given_texts import GivenTexts
-from mt.evaluation.job import EvaluationJob
-from mt.export.folder import export_ctranslate2
-from mt.export.marian_export import export_marian
-from mt.training.corpus import Corpus, describe, first_plan, join, prepare
+from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
+from mt.evaluation.passport_check import check_passport
+from mt.export.export import export_ctranslate2, export_marian
+from mt.training.data import Corpus, describe, first_plan, join, prepare
 from mt.training.distributed import World
-from mt.training.feed import PlannedUpdate, planned_updates
-from mt.training.memory import corpus_memory
-from mt.training.pair_place import pair_place
+from mt.training.loader import PlannedUpdate, planned_updates
+from mt.training.memory import corpus_memory, pair_place
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
-from mt.training.train import train
+from mt.training.trainer import train
 
 FIRST = 20
 """Pairs of the tiny corpus that stand in the first of two corpora."""

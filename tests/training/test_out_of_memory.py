@@ -12,19 +12,19 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.data.batches import Batch
 from mt.errors import UserError
-from mt.training import out_of_memory
-from mt.training.corpus import first_plan, prepare
-from mt.training.feed import planned_updates
+from mt.training import memory as out_of_memory
+from mt.training.data import first_plan, prepare
+from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
-from mt.training.out_of_memory import heaviest, in_smaller_batches, try_heaviest
-from mt.training.precision import Precision
+from mt.training.memory import heaviest, in_smaller_batches, try_heaviest
+from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder
-from mt.training.session import Session, start
-from mt.training.train import take_update, train
-from mt.training.update import BatchTooLarge, TrainingPass
+from mt.training.setup import Session, start
+from mt.training.step import BatchTooLarge, TrainingPass
+from mt.training.trainer import take_update, train
 
 CPU = torch.device("cpu")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.load import load_config
-from mt.training.corpus import Corpus, prepare
-from mt.training.pair_place import pair_place
+from mt.config.loading import load_config
+from mt.training.data import Corpus, prepare
+from mt.training.memory import pair_place
 from mt.training.run_folder import begin, open_run
 
 

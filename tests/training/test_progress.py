@@ -7,7 +7,7 @@ from typing import Any
 
 from mt.training.progress import Progress
 from mt.training.state import TrainState
-from mt.training.update import Measured, PieceCounts
+from mt.training.step import Measured, PieceCounts
 
 
 def measured(loss: float, norm: float, pieces: int) -> Measured:

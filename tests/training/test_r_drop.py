@@ -12,10 +12,9 @@ from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training import r_drop as r_drop_module
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import choose_precision
+from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.r_drop import RDropPass, choose_training_pass, r_drop_loss
-from mt.training.update import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, read, update
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=32, d_ff=64, heads=4, encoder_layers=1, decoder_layers=1)

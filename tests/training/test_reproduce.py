@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from mt.config.load import load_config
-from mt.training.reproduce import reproduce
+from mt.config.loading import load_config
+from mt.experiments.reproduce import reproduce
 
 
 def test_it_ends_with_the_published_scores_of_each_split(

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.selftest.killing import Hit
 from mt.selftest.resume import plan_kills, train_killed, train_whole
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER, STATE, Checkpoints
-from mt.training.feed import PlannedUpdate
+from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
-from mt.training.session import Session
+from mt.training.setup import Session
 from mt.training.state import TrainState
-from mt.training.train import train
+from mt.training.trainer import train
 
 Program = Callable[..., tuple[int, str, str]]
 TIMES = {

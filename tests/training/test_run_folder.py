@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.training.run_folder import RunFolder, begin, differences, only_training, open_run
 

@@ -8,7 +8,7 @@ import pytest
 from mt.config import ModelConfig
 from mt.data.store import Example
 from mt.model.transformer import Transformer
-from mt.training.source_use import measure_source_use
+from mt.training.diagnosis import measure_source_use
 
 
 @pytest.mark.parametrize("length", [5, 1100])

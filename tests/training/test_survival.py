@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import RunError
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import Checkpoints, is_whole
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 Program = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]

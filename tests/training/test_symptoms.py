@@ -6,8 +6,8 @@ import pytest
 
 from mt.data.pairs import SentencePair
 from mt.decoding.engine import Hypothesis
-from mt.decoding.translation import Alternative, Part, Translation
-from mt.training.symptoms import Symptoms, find_symptoms
+from mt.decoding.translator import Alternative, Part, Translation
+from mt.training.validation import Symptoms, find_symptoms
 
 
 def _translation(text: str, ids: Sequence[int] = (7, 8, 9)) -> Translation:

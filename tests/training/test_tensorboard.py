@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from mt.config.load import load_config
-from mt.training import tensorboard
-from mt.training import train as spine
+from mt.config.loading import load_config
+from mt.training import progress as tensorboard
+from mt.training import trainer as spine
+from mt.training.progress import TensorBoard
 from mt.training.run_folder import RunFolder
-from mt.training.tensorboard import TensorBoard
 
 Program = Callable[..., tuple[int, str, str]]
 SETTINGS = ["training.tensorboard=on", "training.log_every=5"]

@@ -17,10 +17,10 @@ import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
-from mt.training.train import train
+from mt.training.trainer import train
 
 EXACT = ("model.dropout=0.0", "training.max_updates=20")
 ENDLESS = (

@@ -13,16 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt.config.load import load_config
+from mt.config.loading import load_config
 from mt.errors import ConfigError
 from mt.training import final_model
-from mt.training import train as spine
+from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER
-from mt.training.corpus import first_plan, prepare
+from mt.training.data import first_plan, prepare
 from mt.training.progress import append
 from mt.training.run_folder import RunFolder, open_run
-from mt.training.session import Session, most_updates
-from mt.training.train import train
+from mt.training.setup import Session, most_updates
+from mt.training.trainer import train
 from mt.training.validation import Validation, validate
 
 Program = Callable[..., tuple[int, str, str]]

@@ -13,9 +13,8 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training.optimizer import build_optimizer
-from mt.training.precision import Precision, choose_precision
-from mt.training.update import Learner, Measured, TrainingPass, read, update
+from mt.training.optimizer import Precision, build_optimizer, choose_precision
+from mt.training.step import Learner, Measured, TrainingPass, read, update
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=32, d_ff=64, heads=4, encoder_layers=2, decoder_layers=2, dropout=0.0)

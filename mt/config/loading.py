@@ -1,0 +1,172 @@
+"""The JSON schema of a configuration file, for editors: completion, help and typing errors."""
+
+import io
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+
+from mt.config.base import Section
+from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
+from mt.config.problems import config_error, fields, kinds_below, problems_in
+from mt.config.root import Config
+from mt.errors import ConfigError, did_you_mean
+
+S = TypeVar("S", bound=Section)
+_PRESET = ("model", "preset")
+"""Given by an override it replaces the section: the file's own sizes would undo it unseen."""
+_READ = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
+"""What is read: given by an override it replaces the `corpus`, which would be found before it."""
+
+
+def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and check the whole.
+
+    Raises ConfigError with every problem at once, each with its line, its dotted key and the
+    nearest right one. Rules across fields are looked at when the fields themselves are right.
+    """
+    return checked(Config, _overridden(read_document(path), overrides), file=str(path))
+
+
+def override_config(config: Config, overrides: Sequence[str]) -> Config:
+    """Return a configuration with `KEY=VALUE` overrides applied and the whole checked again."""
+    return checked(Config, _overridden(Document(_plain(config)), overrides), file="")
+
+
+def require_section(overrides: Iterable[str], section: str) -> None:
+    """Raise ConfigError unless every `KEY=VALUE` override sets a key of the named section."""
+    known = list(fields(kinds_below(Config, (section,))[0]))
+    for override in overrides:
+        key = override.partition("=")[0]
+        if not key.startswith(f"{section}."):
+            near = did_you_mean(key.split(".")[-1], known).replace("`", f"`{section}.", 1)
+            raise ConfigError(f"--set {key}: only keys of `{section}` can be set here{near}")
+
+
+def dump_config(config: Config) -> str:
+    """Return a configuration, defaults included, as YAML that loads back to an equal one."""
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
+    yaml.default_flow_style = False
+    yaml.allow_unicode = True
+    yaml.width = 100_000
+    yaml.sort_base_mapping_type_on_output = False
+    text = io.StringIO()
+    yaml.dump(_plain(config), text)
+    return text.getvalue()
+
+
+class _Representer(SafeRepresenter):
+    """Escapes what is no printable character: U+0085 written as it is would be read as a space."""
+
+    def represent_str(self, data: str) -> ScalarNode:
+        style = None if data.isprintable() else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Representer.add_representer(str, _Representer.represent_str)
+
+
+def _plain(config: Config) -> dict[str, Any]:
+    return config.model_dump(mode="json", by_alias=True)
+
+
+def checked(section: type[S], document: Document, *, file: str) -> S:
+    """Return a document as a section; ConfigError tells all that is wrong with it."""
+    problems = list(document.problems)
+    try:
+        values = section.model_validate(document.values, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems += problems_in(error, section, document)
+    if problems:
+        raise config_error(problems, file=file)
+    return values
+
+
+def _overridden(document: Document, overrides: Sequence[str]) -> Document:
+    return reduce(_with_override, overrides, document)
+
+
+def _with_override(document: Document, override: str) -> Document:
+    key, equals, text = override.partition("=")
+    keys = tuple(key.split("."))
+    if not equals or not all(keys):
+        raise ConfigError(f"--set {override}: write it as `KEY=VALUE`, such as `model.heads=4`")
+    value = _override_value(key, text)
+    order = 1 + max((origin.order for origin in document.origins.values()), default=0)
+    origin = Origin(order, f"--set {key}")
+    if single := _single_value_on_the_way(document.values, keys):
+        problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
+        return replace(document, problems=(*document.problems, problem))
+    replaced = keys[:1] if keys == _PRESET else keys
+    kept = {
+        way: place for way, place in document.origins.items() if way[: len(replaced)] != replaced
+    }
+    opened = {keys[:depth]: origin for depth in range(1, len(keys))}
+    values = {**document.values, "model": {}} if keys == _PRESET else document.values
+    return replace(
+        document,
+        values=_without_corpus(_with_value(values, keys, value), keys),
+        origins={**opened, **kept, keys: origin},
+    )
+
+
+def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    """Return the values without the `corpus` in whose place `keys` name a file or a dataset."""
+    if keys[0] != "data" or keys[-1] not in _READ:
+        return values
+    beside: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
+    if not isinstance(beside[keys[-1]], str) or beside.get("corpus") is None:
+        return values
+    return _with_value(values, (*keys[:-1], "corpus"), None)
+
+
+def _override_value(key: str, text: str) -> Any:
+    try:
+        text.encode()
+        return parse_value(text)
+    except UnicodeEncodeError:
+        raise ConfigError(f"--set {key}: the value is not UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
+
+
+def _single_value_on_the_way(values: dict[str, Any], keys: Keys) -> Keys | None:
+    """Return the keys of the first value under which `keys` would go, though it holds none."""
+    here: Any = values
+    for depth, key in enumerate(keys):
+        if here is not None and not isinstance(here, dict):
+            return keys[:depth]
+        here = (here or {}).get(key)
+    return None
+
+
+def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str, Any]:
+    here = tree or {}
+    if len(keys) == 1:
+        return {**here, keys[0]: value}
+    return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}
+
+
+def json_schema() -> str:
+    """Return the schema as JSON text (draft 2020-12); `docs/config.schema.json` holds it.
+
+    `python -m mt.config.loading > docs/config.schema.json` writes it anew.
+    """
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Config.model_json_schema(by_alias=True),
+    }
+    return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema())

@@ -1,0 +1,337 @@
+"""The corpora that a config trains on: one, or those of a mixture."""
+
+import hashlib
+import json
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+
+from mt.config.data import CleaningConfig, DataConfig
+from mt.data import language_id as language
+from mt.data import pair_checks
+from mt.data.noise import NOISES, noised
+from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.sources import open_source
+
+_FIRST_SLOTS = 1 << 10
+_FREE = 0
+
+
+def text_hash(text: str) -> int:
+    """Return 64 bits that stand for a text, the same on every machine, never 0.
+
+    Among ten million texts two different ones have the same with a probability of 3 in a million.
+    """
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+class SeenTexts:
+    """A set of the 64-bit hashes of texts: an open hash table with linear probing.
+
+    It takes 12 to 24 bytes a text, and half as much again while it grows.
+    """
+
+    def __init__(self) -> None:
+        self._slots = array("Q", [_FREE]) * _FIRST_SLOTS
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, text: str) -> bool:
+        """Add a text; say whether it is new."""
+        hashed = text_hash(text)
+        slot = _slot(self._slots, hashed)
+        if self._slots[slot] == hashed:
+            return False
+        self._slots[slot] = hashed
+        self._count += 1
+        if 3 * self._count > 2 * len(self._slots):
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        grown = array("Q", [_FREE]) * (2 * len(self._slots))
+        for hashed in self._slots:
+            if hashed != _FREE:
+                grown[_slot(grown, hashed)] = hashed
+        self._slots = grown
+
+
+def _slot(slots: "array[int]", hashed: int) -> int:
+    """Return where a hash stands, or the free slot where it belongs."""
+    last = len(slots) - 1  # a power of two less one
+    slot = hashed & last
+    while slots[slot] not in {_FREE, hashed}:
+        slot = (slot + 1) & last
+    return slot
+
+
+_RULES = 1
+"""Part of the fingerprint; raised whenever the same config would take out or change other pairs."""
+Filter = Callable[[SentencePair], bool]
+"""Says True of a pair that it takes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The hashes of all texts of the validation and test splits, by side."""
+
+    source: frozenset[int]
+    target: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A pair as the cleaning leaves it, and which filter takes it out."""
+
+    original: SentencePair
+    pair: SentencePair
+    taken_by: str | None
+    """The key of the filter, or None for a pair that stays."""
+    noise: tuple[str, ...] = ()
+    """The keys of the noise that has changed the source of a pair that stays."""
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """The cleaning that a config asks for: streaming, in order, the same at every pass.
+
+    Memory does not grow with the corpus but for `duplicates`, 12 to 24 bytes a pair, and
+    `overlap`, about 100 bytes for each validation and test pair.
+    """
+
+    data: DataConfig
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it does anything."""
+        return self.data.cleaning != CleaningConfig()
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that the config asks for, in the order in which they are asked."""
+        return tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
+
+    @property
+    def noises(self) -> tuple[str, ...]:
+        """The kinds of noise that the config asks for, in the order in which they are made."""
+        return tuple(name for name in NOISES if getattr(self.data.cleaning, name))
+
+    def without_noise(self) -> "Cleaning":
+        """Return the same cleaning with no noise."""
+        off = {name: getattr(CleaningConfig(), name) for name in (*NOISES, "noise_seed")}
+        settings = self.data.cleaning.model_copy(update=off)
+        return Cleaning(self.data.model_copy(update={"cleaning": settings}))
+
+    @cached_property
+    def fingerprint(self) -> str | None:
+        """Of all that decides what it does to a corpus; None where it does nothing."""
+        if not self.is_on:
+            return None
+        settings = self.data.cleaning
+        held_out = self.held_out if settings.overlap else HeldOut(frozenset(), frozenset())
+        parts = [
+            *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
+            *(self.data.source_language, self.data.target_language),
+            *(sorted(held_out.source), sorted(held_out.target)),
+            language.model_version() if settings.language else None,
+        ]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """What `overlap` compares with, in the form that it compares."""
+        form = OVERLAP[self.data.cleaning.overlap or "exact"]
+        source, target = set(), set()
+        for name in self.data.split_names():
+            split = self.data.split(name)
+            assert split is not None
+            for pair in map(self._changed, open_source(split, self.data).pairs()):
+                source.add(text_hash(form(pair.source)))
+                target.add(text_hash(form(pair.target)))
+        return HeldOut(frozenset(source - {_NOTHING}), frozenset(target - {_NOTHING}))
+
+    def judge(self, pairs: Iterable[SentencePair]) -> Iterator[Judged]:
+        """Stream all pairs of a corpus from its first, changed as asked for, each with its filter.
+
+        Raises `DataError` where a filter needs a package that is not installed.
+        """
+        filters = {name: FILTERS[name](self) for name in self.filters}
+        has_noise = bool(self.noises)
+        for line, pair in enumerate(pairs, 1):
+            changed = self._changed(pair)
+            taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
+            noise: tuple[str, ...] = ()
+            if taken_by is None and has_noise:
+                source, noise = noised(changed.source, self.data.cleaning, line=line)
+                changed = SentencePair(source, changed.target)
+            yield Judged(pair, changed, taken_by, noise)
+
+    def clean(
+        self,
+        pairs: Iterable[SentencePair],
+        taken: Counter[str] | None = None,
+        noisy: Counter[str] | None = None,
+    ) -> Iterator[SentencePair]:
+        """Stream the pairs that stay, of a corpus from its first.
+
+        Those taken out are counted in `taken`, by filter, those whose source has got noise in
+        `noisy`, by kind.
+        """
+        if not self.is_on:
+            yield from pairs
+            return
+        for judged in self.judge(pairs):
+            if judged.taken_by is None:
+                if noisy is not None:
+                    noisy.update(judged.noise)
+                yield judged.pair
+            elif taken is not None:
+                taken[judged.taken_by] += 1
+
+    def _changed(self, pair: SentencePair) -> SentencePair:
+        for name, change in CHANGES.items():
+            if _asked(self.data.cleaning, name):
+                pair = SentencePair(change(pair.source), change(pair.target))
+        return pair
+
+
+_NOTHING = text_hash("")
+
+
+def _asked(settings: CleaningConfig, name: str) -> bool:
+    value = getattr(settings, name)
+    return value is not None and value is not False
+
+
+def _min_characters(cleaning: Cleaning) -> Filter:
+    least = cleaning.data.cleaning.min_characters or 0
+    return lambda pair: min(len(pair.source.strip()), len(pair.target.strip())) < least
+
+
+def _max_characters(cleaning: Cleaning) -> Filter:
+    most = cleaning.data.cleaning.max_characters or 0
+    return lambda pair: max(len(pair.source.strip()), len(pair.target.strip())) > most
+
+
+def _max_length_ratio(cleaning: Cleaning) -> Filter:
+    most = cleaning.data.cleaning.max_length_ratio or 1.0
+    return lambda pair: pair_checks.length_ratio(pair.source, pair.target) > most
+
+
+def _of_both(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
+    """Return the row of a filter that compares the texts."""
+    return lambda _cleaning: lambda pair: check(pair.source, pair.target)
+
+
+def _on_a_side(check: Callable[[str], bool]) -> Callable[[Cleaning], Filter]:
+    """Return the row of a filter that looks at one text."""
+    return lambda _cleaning: lambda pair: check(pair.source) or check(pair.target)
+
+
+def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
+    """Return the row of a filter that looks at one text and its language."""
+
+    def make(cleaning: Cleaning) -> Filter:
+        source, target = cleaning.data.source_language, cleaning.data.target_language
+        return lambda pair: check(pair.source, source) or check(pair.target, target)
+
+    return make
+
+
+def _overlap(cleaning: Cleaning) -> Filter:
+    held_out, form = cleaning.held_out, OVERLAP[cleaning.data.cleaning.overlap or "exact"]
+    return lambda pair: (
+        text_hash(form(pair.source)) in held_out.source
+        or text_hash(form(pair.target)) in held_out.target
+    )
+
+
+def _duplicates(cleaning: Cleaning) -> Filter:
+    seen, part = SeenTexts(), DUPLICATES[cleaning.data.cleaning.duplicates or "pair"]
+    return lambda pair: not seen.add(part(pair))
+
+
+def _both(pair: SentencePair) -> str:
+    return f"{len(pair.source)} {pair.source}{pair.target}"
+
+
+CHANGES: dict[str, Callable[[str], str]] = {
+    "strip_control": pair_checks.without_control_characters,
+    "normalize_spaces": lambda text: " ".join(text.split()),
+}
+"""What is done to each text, by key of `data.cleaning`, in this order."""
+FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
+    "empty_sides": _of_both(pair_checks.has_empty_side),
+    "identical_sides": _of_both(pair_checks.has_identical_sides),
+    "min_characters": _min_characters,
+    "max_characters": _max_characters,
+    "max_length_ratio": _max_length_ratio,
+    "wrong_script": _by_language(pair_checks.in_wrong_script),
+    "mojibake": _on_a_side(pair_checks.has_mojibake),
+    "pieces": _on_a_side(pair_checks.holds_pieces),
+    "tokenized": _by_language(pair_checks.looks_tokenized),
+    "control_characters": _on_a_side(pair_checks.has_control_characters),
+    "markup": _on_a_side(pair_checks.has_markup),
+    "numbers": _of_both(pair_checks.numbers_differ),
+    "language": _by_language(language.in_other_language),
+    "overlap": _overlap,
+    # Last, so that the first of several is one that the other filters leave.
+    "duplicates": _duplicates,
+}
+"""What makes each filter, by key of `data.cleaning`, in the order in which they are asked."""
+OVERLAP: dict[str, Callable[[str], str]] = {
+    "exact": str.strip,
+    "normalized": pair_checks.normalized,
+}
+"""The form of a text that is compared with the held-out ones."""
+DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
+    "pair": _both,
+    "source": lambda pair: pair.source,
+    "target": lambda pair: pair.target,
+}
+"""What duplicates have in common."""
+
+
+@dataclass(frozen=True)
+class TrainingCorpus:
+    """A corpus to train on, and what is done to it; of several each is cleaned by itself."""
+
+    key: str
+    """Where it stands below `data`: `train`, or `train.corpora.NAME`."""
+    source: PairSource
+    cleaning: Cleaning
+    weight: float
+    tag: str | None
+
+    def cleaned(self) -> Iterator[SentencePair]:
+        """Stream the pairs that its cleaning leaves."""
+        return self.cleaning.clean(self.source.pairs())
+
+    def pinned(self, sums: Checksums) -> "TrainingCorpus":
+        """Return the same corpus, which must from now on be what it was at these checksums."""
+        return replace(self, source=replace(self.source, expected=sums))
+
+
+def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
+    """Find the files of all corpora to train on, as `open_source` does; none is read yet."""
+    return tuple(
+        TrainingCorpus(
+            key,
+            open_source(source, data),
+            Cleaning(data.of(source)),
+            weight=source.weight,
+            tag=source.tag,
+        )
+        for key, source in data.train_corpora().items()
+    )
+
+
+def cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:
+    """Stream the pairs that the cleaning leaves of all corpora, each pair once."""
+    return (pair for corpus in corpora for pair in corpus.cleaned())

@@ -1,0 +1,131 @@
+"""Noise on a translation: words that are dropped, masked or moved.
+
+Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3: a forward model learns
+more from a synthetic source that is not too regular.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from mt.config.data import CleaningConfig
+from mt.errors import UserError
+from mt.languages import written_without_spaces
+
+_TYPO_SHARE = 0.1
+"""The share of words that get a typo where a line gets any; one word gets one in any case."""
+_WORD = re.compile(r"[^\W\d_]{4,}")
+"""Letters alone, and enough of them to be recognised with a typo."""
+_INSIDE = frozenset("'’-‐.,:/·")
+"""Marks that belong to a word or a number where they stand inside it: don't, 3.14, well-known."""
+_MEANS_SOMETHING = frozenset("%‰&@#*/\\_§¶")
+"""Unicode calls these punctuation, but they stand for words."""
+
+
+def in_capitals(text: str, _random: Random) -> str:
+    """Return a text in capital letters."""
+    return text.upper()
+
+
+def without_punctuation(text: str, _random: Random) -> str:
+    """Return a text without its punctuation, unless it holds nothing else."""
+    kept = [character for place, character in enumerate(text) if not _is_punctuation(text, place)]
+    left = re.sub(" {2,}", " ", "".join(kept)).strip()
+    return left or text
+
+
+def with_typos(text: str, random: Random) -> str:
+    """Return a text with typos in words of four letters and more, if there are any.
+
+    A typo swaps two letters that stand side by side, drops a letter, or writes it twice.
+    """
+    words = list(_WORD.finditer(text))
+    chosen = [word for word in words if random.random() < _TYPO_SHARE]
+    if words and not chosen:
+        chosen = [words[int(random.random() * len(words))]]
+    for word in reversed(chosen):  # from behind, so that places stay what they are
+        text = text[: word.start()] + _misspelt(word[0], random) + text[word.end() :]
+    return text
+
+
+NOISES: dict[str, Callable[[str, Random], str]] = {
+    "noise_case": in_capitals,
+    "noise_punctuation": without_punctuation,
+    "noise_typos": with_typos,
+}
+"""What is done to a share of the sources, by key of `data.cleaning`, in this order."""
+
+
+def noised(text: str, settings: CleaningConfig, *, line: int) -> tuple[str, tuple[str, ...]]:
+    """Return a text with the noise that its line gets, and the kinds that have changed it."""
+    changed = []
+    for name, change in NOISES.items():
+        share = getattr(settings, name)
+        random = Random(f"{settings.noise_seed} {name} {line}")
+        if not share or random.random() >= share:
+            continue
+        noisy = change(text, random)
+        if noisy != text:
+            changed.append(name)
+        text = noisy
+    return text, tuple(changed)
+
+
+def _is_punctuation(text: str, place: int) -> bool:
+    character = text[place]
+    if not unicodedata.category(character).startswith("P") or character in _MEANS_SOMETHING:
+        return False
+    between = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    return character not in _INSIDE or not all(map(str.isalnum, between))
+
+
+def _misspelt(word: str, random: Random) -> str:
+    """Return a word with a typo behind its first letter; the same word where letters repeat."""
+    place = 1 + int(random.random() * (len(word) - 2))
+    first, second = word[place], word[place + 1]
+    kinds = (second + first, second, first + first + second)
+    return word[:place] + kinds[int(random.random() * len(kinds))] + word[place + 2 :]
+
+
+FILLER = "<blank>"
+"""What stands for a masked word."""
+_UNIT = re.compile(r"\s*(?:[0-9A-Za-z]+|\S)")
+"""A word where words stand without spaces: a character, or one in Latin letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How much of it; the paper has 0.1, 0.1 and 3."""
+
+    drop: float = 0.0
+    """The probability that a word is dropped."""
+    mask: float = 0.0
+    """The probability that a word that stays is replaced by `FILLER`."""
+    swap: int = 0
+    """How many places a word moves at most."""
+
+    def __post_init__(self) -> None:
+        for name, share in (("drop", self.drop), ("mask", self.mask)):
+            if not 0 <= share < 1:
+                raise UserError(f"--{name} {share}: is a probability from 0 to less than 1")
+        if self.swap < 0:
+            raise UserError(f"--swap {self.swap}: is a number of places, 0 or more")
+
+    def on(self, text: str, *, language: str, seed: int, line: int) -> str:
+        """Return a text with noise that follows from the seed, the line's number and the text.
+
+        One word at the least stays. White space becomes one space where there is noise at all.
+        """
+        if self == Noise():
+            return text
+        random = Random(f"{seed} {line}")
+        apart = not written_without_spaces(language)
+        words = text.split() if apart else _UNIT.findall(text)
+        kept = [word for word in words if random.random() >= self.drop] or words[:1]
+        masked = [FILLER if random.random() < self.mask else word for word in kept]
+        # A place and up to `swap` more: sorted by that, no word moves further.
+        keys = [place + random.random() * (self.swap + 1) for place in range(len(masked))]
+        order = sorted(range(len(masked)), key=keys.__getitem__)
+        return (" " if apart else "").join(masked[place] for place in order).strip()

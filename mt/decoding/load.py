@@ -1,0 +1,228 @@
+"""Translating with what a run folder holds, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mt.config import Config, DecodingConfig
+from mt.config.data import chosen_direction, needed_tags, tags_as_text
+from mt.config.loading import load_config, require_section
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import Engine, why_not_decoded
+from mt.errors import RunError, UserError, listed
+from mt.runs import (
+    CONFIG_FILE,
+    MODEL_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    Description,
+    check_exported_model,
+    check_finished,
+    check_weights,
+    is_exported,
+    read_description,
+    read_exported,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from mt.model.transformer import Transformer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to translate: engine, tokenizer and decoding config."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    decoding: DecodingConfig
+    longest_source: int
+    """Number of tokens of the longest source in the training data, EOS included."""
+    target_language: str
+
+
+def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
+    """Load the tokenizer of a folder; raise RunError where it is damaged or of another run."""
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
+    if tokenizer.fingerprint != fingerprint:
+        raise RunError(
+            f"{folder / TOKENIZER_FOLDER}: is the tokenizer of another run "
+            f"(fingerprint {tokenizer.fingerprint[:12]}, the model was trained with "
+            f"{fingerprint[:12]})"
+        )
+    return tokenizer
+
+
+def load_exported(
+    folder: Path, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> LoadedModel:
+    """Load an exported folder; `overrides` are `decoding.KEY=VALUE`.
+
+    Raises RunError naming what is missing or damaged in the folder, ConfigError for its config or
+    the overrides, UserError for a device that is not there and where CTranslate2 is missing.
+    """
+    require_ctranslate2()
+    from mt.decoding.ctranslate2_engine import CTranslate2Engine
+
+    exported = read_exported(folder)
+    require_section(overrides, "decoding")
+    config = load_config(folder / CONFIG_FILE, overrides=overrides)
+    if reason := why_not_decoded(config.decoding):
+        raise UserError(reason)
+    tokenizer = load_tokenizer(folder, exported.tokenizer)
+    check_exported_model(folder, exported)
+    engine = CTranslate2Engine(
+        folder, device=_device(device), tokenizer=tokenizer, positions=exported.positions
+    )
+    return LoadedModel(
+        engine,
+        tokenizer,
+        decoding=config.decoding,
+        longest_source=exported.longest_source,
+        target_language=chosen_direction(config.data, config.decoding.tag).target,
+    )
+
+
+def require_ctranslate2() -> None:
+    """Raise UserError, with the remedy, where CTranslate2 is not installed."""
+    if find_spec("ctranslate2") is None:
+        raise UserError('exported models need CTranslate2: pip install "mt[ctranslate2]"')
+
+
+def _device(name: str) -> str:
+    """Return CTranslate2's name of a device; UserError where it is not there."""
+    import ctranslate2
+
+    there = ["cuda", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
+    if name == "auto":
+        return there[0]
+    if name not in there:
+        raise UserError(f"device `{name}`: CTranslate2 has {listed(there)} on this machine")
+    return name
+
+
+def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
+    """Load the final model of a run, or an exported model.
+
+    `overrides` are `decoding.KEY=VALUE`. Only a run loads torch. Raises RunError naming what is
+    missing or damaged in the folder, ConfigError for its config or the overrides, UserError for a
+    device that is not there.
+    """
+    if is_exported(run):
+        return load_exported(run, overrides=overrides, device=device)
+    from mt.decoding.torch_engine import TorchEngine
+    from mt.model.device import select_device
+
+    where = select_device(device)
+    finished = read_run(run, overrides=overrides)
+    decoding = finished.config.decoding
+    others = [_read_member(each, finished.tokenizer) for each in decoding.ensemble]
+    models = [_build(member, where) for member in (finished, *others)]
+    engine: Engine = TorchEngine(models[0], where, models[1:])
+    if decoding.mbr is not None:
+        from mt.decoding.mbr import MbrEngine
+
+        engine = MbrEngine(engine, finished.tokenizer, decoding)
+    return LoadedModel(
+        engine,
+        finished.tokenizer,
+        decoding=decoding,
+        longest_source=finished.longest_source,
+        target_language=chosen_direction(finished.config.data, decoding.tag).target,
+    )
+
+
+def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
+    """Raise UserError where each line that a run has learnt from had a tag, and none is chosen.
+
+    Without one it would not know into which language to translate. `decoding.tag=null` among the
+    `overrides` is a choice too.
+    """
+    if any(override.startswith("decoding.tag=") for override in overrides):
+        return
+    config = load_config(run / CONFIG_FILE)
+    tags = {} if config.decoding.tag else needed_tags(config.data)
+    if not tags:
+        return
+    raise UserError(
+        f"{run}: each line that it has learnt from begins with a tag; say which one: "
+        f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
+    )
+
+
+def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
+    """Read a further run of an ensemble; RunError where its pieces are others."""
+    member = read_run(run)
+    if member.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise RunError(
+            f"{run}: `decoding.ensemble` needs the same tokenizer in all runs, this one has "
+            "another; train it with `tokenizer.from`"
+        )
+    return member
+
+
+def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
+    """Return a run's model on a device, in evaluation mode once and for all threads."""
+    from mt.model.transformer import Transformer
+    from mt.model.weights import lay_out_for_few_rows, load_parameters
+
+    model = Transformer(
+        finished.config.model,
+        source_vocabulary=finished.tokenizer.source_size,
+        target_vocabulary=finished.tokenizer.target_size,
+    )
+    load_parameters(model, finished.weights, str(finished.folder / WEIGHTS_FILE))
+    if device.type == "cpu":
+        lay_out_for_few_rows(model)
+    return model.to(device).eval()
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """What the folder of a finished run holds."""
+
+    folder: Path
+    config: Config
+    tokenizer: Tokenizer
+    weights: dict[str, "Tensor"]
+    """The parameters by name, on the CPU."""
+    weights_sha256: str
+    longest_source: int
+    """Pieces of the longest source side that the model was trained on, end mark included."""
+
+
+def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
+    """Read the folder of a finished run, and check that its files are those that were written.
+
+    `overrides` are `decoding.KEY=VALUE`. Raises RunError naming what is missing or damaged,
+    ConfigError for the run's config or the overrides.
+    """
+    check_finished(run)
+    require_section(overrides, "decoding")
+    config = load_config(run / CONFIG_FILE, overrides=overrides)
+    description = read_description(run / MODEL_FILE)
+    return FinishedRun(
+        run,
+        config,
+        load_tokenizer(run, description.tokenizer),
+        _load_weights(run, description),
+        weights_sha256=description.weights,
+        longest_source=description.longest_source,
+    )
+
+
+def _load_weights(run: Path, description: Description) -> dict[str, "Tensor"]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    check_weights(run, description.weights)
+    path = run / WEIGHTS_FILE
+    try:
+        weights: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    return weights

@@ -1,0 +1,316 @@
+"""Telling a translation that repeats itself: a search can fall into a loop and not come out."""
+
+import itertools
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from itertools import repeat, zip_longest
+
+from mt.data.tokenizer import Tokenizer
+from mt.errors import UserError
+from mt.languages import written_without_spaces
+from mt.special_ids import UNK
+
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Python's `surrogateescape` keeps bytes that are not UTF-8 as U+DC80 to U+DCFF.
+_BYTE = re.compile("[\udc80-\udcff]")
+_OTHER_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+_MOST_NAMED = 10
+
+
+def mend(line: str) -> tuple[str, tuple[str, ...]]:
+    """Return a line as UTF-8 can hold it, and what to tell of it.
+
+    Lone surrogates, and bytes that were not UTF-8 (as `surrogateescape` keeps them), become U+FFFD.
+    """
+    if _SURROGATE.search(line) is None:
+        return line, ()
+    notes = []
+    if _OTHER_SURROGATE.search(line):
+        line = _OTHER_SURROGATE.sub(UNREADABLE, line)
+        notes.append("lone surrogates are read as U+FFFD")
+    if _BYTE.search(line):
+        # Bytes that begin a character together become one U+FFFD, as in any UTF-8 decoder.
+        line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        notes.append("bytes that are not UTF-8 are read as U+FFFD")
+    return line, tuple(notes)
+
+
+def unknown_characters(line: str, tokenizer: Tokenizer) -> list[str]:
+    """Return the characters of a line that the source vocabulary does not have, in their order."""
+    characters = list(dict.fromkeys(line))
+    encoded = tokenizer.encode_source(characters)
+    return [character for character, ids in zip(characters, encoded, strict=True) if UNK in ids]
+
+
+def named(characters: list[str]) -> str:
+    """Return characters for a message: as they are where they can be seen, and their numbers."""
+    names = [
+        f"`{character}` (U+{ord(character):04X})"
+        if character.isprintable() and not character.isspace()
+        else f"U+{ord(character):04X}"
+        for character in characters[:_MOST_NAMED]
+    ]
+    more = len(characters) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+CountPieces = Callable[[Sequence[str]], list[int]]
+"""Returns the number of pieces of each text, end mark included."""
+
+
+def joiner(language: str) -> str:
+    """Return what stands between two sentences in a language: a space, or nothing."""
+    return "" if written_without_spaces(language) else " "
+
+
+def split_line(line: str, longest: int, *, count_pieces: CountPieces) -> list[str]:
+    """Cut a line into parts of at most `longest` pieces each, end mark included.
+
+    Neighbours at the same kind of cut are packed together as far as they fit. White space at the
+    cuts is dropped, all else is in exactly one part, in order. Only a single character that takes
+    more pieces than `longest` by itself is longer.
+    """
+    splitter = _Splitter(longest, count_pieces)
+    return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
+
+
+class _Splitter:
+    """What every level of cutting needs: the limit, and the measure."""
+
+    def __init__(self, longest: int, count_pieces: CountPieces) -> None:
+        self.longest = longest
+        self.count_pieces = count_pieces
+
+    def split(self, text: str, cuts: Sequence["FindCuts"]) -> Iterator[str]:
+        """Yield the parts of a text, cut by the first of `cuts`, where need be by the next ones."""
+        if not cuts:
+            yield from self._between_characters(text)
+            return
+        for part in self._pack(_segments(text, cuts[0])):
+            if self.fits(part):
+                yield part
+            else:
+                yield from self.split(part, cuts[1:])
+
+    def fits(self, text: str) -> bool:
+        """Say whether a text is short enough."""
+        return self.count_pieces([text.strip()])[0] <= self.longest
+
+    def _pack(self, segments: list[str]) -> Iterator[str]:
+        """Join neighbours as far as they fit; a segment too long by itself stays alone."""
+        # The end mark counts once. The sum over the segments is near the truth, but not it:
+        # pieces may reach across a border, so the count of the joined text decides.
+        sizes = [size - 1 for size in self.count_pieces([text.strip() for text in segments])]
+        start = 0
+        while start < len(segments):
+            sums = itertools.accumulate(sizes[start : start + self.longest], initial=1)
+            end = start + max(1, sum(total <= self.longest for total in sums) - 1)
+            while end > start + 1 and not self.fits("".join(segments[start:end])):
+                end -= 1
+            while end < len(segments) and self.fits("".join(segments[start : end + 1])):
+                end += 1
+            yield "".join(segments[start:end])
+            start = end
+
+    def _between_characters(self, text: str) -> Iterator[str]:
+        while text:
+            length = self._longest_beginning(text)
+            yield text[:length]
+            text = text[length:]
+
+    def _longest_beginning(self, text: str) -> int:
+        """Return how many characters fit, at least one; a letter keeps its combining marks."""
+        fitting, beyond = 1, 2
+        while beyond <= len(text) and self.fits(text[:beyond]):
+            fitting, beyond = beyond, 2 * beyond
+        beyond = min(beyond, len(text) + 1)
+        while beyond - fitting > 1:
+            middle = (fitting + beyond) // 2
+            if self.fits(text[:middle]):
+                fitting = middle
+            else:
+                beyond = middle
+        whole = fitting
+        while whole > 1 and _belongs_to_the_one_before(text[whole : whole + 1]):
+            whole -= 1
+        return whole if whole > 1 else fitting
+
+
+def _belongs_to_the_one_before(character: str) -> bool:
+    return character != "" and unicodedata.category(character).startswith("M")
+
+
+FindCuts = Callable[[str], Iterator[int]]
+"""Yields the places in a text where a segment ends and the next begins, rising."""
+_CLOSING = r"""["'”’»›)\]}）］｝】」』》〉〕]*+"""
+_SPACED_END = "[.!?…؟۔।॥]"
+_SPACED_CLAUSE_END = "[,;:،؛]"
+# A match begins where a run of marks does, and never gives back what it took (`++`): tried again
+# from each mark and for each length, a run without a space after it takes quadratic time.
+_SENTENCE_END = re.compile(
+    rf"[。！？｡]++{_CLOSING}\s*+|(?<!{_SPACED_END})(?P<spaced>{_SPACED_END}++){_CLOSING}\s++"
+)
+_CLAUSE_END = re.compile(
+    rf"[，；：、]++{_CLOSING}\s*+|(?<!{_SPACED_CLAUSE_END}){_SPACED_CLAUSE_END}++{_CLOSING}\s++"
+)
+_SPACE = re.compile(r"\s+")
+_NO_SENTENCE_BEFORE_POINT = re.compile(r"\W*(\w|\d{1,2}|\S*\w\.\w\S*)")
+"""An initial, an ordinal (3. Mai), or an abbreviation with a point inside (z.B., e.g.)."""
+
+
+def _sentence_ends(text: str) -> Iterator[int]:
+    for match in _SENTENCE_END.finditer(text):
+        if match["spaced"] != "." or _point_ends_sentence(text, match):
+            yield match.end()
+
+
+def _point_ends_sentence(text: str, match: re.Match[str]) -> bool:
+    before = text[max(0, match.start() - 40) : match.start()].split()
+    after = text[match.end() : match.end() + 1]
+    return not after.islower() and not (before and _NO_SENTENCE_BEFORE_POINT.fullmatch(before[-1]))
+
+
+def _clause_ends(text: str) -> Iterator[int]:
+    return (match.end() for match in _CLAUSE_END.finditer(text))
+
+
+def _spaces(text: str) -> Iterator[int]:
+    return (match.end() for match in _SPACE.finditer(text))
+
+
+_CUTS: tuple[FindCuts, ...] = (_sentence_ends, _clause_ends, _spaces)
+
+
+def _segments(text: str, find_cuts: FindCuts) -> list[str]:
+    places = [0, *find_cuts(text), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the translation of a line has to begin with."""
+
+    ids: tuple[int, ...] = ()
+    """Its pieces; none: nothing is forced."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how it was read."""
+
+
+NO_PREFIX = Prefix()
+
+
+def with_prefixes(
+    lines: Iterable[str], prefixes: Iterable[str] | None
+) -> Iterator[tuple[str, str]]:
+    """Pair each line with its prefix, an empty one where there are none.
+
+    Raises UserError where there are more of one than of the other: at once where both can be
+    counted, else when one of them ends.
+    """
+    if prefixes is None:
+        return zip(lines, repeat(""), strict=False)
+    if isinstance(lines, Sized) and isinstance(prefixes, Sized) and len(lines) != len(prefixes):
+        raise UserError(f"{len(lines)} lines, but {len(prefixes)} prefixes: {_ONE_EACH}")
+    return _paired(lines, prefixes)
+
+
+def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
+    """Return the target pieces of each prefix.
+
+    A prefix is encoded as a text of its own. White space at its end is left out: the piece that
+    begins the next word brings the space before it. A character that the tokenizer does not know
+    cannot be generated, so a prefix ends before it.
+    """
+    if not any(texts):
+        return [NO_PREFIX] * len(texts)
+    mended = [mend(text) for text in texts]
+    encoded = tokenizer.encode_target([text.rstrip() for text, _ in mended])
+    return [
+        _prefix(text, ids, notes, tokenizer=tokenizer)
+        for (text, notes), ids in zip(mended, encoded, strict=True)
+    ]
+
+
+def _prefix(
+    text: str, ids: Sequence[int], notes: tuple[str, ...], *, tokenizer: Tokenizer
+) -> Prefix:
+    notes = tuple(f"prefix: {note}" for note in notes)
+    if UNK in ids:
+        known = tokenizer.decode_target(ids[: ids.index(UNK)])
+        unknown = _first_unknown(text.rstrip(), tokenizer)
+        notes += (f"prefix: ends before {named([unknown])}, unknown to the tokenizer",)
+        [ids] = tokenizer.encode_target([known.rstrip()])
+    return Prefix(tuple(ids[:-1]), notes)
+
+
+def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
+    """Return the character of `text` with which it becomes unknown to the target vocabulary.
+
+    Its place cannot be counted in what is known: `tokenizer.normalization` may change the length.
+    """
+
+    def is_unknown(end: int) -> bool:
+        return UNK in tokenizer.encode_target([text[:end]])[0]
+
+    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
+
+
+def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
+        if line is None:
+            raise UserError(f"{number} lines, but at least {number + 1} prefixes: {_ONE_EACH}")
+        if prefix is None:
+            raise UserError(f"at least {number + 1} lines, but {number} prefixes: {_ONE_EACH}")
+        yield line, prefix
+
+
+_ONE_EACH = "each line has one, which may be empty"
+BLOCKED_NGRAM = 3
+"""What has looped is decoded again with no sequence of so many pieces coming twice."""
+_COPIES = 4
+_FEWEST_PIECES = 8
+_LONGEST_PERIOD = 50
+_DISTINCT_SHARE = 1 / 3
+
+
+def repeats_itself(
+    translation: Sequence[int], source: Sequence[int], *, finished: bool = True
+) -> bool:
+    """Say whether a translation, in pieces, is a loop of the search.
+
+    It is where a sequence of pieces comes at least four times in a row, over at least eight pieces,
+    or where the length limit cut it off (it is not `finished`) and two of three pieces are
+    repetitions of others. A source that repeats itself half as much excuses both.
+    """
+    repetition = longest_repetition(translation)
+    if repetition >= _FEWEST_PIECES and repetition > 2 * longest_repetition(source):
+        return True
+    if finished or len(translation) < _FEWEST_PIECES:
+        return False
+    share = _distinct_share(translation)
+    return share < _DISTINCT_SHARE and 2 * share < _distinct_share(source)
+
+
+def longest_repetition(pieces: Sequence[int]) -> int:
+    """Return over how many pieces one sequence comes again and again, four times at least.
+
+    A last copy that is not complete counts with what there is of it; 0 where nothing does so.
+    """
+    if len(pieces) - len(set(pieces)) < _COPIES - 1:
+        return 0
+    longest = 0
+    for period in range(1, min(len(pieces) // _COPIES, _LONGEST_PERIOD) + 1):
+        equal = 0
+        for piece, earlier in zip(pieces[period:], pieces, strict=False):
+            equal = equal + 1 if piece == earlier else 0
+            if equal >= (_COPIES - 1) * period:
+                longest = max(longest, equal + period)
+    return longest
+
+
+def _distinct_share(pieces: Sequence[int]) -> float:
+    return len(set(pieces)) / max(1, len(pieces))

@@ -1,0 +1,1 @@
+"""Experiments: a reproduced recipe and ablations."""

@@ -1,0 +1,166 @@
+"""P-values: against resampling of our own, and where the truth is known."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.chrf import CHRF
+
+from mt.compare.significance import SAMPLES, Resampling, score_systems
+from mt.compare.systems import EvaluationSet, System
+from mt.errors import UserError
+
+
+def test_the_same_translations_do_not_differ(
+    common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    twice = (systems[0], replace(systems[0], name="again"))
+    for test in SAMPLES:
+        for _, other in score_systems(common, twice, test=test, samples=100, metrics=["ter"]):
+            assert (other.difference, other.p_value) == (0.0, 1.0)
+            assert other.outcome == "no significant difference"
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_a_clearly_better_system_is_found(
+    test: Resampling, common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    rows = score_systems(common, systems, test=test, samples=500, metrics=["chrf++", "ter"])
+    assert [row[0].metric for row in rows] == ["BLEU", "chrF2", "chrF2++", "TER"]
+    for row in rows:
+        assert row[0].outcome == "baseline"
+        assert row[0].difference is None
+        assert row[1].value == pytest.approx(0.0 if row[1].metric == "TER" else 100.0)
+        assert row[1].difference == pytest.approx(row[1].value - row[0].value)
+        assert row[1].p_value is not None
+        assert row[1].p_value < 0.05
+        assert row[1].outcome == "better"
+        assert row[2].outcome == "no significant difference"
+        assert row[0].interval.half_width > 1
+        assert row[0].value == pytest.approx(row[0].interval.mean, abs=1)
+        mark = "bs:500" if test == "bootstrap" else "ar:500"
+        assert mark in row[1].signature
+        assert "seed:12345" in row[1].signature
+    backwards = score_systems(common, systems[1::-1], test=test, samples=500, metrics=["ter"])
+    assert [row[1].outcome for row in backwards] == ["worse"] * 3
+
+
+@pytest.mark.parametrize(
+    ("test", "samples", "most"),
+    [("bootstrap", 1_250_001, "1,250,000"), ("randomization", 5_000_001, "5,000,000")],
+)
+def test_more_samples_than_memory_are_refused(
+    test: Resampling, samples: int, most: str, common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
+    message = (
+        f"^{samples:,} samples of 40 sentences do not fit .*: take up to {most} with --samples$"
+    )
+    with pytest.raises(UserError, match=message):
+        score_systems(common, systems, test=test, samples=samples)
+
+
+def test_the_numbers_come_out_again(common: EvaluationSet, systems: tuple[System, ...]) -> None:
+    first, again = (score_systems(common, systems, samples=200) for _ in range(2))
+    assert first == again
+
+
+def test_randomization_agrees_with_all_exchanges(common: EvaluationSet) -> None:
+    """Eight sentences can be exchanged in 256 ways, which are all tried here."""
+    references = common.references[0][:8]
+    one = ["seen"] * 4 + list(references[4:])
+    other = [line.upper() if n in {0, 5, 6} else line for n, line in enumerate(references)]
+    chrf = CHRF()
+
+    def score(lines: list[str]) -> float:
+        return float(chrf.corpus_score(lines, [references]).score)
+
+    real = abs(score(one) - score(other))
+    ways = list(itertools.product([False, True], repeat=8))
+    larger = 0
+    for way in ways:
+        pairs = [(b, a) if swap else (a, b) for swap, a, b in zip(way, one, other, strict=True)]
+        left, right = ([pair[side] for pair in pairs] for side in (0, 1))
+        larger += abs(score(left) - score(right)) > real + 1e-9
+    systems = (System("one", tuple(one)), System("other", tuple(other)))
+    eight = replace(common, references=(references,))
+    scores = score_systems(eight, systems, test="randomization", samples=5000)[1]
+    assert scores[1].p_value == pytest.approx(larger / len(ways), abs=0.03)
+    assert 0.05 < larger / len(ways) < 0.95
+
+
+def test_the_bootstrap_agrees_with_samples_of_our_own(common: EvaluationSet) -> None:
+    references = common.references[0][:10]
+    one = tuple("seen" if n % 3 == 0 else line for n, line in enumerate(references))
+    other = tuple("nothing" if n % 4 == 1 else line for n, line in enumerate(references))
+    chrf = CHRF()
+    generator = np.random.default_rng(3)
+
+    def score(lines: tuple[str, ...], drawn: list[int]) -> float:
+        hypotheses, right = [lines[n] for n in drawn], [references[n] for n in drawn]
+        return float(chrf.corpus_score(hypotheses, [right]).score)
+
+    def difference(drawn: list[int]) -> float:
+        return abs(score(one, drawn) - score(other, drawn))
+
+    real = difference(list(range(10)))
+    sampled = np.array([difference(generator.integers(10, size=10).tolist()) for _ in range(400)])
+    p_value = 2 * float(np.mean(sampled - sampled.mean() > real))  # of both tails
+    systems = (System("one", one), System("other", other))
+    compared = score_systems(replace(common, references=(references,)), systems, samples=2000)[1]
+    assert 0.05 < p_value < 0.95
+    assert compared[1].p_value == pytest.approx(p_value, abs=0.14)
+
+
+def test_where_nothing_differs_few_p_values_are_small() -> None:
+    """Two systems fail by chance alike often: p is below 0.05 in one comparison of twenty."""
+    right = tuple(f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(60))
+    common = EvaluationSet("test", (), (right,), None, "en", tokenizer="13a")
+    generator = np.random.default_rng(5)
+
+    def system(name: str) -> System:
+        fails = generator.random(60) < 0.5
+        lines = (f"x{line}" if bad else line for line, bad in zip(right, fails, strict=True))
+        return System(name, tuple(lines))
+
+    found = 0
+    for _ in range(20):
+        others = [system(f"{n}") for n in range(8)]
+        _, chrf = score_systems(common, others, samples=100)
+        found += sum((score.p_value or 0.0) < 0.05 for score in chrf[1:])
+    assert 0 < found < 0.08 * 20 * 7
+
+
+@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
+def test_few_sentences_prove_nothing(differing: int, least: float, common: EvaluationSet) -> None:
+    """All 2^k exchanges of k sentences are no more than that: one in 2^(k-1) is as extreme."""
+    right = common.references[0]
+    other = ("nothing at all",) * differing + right[differing:]
+    for row in score_systems(
+        common, (System("a", right), System("b", other)), test="randomization", samples=1000
+    ):
+        assert row[1].p_value == least
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_what_a_metric_does_not_see_proves_nothing(test: Resampling, common: EvaluationSet) -> None:
+    right = common.references[0]
+    one = tuple(f"{line.upper()} " for line in right)
+    other = ("Nothing at all", *(line.upper() for line in right[1:]))
+    rows = score_systems(
+        common, (System("a", one), System("b", other)), test=test, samples=100, metrics=["ter"]
+    )
+    assert [row[1].p_value for row in rows] == [1.0] * 3
+    rows = score_systems(
+        common, (System("a", right), System("b", other)), test=test, samples=100, metrics=["ter"]
+    )
+    assert [row[1].p_value for row in rows[:2]] == pytest.approx([1 / 101] * 2, rel=1.1)
+    assert rows[2][1].p_value == 1.0  # one sentence, whatever its case
+
+
+def test_labels_stay_in_the_signatures(common: EvaluationSet, systems: tuple[System, ...]) -> None:
+    lowered = replace(common, references=(tuple(map(str.lower, common.references[0])),))
+    forced = replace(systems[1], forced="lowercased")
+    bleu, _ = score_systems(lowered, (systems[0], forced), samples=100)
+    assert bleu[0].signature.endswith("|text:lower-cased")
+    assert bleu[1].signature.endswith("|text:lower-cased|forced:lowercased")

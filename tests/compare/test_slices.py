@@ -1,0 +1,104 @@
+"""Slices: who is in which, and what they score."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from mt.compare.slices import (
+    RareWords,
+    SlicedSide,
+    count_all,
+    count_words,
+    make_slices,
+    sliced_side,
+)
+from mt.compare.systems import EvaluationSet, System
+
+SOURCES = (
+    "ein Hund läuft schnell .",
+    "Wo sind die 3 Hunde?",
+    "„Halt!“",
+    " ".join(["sehr"] * 25) + ", ja.",
+    "Titel ohne Punkt",
+)
+REFERENCES = ("a b c d e f", "where are 3 dogs", "stop it now !", "x y z w v", "one two three four")
+MADE = ("a b c d e f", "where are 3 cats", "stop it now !", "q r s t u", "one two three four")
+
+
+def _set(sources: tuple[str, ...] = SOURCES, language: str | None = "de") -> EvaluationSet:
+    return EvaluationSet("t", sources, (REFERENCES,), language, "en", tokenizer="13a")
+
+
+def _members(common: EvaluationSet, rare: RareWords | None = None) -> dict[tuple[str, str], int]:
+    systems = (System("a", MADE),)
+    side = sliced_side(common)
+    parts = make_slices(count_all(common, systems), side, rare or count_words(systems, side))
+    return {(part.group, part.name): part.sentences for part in parts}
+
+
+def test_sentences_are_told_apart() -> None:
+    assert _members(_set()) == {
+        ("length", "0 to 10 words"): 4,
+        ("length", "21 to 30 words"): 1,
+        ("rare words", "with rare words"): 5,
+        ("numbers", "digits"): 1,
+        ("numbers", "no digits"): 4,
+        ("final punctuation", "full stop"): 2,
+        ("final punctuation", "question mark"): 1,
+        ("final punctuation", "exclamation mark"): 1,
+        ("final punctuation", "no mark"): 1,
+        ("inner punctuation", "commas, colons, brackets, quotes"): 2,
+        ("inner punctuation", "none of these"): 3,
+    }
+
+
+def test_chinese_is_measured_in_characters() -> None:
+    chinese = ("我们" * 8, "你好，世界！", "好。", "他说：" + "是" * 40, "再见")
+    for language in ("zh", None):  # without a code the script tells
+        members = _members(_set(chinese, language))
+        lengths = {name: n for (group, name), n in members.items() if group == "length"}
+        assert lengths == {
+            "0 to 15 characters": 3,
+            "16 to 30 characters": 1,
+            "31 to 50 characters": 1,
+        }
+        assert members["final punctuation", "exclamation mark"] == 1
+        assert members["final punctuation", "full stop"] == 1
+        assert members["inner punctuation", "commas, colons, brackets, quotes"] == 2
+
+
+def test_without_sources_the_references_are_looked_at() -> None:
+    assert sliced_side(_set((), None)) == SlicedSide("reference", REFERENCES, unspaced=False)
+
+
+def test_a_word_is_rare_by_its_count() -> None:
+    counts = Counter({"ein": 9, "hund": 9, "läuft": 5, "schnell": 6, "sehr": 6, "ja": 6})
+    counts |= Counter({"titel": 6, "ohne": 6, "punkt": 6, "halt": 4})
+    members = _members(_set(), RareWords(counts, 5, "somewhere"))
+    assert members["rare words", "with rare words"] == 3  # läuft, everything of line 2, halt
+    assert members["rare words", "without rare words"] == 2
+
+
+def test_a_slice_is_scored_by_itself() -> None:
+    common = _set()
+    parts = make_slices(
+        count_all(common, (System("a", MADE), System("right", REFERENCES))),
+        sliced_side(common),
+        RareWords(Counter(), 0, ""),
+    )
+    found = {part.name: part for part in parts}
+    # where are 3 cats: 3 of 4 words, 2 of 3 pairs, 1 of 2 triples, no run of four (smoothed: 1/2).
+    by_hand = 100 * math.exp(sum(map(math.log, (3 / 4, 2 / 3, 1 / 2, 1 / 2))) / 4)
+    assert found["digits"].bleu == pytest.approx((by_hand, 100.0))
+    # The line that is wrong throughout: all counts are 0.
+    assert found["21 to 30 words"].bleu == pytest.approx((0.0, 100.0))
+    assert found["21 to 30 words"].chrf == pytest.approx((0.0, 100.0))
+    assert found["no mark"].chrf == pytest.approx((100.0, 100.0))
+    assert all(part.too_small for part in parts)
+
+
+def test_the_parts_of_a_group_are_the_whole() -> None:
+    members = _members(_set())
+    for group in {group for group, _ in members}:
+        assert sum(n for (own, _), n in members.items() if own == group) == len(SOURCES)
