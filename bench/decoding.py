@@ -3,7 +3,7 @@
     mt export runs/my --to ctranslate2 --output exported
     python bench/decoding.py runs/my exported text.en --rounds 5 --set decoding.beam=5
 
-Three take turns: CTranslate2 in a bare loop over pieces that are ready, `mt translate` with the
+Three take turns: CTranslate2 in a bare loop over tokens that are ready, `mt translate` with the
 exported folder, and `mt translate` with the run itself. The bare loop keeps no text and ranks as
 CTranslate2 does by default; the batches are the same. Loading the model counts for none.
 """
@@ -52,10 +52,10 @@ def main() -> None:
 
 
 def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
-    """Return the pieces in batches of about one length."""
-    pieces = sorted(translator.tokenizer.source.processor.encode(lines, out_type=str), key=len)
+    """Return the tokens in batches of about one length."""
+    tokens = sorted(translator.tokenizer.source.processor.encode(lines, out_type=str), key=len)
     size = translator.decoding.sentences_at_once
-    ended = [[*each, "</s>"] for each in pieces[::-1]]
+    ended = [[*each, "</s>"] for each in tokens[::-1]]
     return [ended[start : start + size] for start in range(0, len(ended), size)]
 
 

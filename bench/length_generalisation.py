@@ -2,8 +2,8 @@
 
     python bench/length_generalisation.py -o docs/images/length-generalisation.svg
 
-Each kind is trained on the pairs of at most 15 pieces a side (`data.max_pieces`), in a run folder
-that a second call goes on with or finds finished. Then each model is scored on pairs by the pieces
+Each kind is trained on the pairs of at most 15 tokens a side (`data.max_tokens`), in a run folder
+that a second call goes on with or finds finished. Then each model is scored on pairs by the tokens
 of their longer side: the first bucket holds pairs as short as those of training, from the
 validation split; the others hold pairs of the training corpus that were too long to be trained on.
 Long sentences are harder for any model, so there is a control: as much training, but on pairs of
@@ -41,7 +41,7 @@ from mt.training.trainer import train
 
 RECIPE = Path(__file__).parent.parent / "configs" / "multi30k-en-de.yaml"
 OVERRIDES = (
-    "data.max_pieces=15",
+    "data.max_tokens=15",
     "model.d_model=128",
     "model.d_ff=512",
     "model.heads=4",
@@ -67,7 +67,7 @@ _logger = logging.getLogger("mt.bench")
 
 @dataclass(frozen=True)
 class Bucket:
-    """Pairs whose longer side has `first` to `last` pieces, end mark included."""
+    """Pairs whose longer side has `first` to `last` tokens, end mark included."""
 
     first: int
     last: int
@@ -84,11 +84,11 @@ class Point:
     """How good a model is on the pairs of one bucket."""
 
     loss: float
-    """Teacher-forced, without smoothing, in nats per target piece."""
+    """Teacher-forced, without smoothing, in nats per target token."""
     bleu: Score
     """Of greedy translations."""
     length: float
-    """Pieces of the translations, divided by those of the references."""
+    """Tokens of the translations, divided by those of the references."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -125,7 +125,7 @@ def make_buckets(
     The first range is that of training, and its pairs are those of the validation split. The
     others end at `ends`; their pairs are those of the training corpus that are too long for it.
     """
-    longest, random = config.data.max_pieces, np.random.default_rng(config.seed)
+    longest, random = config.data.max_tokens, np.random.default_rng(config.seed)
     starts = [1, longest + 1, *(end + 1 for end in ends[:-1])]
     held_out, left_out = (
         _with_lengths(source, config, tokenizer)
@@ -136,7 +136,7 @@ def make_buckets(
         pairs = held_out if first == 1 else left_out
         fitting = [pair for pair, length in pairs if first <= length <= last]
         if not fitting:
-            raise UserError(f"there is no pair of {first} to {last} pieces")
+            raise UserError(f"there is no pair of {first} to {last} tokens")
         chosen = random.permutation(len(fitting))[:most]
         buckets.append(Bucket(first, last, tuple(fitting[number] for number in chosen)))
     return buckets
@@ -149,9 +149,9 @@ def as_markdown(results: dict[str, list[Point]], buckets: Sequence[Bucket]) -> s
     counts = _row("pairs", [f"{len(bucket.pairs)}" for bucket in buckets])
     signature = next(iter(results.values()))[0].bleu.signature
     tables = {
-        "Loss, in nats per target piece, by the pieces of the longer side:": _loss_text,
+        "Loss, in nats per target token, by the tokens of the longer side:": _loss_text,
         f"BLEU of greedy translations (`{signature}`):": _bleu_text,
-        "Pieces of the translations, divided by those of the references:": _length_text,
+        "Tokens of the translations, divided by those of the references:": _length_text,
     }
     lines = []
     for title, text in tables.items():
@@ -200,8 +200,8 @@ def _config(kind: str, options: argparse.Namespace) -> Config:
 
 def _control_config(options: argparse.Namespace) -> Config:
     """Return the config of the control: the recipe's own limit on lengths."""
-    limit = load_config(options.config).data.max_pieces
-    overrides = [*OVERRIDES, *options.set, f"data.max_pieces={limit}"]
+    limit = load_config(options.config).data.max_tokens
+    overrides = [*OVERRIDES, *options.set, f"data.max_tokens={limit}"]
     return load_config(options.config, overrides=[*overrides, "model.positional=sinusoidal"])
 
 
@@ -213,7 +213,7 @@ def _run(kind: str, options: argparse.Namespace) -> Path:
 def _with_lengths(
     source: Source | None, config: Config, tokenizer: Tokenizer
 ) -> list[tuple[SentencePair, int]]:
-    """Return the pairs of a split, none with an empty side, and the pieces of the longer side."""
+    """Return the pairs of a split, none with an empty side, and the tokens of the longer side."""
     assert source is not None, "training and validation splits are always there"
     pairs = [
         pair
@@ -291,9 +291,9 @@ def _row(name: str, cells: Sequence[str]) -> str:
 def _draw(results: dict[str, list[Point]], buckets: Sequence[Bucket]) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     loss, bleu, length = figure.subplots(1, 3)
-    loss.set_title("Loss (nats per target piece)")
+    loss.set_title("Loss (nats per target token)")
     bleu.set_title("BLEU of greedy translations")
-    length.set_title("Pieces / those of the references")
+    length.set_title("Tokens / those of the references")
     names = [bucket.name for bucket in buckets]
     for number, (kind, points) in enumerate(results.items()):
         style = {**line_look(number), "marker": MARKERS[number % len(MARKERS)], "markersize": 5}
@@ -315,7 +315,7 @@ def _draw(results: dict[str, list[Point]], buckets: Sequence[Bucket]) -> Figure:
 
 
 def _finish(axes: Axes) -> None:
-    axes.set_xlabel("pieces of the longer side")
+    axes.set_xlabel("tokens of the longer side")
     axes.axvspan(-0.5, 0.5, color="#eeeeee", zorder=0)
     axes.text(
         *(-0.4, 0.03, "as in training"),

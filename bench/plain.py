@@ -116,7 +116,7 @@ class Transformer(nn.Module):
 
 
 def batch_loss(model: Transformer, batch: TextPair, label_smoothing: float) -> Tensor:
-    """Return the loss of source [B S] and target [B T], summed over the real target pieces."""
+    """Return the loss of source [B S] and target [B T], summed over the real target tokens."""
     source, target = batch
     target_in = torch.cat((torch.full_like(target[:, :1], BOS), target[:, :-1]), dim=1)
     logits = model(source, target_in).flatten(0, 1)
@@ -198,7 +198,7 @@ def prepare(config: Config) -> tuple[PairStore, int]:
     pairs = open_source(config.data.train, config.data)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(config, pairs, Path(folder))
-    store = prepare_store(pairs, tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder())
+    store = prepare_store(pairs, tokenizer, max_tokens=config.data.max_tokens, cache=cache_folder())
     return store, tokenizer.target_size
 
 

@@ -30,11 +30,11 @@ STRENGTHS = (0.1, 0.2, 0.5)
 
 @dataclass(frozen=True)
 class Speed:
-    """How long the two sides of some pairs took, and how many pieces they came to."""
+    """How long the two sides of some pairs took, and how many tokens they came to."""
 
     name: str
     seconds: float
-    pieces: int
+    tokens: int
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 lambda: iter(pairs), Path(folder), config=settings, seed=config.seed
             )
         speeds = measure(tokenizer, sides)
-        print(f"{algorithm}, {len(pairs):,} pairs, {tokenizer.source_size:,} pieces\n")
+        print(f"{algorithm}, {len(pairs):,} pairs, {tokenizer.source_size:,} tokens\n")
         print(as_markdown(speeds, len(pairs)))
     return 0
 
@@ -78,27 +78,27 @@ def measure(tokenizer: Tokenizer, sides: list[list[str]]) -> list[Speed]:
 
 
 def _draw(samplers: list[Sampler], plain: list[Rows]) -> int:
-    """Return how many pieces are drawn for both sides."""
+    """Return how many tokens are drawn for both sides."""
     random = np.random.default_rng(1)
     return sum(
-        len(sampler.sample(rows, random, max_pieces=sys.maxsize).values)
+        len(sampler.sample(rows, random, max_tokens=sys.maxsize).values)
         for sampler, rows in zip(samplers, plain, strict=True)
     )
 
 
 def as_markdown(speeds: Sequence[Speed], pairs: int) -> str:
-    """Return a row for each way, with the pieces as a multiple of the first."""
-    lines = ["| | pairs a second | pieces |", "| --- | ---: | ---: |"]
+    """Return a row for each way, with the tokens as a multiple of the first."""
+    lines = ["| | pairs a second | tokens |", "| --- | ---: | ---: |"]
     for speed in speeds:
-        growth = speed.pieces / speeds[0].pieces
+        growth = speed.tokens / speeds[0].tokens
         lines.append(f"| {speed.name} | {pairs / speed.seconds:,.0f} | {growth:.2f} x |")
     return "\n".join(lines) + "\n"
 
 
 def _speed(name: str, work: Callable[[], int]) -> Speed:
     began = time.process_time()
-    pieces = work()
-    return Speed(name, time.process_time() - began, pieces)
+    tokens = work()
+    return Speed(name, time.process_time() - began, tokens)
 
 
 def _parser() -> argparse.ArgumentParser:

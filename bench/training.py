@@ -5,7 +5,7 @@
 Both train the same config on the same sentences, each run in a process of its own, in the order
 plain mt mt plain plain mt ... The rate of this machine's fp32 matrix products is measured around
 every run: machines that others share change their speed by themselves, and a pair of runs between
-which it moved by more than a tenth is marked. Compared are real target pieces a second, padding
+which it moved by more than a tenth is marked. Compared are real target tokens a second, padding
 left out. Where the corpus of the default config is not at hand, its model is trained on the
 embedded one. The table goes to stdout, progress to stderr.
 """
@@ -48,13 +48,13 @@ class Run:
 
     target_tokens: int
     target_rate: float
-    """Target pieces."""
+    """Target tokens."""
     cpu_seconds: float
     """Of all threads, for the measured updates."""
     matmul_rates: tuple[float, float]
     """FLOPs of fp32 matrix products, before and after."""
     loss: float
-    """Label-smoothed, nats per target piece, the mean over the measured updates."""
+    """Label-smoothed, nats per target token, the mean over the measured updates."""
     peak_rss_mib: float
     flops_per_target_token: float | None
     """Of the model in training; only mt's own benchmark counts them."""
@@ -191,7 +191,7 @@ def measure(name: str, program: Callable[[], str], products: set[Product]) -> Ru
 def _check_same_updates(pair: Pair) -> None:
     plain, mt = pair.plain.target_tokens, pair.mt.target_tokens
     if plain != mt:
-        raise UserError(f"not the same updates: {plain:,} target pieces in plain.py, {mt:,} in mt")
+        raise UserError(f"not the same updates: {plain:,} target tokens in plain.py, {mt:,} in mt")
 
 
 def table(pairs: Sequence[Pair]) -> str:

@@ -140,9 +140,9 @@ class Exported:
     kind: Literal["ctranslate2"]
     quantization: Quantization
     longest_source: int
-    """Pieces of the longest source side that the model was trained on, end mark included."""
+    """Tokens of the longest source side that the model was trained on, end mark included."""
     positions: int
-    """Pieces of the longest sequence that the exported model can do."""
+    """Tokens of the longest sequence that the exported model can do."""
     weights: str
     """Of the run that was exported."""
     tokenizer: str

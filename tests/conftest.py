@@ -93,7 +93,7 @@ data:
   valid: {{source: {0}/valid.en, target: {0}/valid.de}}
   tests:
     test: {{source: {0}/test.en, target: {0}/test.de}}
-  max_pieces: 40
+  max_tokens: 40
 tokenizer: {{vocabulary_size: 300}}
 model: {{d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1}}
 training:

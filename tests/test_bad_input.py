@@ -156,7 +156,7 @@ def test_a_corpus_of_blank_lines(place: Place) -> None:
 
 
 def test_a_corpus_whose_pairs_are_all_too_long(place: Place) -> None:
-    told = place.train_refused("data.max_pieces=3")
+    told = place.train_refused("data.max_tokens=3")
     assert "no pair is left to train on: of 60, 0 have an empty side and 60 have more" in told
     assert told.startswith(f"{place.corpus}/train.en and ")
 

@@ -47,7 +47,7 @@ def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
     assert done.stdout.decode() == f"{tmp_path / 'run'}: {description['score']}\n"
     err = done.stderr.decode()
     assert "60 pairs to train on (0 too long and 0 with an empty side left out of 60)" in err
-    assert "tokenizer: 300 pieces learnt from 120 lines" in err
+    assert "tokenizer: 300 tokens learnt from 120 lines" in err
     assert "update 40 of 40, 00:00 left: smoothed loss " in err
     assert "\r" not in err  # no bar in a log file
     return tmp_path / "run"

@@ -11,14 +11,14 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "new"
     (folder / "inner").mkdir(parents=True)
     (folder / "model").write_text("new")
-    (folder / "inner" / "piece").write_text("new")
+    (folder / "inner" / "token").write_text("new")
     return folder
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [folder, folder / "inner", folder / "model", folder / "inner" / "piece"]
+    parts = [folder, folder / "inner", folder / "model", folder / "inner" / "token"]
     wanted = {path.stat().st_ino for path in parts}
     output, synced = tmp_path / "out", []
 
@@ -29,7 +29,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
     put_in_place(folder, output)
     assert {number for number, there in synced if not there} == wanted
     assert synced[-1] == (tmp_path.stat().st_ino, True), "and then the name itself"
-    assert (output / "inner" / "piece").read_text() == "new"
+    assert (output / "inner" / "token").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 

@@ -25,7 +25,7 @@ from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.loss import label_smoothed_loss
 from mt.training.optimizer import build_optimizer, choose_precision, learning_rate
-from mt.training.step import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, fetch_metrics, update
 
 SOURCES = ["a cat sleeps", "a dog sleeps", "a dog eats", "a cat eats a fish"]
 TARGETS = ["eine Katze schläft", "ein Hund schläft", "ein Hund frisst", "eine Katze frisst Fisch"]
@@ -63,7 +63,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     pairs = list(corpus.pairs())
     assert pairs[1] == SentencePair("a dog sleeps", "ein Hund schläft")
 
-    # Pieces and ids (mt/data/tokenizer.py). Ids 0 to 3 are special, then 256 bytes, then pieces.
+    # Tokens and ids (mt/data/tokenizer.py). Ids 0 to 3 are special, then 256 bytes, then tokens.
     tokenizer = train_tokenizer(
         corpus.pairs, tmp_path / "tokenizer", config=config.tokenizer, seed=config.seed
     )
@@ -72,7 +72,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     (source_ids,) = tokenizer.encode_source(["a dog sleeps"])
     (target_ids,) = tokenizer.encode_target(["ein Hund schläft"])
     assert source_ids[-1] == target_ids[-1] == EOS
-    assert all(4 + 256 <= piece < vocabulary for piece in source_ids[:-1] + target_ids[:-1])
+    assert all(4 + 256 <= token < vocabulary for token in source_ids[:-1] + target_ids[:-1])
     assert tokenizer.decode_target(target_ids) == "ein Hund schläft"
     (bytes_of_snow,) = tokenizer.encode_source(["雪"])
     # A character that was never seen: the space mark, its three bytes, the end.
@@ -80,7 +80,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert tokenizer.decode_source(bytes_of_snow) == "雪"
 
     # The store (mt/data/store.py).
-    store = prepare_store(corpus, tokenizer, max_pieces=64, cache=tmp_path / "cache")
+    store = prepare_store(corpus, tokenizer, max_tokens=64, cache=tmp_path / "cache")
     assert len(store) == 4
     assert store.lengths[1].tolist() == [len(source_ids), len(target_ids)]
     (example,) = store.examples([1])
@@ -137,8 +137,8 @@ def test_one_sentence(tmp_path: Path) -> None:
     real_states = states[batch.target_out != PAD]
     torch.testing.assert_close(logits, real_states @ model.output.weight.T)
     sums = label_smoothed_loss(real_states, model.output.weight, targets, 0.1)
-    per_piece = F.cross_entropy(logits, targets, label_smoothing=0.1)
-    assert sums.smoothed.item() / sums.tokens == pytest.approx(per_piece.item(), rel=1e-5)
+    per_token = F.cross_entropy(logits, targets, label_smoothing=0.1)
+    assert sums.smoothed.item() / sums.tokens == pytest.approx(per_token.item(), rel=1e-5)
     assert sums.nll.item() / sums.tokens == pytest.approx(math.log(vocabulary), rel=0.3)
 
     # Updates (mt/training/step.py) until the four pairs are known by heart.
@@ -150,14 +150,16 @@ def test_one_sentence(tmp_path: Path) -> None:
         precision=choose_precision("fp32", cpu),
         gradient_clip=1.0,
     )
-    (first,) = read([update(learner, [batch], learning_rate(1, config.training, 32))])
+    (first,) = fetch_metrics([update(learner, [batch], learning_rate(1, config.training, 32))])
     assert first.smoothed == pytest.approx(sums.smoothed.item(), rel=1e-5)
     for number in range(2, 201):
-        (last,) = read([update(learner, [batch], learning_rate(number, config.training, 32))])
+        (last,) = fetch_metrics(
+            [update(learner, [batch], learning_rate(number, config.training, 32))]
+        )
     # With smoothing the best possible loss is the entropy of the smoothed target, not zero.
     low, high = 0.1 / vocabulary, 0.9 + 0.1 / vocabulary
     entropy = -high * math.log(high) - (vocabulary - 1) * low * math.log(low)
-    assert entropy < last.smoothed / last.pieces.target < entropy + 0.1
+    assert entropy < last.smoothed / last.tokens.target < entropy + 0.1
 
     # Search (mt/decoding): ids out, then text.
     engine = TorchEngine(model, cpu)

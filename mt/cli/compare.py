@@ -71,7 +71,7 @@ def compare(
     from mt.decoding.files import check_outputs
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
-    wishes = comparing.Wishes(
+    wishes = comparing.CompareOptions(
         tuple(split or ()),
         Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),
         metrics=tuple(metric or ()),

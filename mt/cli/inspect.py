@@ -35,11 +35,11 @@ def inspect(
     overrides: Overrides = None,
     source_length: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Source pieces of the pair that is counted."),
+        typer.Option(metavar="N", min=1, help="Source tokens of the pair that is counted."),
     ] = 25,
     target_length: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Its target pieces; both with the end mark."),
+        typer.Option(metavar="N", min=1, help="Its target tokens; both with the end mark."),
     ] = 25,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -72,11 +72,11 @@ def _as_json(cost: "Cost", recipe: Config) -> str:
         ],
         "parameters": cost.parameters,
         "flops": cost.flops,
-        "flops_per_target_piece": cost.flops_per_target_piece,
-        "training_flops_per_target_piece": cost.training_flops_per_target_piece,
+        "flops_per_target_token": cost.flops_per_target_token,
+        "training_flops_per_target_token": cost.training_flops_per_target_token,
         "step_flops": cost.step_flops,
         "weight_bytes": cost.weight_bytes,
-        "cache_bytes_per_piece": cost.cache_bytes_per_piece,
+        "cache_bytes_per_token": cost.cache_bytes_per_token,
     }
     return json.dumps(record, indent=2)
 
@@ -92,8 +92,8 @@ def _head(cost: "Cost", recipe: Config, config: Path) -> str:
     joint = recipe.tokenizer.vocabulary == "joint"
     vocabulary = "a joint vocabulary" if joint else "two vocabularies"
     return (
-        f"{config}\n{lengths.source:,} source and {lengths.target:,} target pieces, end marks "
-        f"included\n{vocabulary} of {size:,} pieces"
+        f"{config}\n{lengths.source:,} source and {lengths.target:,} target tokens, end marks "
+        f"included\n{vocabulary} of {size:,} tokens"
     )
 
 
@@ -116,11 +116,11 @@ def _part_rows(cost: "Cost") -> list[tuple[str, ...]]:
 def _total_rows(cost: "Cost") -> list[tuple[str, ...]]:
     target = cost.lengths.target
     return [
-        ("one target piece, forward", _mega(cost.flops_per_target_piece), "MFLOPs"),
-        ("one target piece, training", _mega(cost.training_flops_per_target_piece), "MFLOPs"),
-        (f"decoding piece {target:,} with a cache, one row", _mega(cost.step_flops), "MFLOPs"),
+        ("one target token, forward", _mega(cost.flops_per_target_token), "MFLOPs"),
+        ("one target token, training", _mega(cost.training_flops_per_target_token), "MFLOPs"),
+        (f"decoding token {target:,} with a cache, one row", _mega(cost.step_flops), "MFLOPs"),
         ("weights in fp32", f"{cost.weight_bytes / 2**20:,.1f}", "MiB"),
-        ("keys and values of a piece and row in fp32", f"{cost.cache_bytes_per_piece:,}", "bytes"),
+        ("keys and values of a token and row in fp32", f"{cost.cache_bytes_per_token:,}", "bytes"),
     ]
 
 
@@ -198,7 +198,7 @@ def _model_rows(found: "RunInfo") -> Iterator[_Row]:
     if model:
         yield "parameters", f"{model.parameters:,} in {model.bytes / 2**20:,.1f} MiB"
         yield "mean of updates", ", ".join(map(str, model.averaged_updates))
-        yield "longest source", f"{model.longest_source} pieces"
+        yield "longest source", f"{model.longest_source} tokens"
         yield "validation", model.validation
         yield "weights", f"SHA-256 {model.sha256}"
     if found.exported:
@@ -207,14 +207,14 @@ def _model_rows(found: "RunInfo") -> Iterator[_Row]:
         yield (
             "tokenizer",
             f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} / "
-            f"{tokenizer.target_size:,} pieces",
+            f"{tokenizer.target_size:,} tokens",
         )
         yield "fingerprint", tokenizer.fingerprint
 
 
 def _exported_rows(exported: "Exported") -> Iterator[_Row]:
     yield "format", f"{exported.kind}, quantization {exported.quantization}"
-    yield "longest source", f"{exported.longest_source} pieces"
+    yield "longest source", f"{exported.longest_source} tokens"
     yield "model file", f"SHA-256 {exported.model}"
     yield "weights of the run", f"SHA-256 {exported.weights}"
     parity = exported.parity

@@ -108,7 +108,7 @@ def _work_facts(planned: "TrainingPlan") -> list[tuple[str, str]]:
     epochs = updates / work.updates_per_epoch
     return [
         ("parameters", f"{work.parameters:,}" + (f", {frozen:,} of them frozen" if frozen else "")),
-        ("corpus", f"{work.pairs:,} pairs; vocabulary {source:,} / {target:,} pieces"),
+        ("corpus", f"{work.pairs:,} pairs; vocabulary {source:,} / {target:,} tokens"),
         ("updates", f"{updates:,}, {epochs:,.1f} epochs of {work.updates_per_epoch:,}"),
         (
             "tokens an update",

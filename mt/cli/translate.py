@@ -49,7 +49,7 @@ def translate(
     prefixes: Prefixes = None,
     n_best: NBest = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line, with pieces and scores.")
+        bool, typer.Option("--json", help="Print a JSON object a line, with tokens and scores.")
     ] = False,
     report: Report = None,
     unbuffered: Annotated[
@@ -77,14 +77,14 @@ def score(
         Path, typer.Option(metavar="FILE", help="The translations to score, one per line.")
     ],
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a line each, with pieces and their scores.")
+        bool, typer.Option("--json", help="Print JSON, a line each, with tokens and their scores.")
     ] = False,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
     """Tell how likely a run finds given translations.
 
-    Prints a line for each: natural log-probability, pieces with the end mark, mean per piece, tabs
+    Prints a line for each: natural log-probability, tokens with the end mark, mean per token, tabs
     between. The perplexity of all together goes to stderr.
     """
     require_section(overrides or (), "decoding")

@@ -92,7 +92,7 @@ MAX_SYSTEMS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CompareOptions:
     """How to compare."""
 
     splits: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Wishes:
     device: str = "auto"
 
 
-PLAIN_WISHES = Wishes()
+PLAIN_WISHES = CompareOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Comparison:
         return record
 
 
-def compare(places: Sequence[Path], wishes: Wishes = PLAIN_WISHES) -> Comparison:
+def compare(places: Sequence[Path], wishes: CompareOptions = PLAIN_WISHES) -> Comparison:
     """Compare runs, exported models or files of translations with the first of them.
 
     What a run has no valid passport of is translated, which takes as long as `mt evaluate`.
@@ -202,7 +202,7 @@ def _check_places(places: Sequence[Path]) -> None:
         seen.add(place.resolve())
 
 
-def _check_splits(places: Sequence[Path], wishes: Wishes) -> None:
+def _check_splits(places: Sequence[Path], wishes: CompareOptions) -> None:
     splits = wishes.splits
     folders = [place for place in places if is_folder(place)]
     if splits and not folders:
@@ -222,7 +222,7 @@ def _check_splits(places: Sequence[Path], wishes: Wishes) -> None:
 
 
 def _read(
-    places: Sequence[Path], wishes: Wishes, split: str | None
+    places: Sequence[Path], wishes: CompareOptions, split: str | None
 ) -> tuple[EvaluationSet, tuple[System, ...]]:
     return read_systems(places, wishes.texts, split=split, allow=wishes.allow, device=wishes.device)
 

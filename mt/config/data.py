@@ -37,7 +37,7 @@ class CleaningConfig(Section):
     """Take out pairs with less than 30% of a side's letters in the script of its language."""
     mojibake: bool = False
     """Take out pairs with U+FFFD, or with UTF-8 that was once read as Latin-1 or Windows-1252."""
-    pieces: bool = False
+    tokens: bool = False
     """Take out pairs with marks of subwords: `▁`, `@@`, `##`."""
     tokenized: bool = False
     """Take out pairs that were cut into words for a machine: `&apos;`, spaces before points."""
@@ -93,7 +93,7 @@ class CorpusSource(Section):
     target_language: Language | None = None
     """Language code of its target side; null: as `data.target_language`."""
     tag: TagText | None = None
-    """A piece in front of each source line, of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
+    """A token in front of each source line, of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
 
 
 class TextSource(CorpusSource):
@@ -264,8 +264,8 @@ class DataConfig(Section):
     """The pairs that choose the checkpoint."""
     tests: dict[SplitName, Source] = Field(default_factory=dict)
     """The pairs to score, by name; `mt evaluate RUN --split NAME`."""
-    max_pieces: Annotated[int, Field(ge=2)] = 256
-    """Training pairs with more pieces on a side, end mark included, are left out and counted."""
+    max_tokens: Annotated[int, Field(ge=2)] = 256
+    """Training pairs with more tokens on a side, end mark included, are left out and counted."""
     check: bool = True
     """Look for what is alarming in the pairs before a training; `mt data check` sees all."""
     cleaning: CleaningConfig = CleaningConfig()

@@ -84,7 +84,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_value(text: str) -> Any:
-    """Return the value that a piece of YAML stands for; raise ValueError where it is none."""
+    """Return the value that a token of YAML stands for; raise ValueError where it is none."""
     reader = _Reader("value")
     try:
         node = _compose(text)

@@ -44,7 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feed_forward": "swiglu",
         "bias": False,
     },
-    # Twelve layers that run once and one that runs for each piece (Kasai et al. 2021): quick to
+    # Twelve layers that run once and one that runs for each token (Kasai et al. 2021): quick to
     # decode. DeepNorm keeps so deep a Post-Norm encoder trainable.
     "deep-encoder": {
         **_BASE,
@@ -85,7 +85,7 @@ class ModelConfig(Section):
     positional: Literal[
         "sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"
     ] = "sinusoidal"
-    """How the model knows the order of the pieces."""
+    """How the model knows the order of the tokens."""
     max_positions: Width = 512
     """Positions that `learned` has a row for; no sentence can be longer."""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10000.0

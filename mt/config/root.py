@@ -31,7 +31,7 @@ class Config(Section):
     data: DataConfig
     """Where sentence pairs come from."""
     tokenizer: TokenizerConfig = TokenizerConfig()
-    """How text becomes pieces."""
+    """How text becomes tokens."""
     model: ModelConfig = ModelConfig()
     """The Transformer's shape."""
     training: TrainingConfig = TrainingConfig()
@@ -62,9 +62,9 @@ class Config(Section):
         return source.tag if source and source.tag else self.decoding.tag
 
     def _broken_rules(self) -> Iterator[str]:
-        if self.tokenizer.added_pieces and self.tokenizer_origin is None:
+        if self.tokenizer.added_tokens and self.tokenizer_origin is None:
             yield (
-                "`tokenizer.added_pieces` extends a tokenizer that is copied: set "
+                "`tokenizer.added_tokens` extends a tokenizer that is copied: set "
                 "`training.init_from` or `tokenizer.from`, or for a new one "
                 "`tokenizer.vocabulary_size`"
             )
@@ -73,15 +73,15 @@ class Config(Section):
                 "`model.tie_embeddings: all` needs `tokenizer.vocabulary: joint`; "
                 "with separate vocabularies use `decoder` or `none`"
             )
-        if self.training.max_tokens_per_batch < self.data.max_pieces:
+        if self.training.max_tokens_per_batch < self.data.max_tokens:
             yield (
                 f"`training.max_tokens_per_batch` {self.training.max_tokens_per_batch} is below "
-                f"`data.max_pieces` {self.data.max_pieces}: the longest pair would not fit"
+                f"`data.max_tokens` {self.data.max_tokens}: the longest pair would not fit"
             )
-        if self.model.positional == "learned" and self.model.max_positions < self.data.max_pieces:
+        if self.model.positional == "learned" and self.model.max_positions < self.data.max_tokens:
             yield (
-                f"`model.max_positions` {self.model.max_positions} is below `data.max_pieces` "
-                f"{self.data.max_pieces}: `model.positional: learned` has no row for the end of "
+                f"`model.max_positions` {self.model.max_positions} is below `data.max_tokens` "
+                f"{self.data.max_tokens}: `model.positional: learned` has no row for the end of "
                 "the longest pair"
             )
         if self.training.r_drop and not self.model.has_dropout:
@@ -89,7 +89,7 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, and there is none: "
                 "set `model.dropout` above 0"
             )
-        yield from self._tags_without_a_piece()
+        yield from self._tags_without_a_token()
         yield from self._half_frozen()
         yield from self._splits_that_are_not_there()
 
@@ -108,7 +108,7 @@ class Config(Section):
                     f"`{published.split}`{near}"
                 )
 
-    def _tags_without_a_piece(self) -> Iterator[str]:
+    def _tags_without_a_token(self) -> Iterator[str]:
         """Yield the tags that a tokenizer of the run's own does not have."""
         sources = {**self.data.train_corpora(), "valid": self.data.valid}
         sources |= {f"tests.{name}": source for name, source in self.data.tests.items()}
@@ -118,7 +118,7 @@ class Config(Section):
                 near = did_you_mean(tag, self.tokenizer.tags)
                 yield f"`{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"
         for name in sorted({"<pad>", "<unk>"} & {*self.tokenizer.tags}):
-            yield f"`tokenizer.tags`: `{name}` is a special piece already"
+            yield f"`tokenizer.tags`: `{name}` is a special token already"
 
     def _half_frozen(self) -> Iterator[str]:
         """Yield what is wrong where some, but not all, users of one matrix are to be frozen."""

@@ -17,7 +17,7 @@ class TrainingConfig(Section):
     """Teacher forcing with label-smoothed cross-entropy and Adam."""
 
     init_from: LocalPath | None = None
-    """A finished run to fine-tune: its weights begin this one; see `tokenizer.added_pieces`."""
+    """A finished run to fine-tune: its weights begin this one; see `tokenizer.added_tokens`."""
     max_updates: Count | None = None
     """Stop after so many optimiser steps."""
     max_epochs: Count | None = None
@@ -25,7 +25,7 @@ class TrainingConfig(Section):
     patience: Count | None = 10
     """Stop after so many validations without a better `best_metric`; null never does."""
     target_tokens_per_update: Count = 4096
-    """Target pieces (end marks in, padding out) behind one optimiser step, on any hardware."""
+    """Target tokens (end marks in, padding out) behind one optimiser step, on any hardware."""
     max_tokens_per_batch: Count = 4096
     """Most padded positions, rows x the longer side, computed at once; a matter of memory only."""
     learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4

@@ -13,7 +13,7 @@ from mt.special_ids import BOS, PAD
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.int32]
-"""[N 2]: pieces of source and target of each pair, end marks included."""
+"""[N 2]: tokens of source and target of each pair, end marks included."""
 
 SOURCE, TARGET = 0, 1
 
@@ -24,7 +24,7 @@ def plan_updates(
     """Return the sentences of each update of one epoch, every sentence in exactly one.
 
     An update holds sentences of like length on both sides, so that little padding is needed. The
-    corpus is cut into updates of equal size: the number of target pieces, end marks included, is
+    corpus is cut into updates of equal size: the number of target tokens, end marks included, is
     the same up to one sentence, and as near to `target_tokens_per_update` as a whole number of
     updates allows; no remainder is dropped or left as a small last update. Order and composition
     follow from `seed` and `epoch` alone; no property of the hardware enters.
@@ -43,7 +43,7 @@ def plan_updates(
 def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Indices:
     """Order the corpus so that neighbours are alike in both lengths.
 
-    Sorted by target length and cut into strips of equally many target pieces; each strip is
+    Sorted by target length and cut into strips of equally many target tokens; each strip is
     sorted by source length, upwards and downwards in turn. Ties fall and strips begin at random:
     without that, a sentence would meet the same company in every epoch.
     """
@@ -120,7 +120,7 @@ def _balanced_starts(longest: Lengths, *, parts: int, budget: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PaddingEfficiency:
-    """Share of the computed positions that hold a piece, by side; 1.0 is no padding at all."""
+    """Share of the computed positions that hold a token, by side; 1.0 is no padding at all."""
 
     source: float
     target: float

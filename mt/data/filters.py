@@ -274,7 +274,7 @@ FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
     "max_length_ratio": _max_length_ratio,
     "wrong_script": _by_language(pair_checks.in_wrong_script),
     "mojibake": _on_a_side(pair_checks.has_mojibake),
-    "pieces": _on_a_side(pair_checks.holds_pieces),
+    "tokens": _on_a_side(pair_checks.holds_tokens),
     "tokenized": _by_language(pair_checks.looks_tokenized),
     "control_characters": _on_a_side(pair_checks.has_control_characters),
     "markup": _on_a_side(pair_checks.has_markup),

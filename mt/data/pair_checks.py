@@ -33,7 +33,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _MARKUP = re.compile(
     r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:#\d{2,6}|#[xX][0-9A-Fa-f]{2,5}|[A-Za-z]{2,8});"
 )
-_PIECES = re.compile(r"▁|\S@@(?:\s|$)|\s##\w")
+_TOKENS = re.compile(r"▁|\S@@(?:\s|$)|\s##\w")
 _ESCAPES = re.compile(
     r"-[LR][RSC]B-|&(?:apos|quot|#39|#91|#93|#124);|@[-/,.]@|``\s|\s''(?:\s|$)"
     r"|\w (?:n't|'(?:s|m|re|ve|ll|d)|n 't|'t)(?= |$)"
@@ -97,9 +97,9 @@ def has_mojibake(text: str) -> bool:
     return not text.isascii() and _MOJIBAKE.search(text) is not None
 
 
-def holds_pieces(text: str) -> bool:
+def holds_tokens(text: str) -> bool:
     """Say whether a text is cut into subwords: `▁` of SentencePiece, `@@` of BPE, `##`."""
-    return _PIECES.search(text) is not None
+    return _TOKENS.search(text) is not None
 
 
 def looks_tokenized(text: str, language: str) -> bool:

@@ -93,7 +93,7 @@ class LeftOut:
     """How many pairs of a corpus are not in its store, and why."""
 
     too_long: int
-    """More pieces on a side, end mark included, than `max_pieces`."""
+    """More tokens on a side, end mark included, than `max_tokens`."""
     empty: int
     """Nothing but white space on a side."""
     total: int
@@ -128,7 +128,7 @@ class PairStore:
     """The encoded pairs of a corpus; they stay on disk, only their lengths are in memory."""
 
     lengths: NDArray[np.int32]
-    """[N 2]: pieces of source and target of each pair, end marks included."""
+    """[N 2]: tokens of source and target of each pair, end marks included."""
     left_out: LeftOut
     chunks: list[Chunk]
     """All pairs in their order, as read-only views of the file."""
@@ -158,7 +158,7 @@ class PairStore:
 
     @property
     def longest_source(self) -> int:
-        """Pieces of the longest source side, end mark included."""
+        """Tokens of the longest source side, end mark included."""
         return int(self.lengths[:, 0].max())
 
     def examples(self, indices: Sequence[int] | NDArray[np.integer]) -> list[Example]:
@@ -197,7 +197,7 @@ def prepare_store(
     pairs: PairSource,
     tokenizer: Tokenizer,
     *,
-    max_pieces: int,
+    max_tokens: int,
     cache: Path,
     sums: Checksums | None = None,
     cleaning: Cleaning | None = None,
@@ -205,17 +205,17 @@ def prepare_store(
     """Open the encoded pairs of a corpus, encoding them first unless `cache` has them.
 
     The file's name is a fingerprint of the text itself, its cleaning, the tokenizer and
-    `max_pieces`, so a changed corpus is never mistaken for its former self. `sums` are the
+    `max_tokens`, so a changed corpus is never mistaken for its former self. `sums` are the
     checksums of the corpus where they have just been taken; it is else read for them. Memory does
     not grow with the corpus but for its lengths, 8 bytes a pair, and what the cleaning needs.
     Raises `DataError` where the corpus is unreadable, or no pair of it is left. Several processes
     may prepare the same store at once.
     """
     sums = sums or pairs.checksums()
-    path = _store_path(sums, tokenizer, max_pieces=max_pieces, cache=cache, cleaning=cleaning)
+    path = _store_path(sums, tokenizer, max_tokens=max_tokens, cache=cache, cleaning=cleaning)
     if store := open_store(path):
         return store
-    chunks = _encoded(pairs, tokenizer, max_pieces=max_pieces, cleaning=cleaning)
+    chunks = _encoded(pairs, tokenizer, max_tokens=max_tokens, cleaning=cleaning)
     write_store(path, chunks, doing="encoding")
     return PairStore(path)
 
@@ -224,12 +224,12 @@ def _store_path(
     sums: Checksums,
     tokenizer: Tokenizer,
     *,
-    max_pieces: int,
+    max_tokens: int,
     cache: Path,
     cleaning: Cleaning | None = None,
 ) -> Path:
     """Return where the encoded pairs of a corpus are kept, by a fingerprint of what they hold."""
-    key = [_FORMAT, sums.source, sums.target, max_pieces, tokenizer.fingerprint]
+    key = [_FORMAT, sums.source, sums.target, max_tokens, tokenizer.fingerprint]
     key += [cleaning.fingerprint] if cleaning and cleaning.fingerprint else []
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     return cache / "pairs" / f"{name}.arrow"
@@ -283,14 +283,14 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
 
 
 def _encoded(
-    pairs: PairSource, tokenizer: Tokenizer, *, max_pieces: int, cleaning: Cleaning | None
+    pairs: PairSource, tokenizer: Tokenizer, *, max_tokens: int, cleaning: Cleaning | None
 ) -> Iterator[Chunk]:
     """Encode a corpus chunk by chunk; raise `DataError` at its end where no pair is left."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
     taken, noisy = Counter[str](), Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), taken, noisy) if cleaning else iter(pairs.pairs())
     while read := list(islice(remaining, _CHUNK_PAIRS)):
-        chunk = _encode(read, tokenizer, max_pieces=max_pieces)
+        chunk = _encode(read, tokenizer, max_tokens=max_tokens)
         left_out = left_out.plus(chunk.left_out)
         yield chunk
     if left_out.too_long + left_out.empty == left_out.total:
@@ -298,18 +298,18 @@ def _encoded(
         raise DataError(
             f"{pairs.description}: no pair is left to train on: of "
             f"{left_out.total + taken.total():,}{told}, {left_out.empty:,} have an empty side and "
-            f"{left_out.too_long:,} have more than `data.max_pieces` {max_pieces} pieces on a side"
+            f"{left_out.too_long:,} have more than `data.max_tokens` {max_tokens} tokens on a side"
         )
     if taken or noisy:
         nothing = Rows.of([])
         yield Chunk(nothing, nothing, LeftOut(0, 0, taken.total(), dict(taken), dict(noisy)))
 
 
-def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_pieces: int) -> Chunk:
+def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
     filled = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
     target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
-    fits = (source.lengths <= max_pieces) & (target.lengths <= max_pieces)
+    fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
     (fitting,) = np.nonzero(fits)
     left_out = LeftOut(len(filled) - len(fitting), len(read) - len(filled), len(read))
     return Chunk(source.take(fitting), target.take(fitting), left_out)

@@ -35,10 +35,10 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The characters of many words; no piece reaches over the end of a word."""
+    """The characters of many words; no token reaches over the end of a word."""
 
     ids: Ids
-    """[N] The piece of each character, or of a byte of it where it has none."""
+    """[N] The token of each character, or of a byte of it where it has none."""
     word: Places
     """[N] To which word each belongs: 0, 0, 0, 1, 1, 2 and so on."""
     begins: NDArray[np.bool_]
@@ -64,15 +64,15 @@ class PairTable:
         return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
 
 
-class Pieces:
-    """The pieces of a vocabulary, and the characters of which each consists."""
+class Tokens:
+    """The tokens of a vocabulary, and the characters of which each consists."""
 
     texts: dict[int, str]
-    """The pieces that are text; neither bytes nor the special ones, which nothing merges into."""
+    """The tokens that are text; neither bytes nor the special ones, which nothing merges into."""
     scores: NDArray[np.float64]
     """[V] SentencePiece's score: minus the rank of a merge, or a log probability."""
     spelling: Rows
-    """[V rows] The ids of each piece's characters; of what is no text, its own id."""
+    """[V rows] The ids of each token's characters; of what is no text, its own id."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         processor, size = vocabulary.processor, len(vocabulary)
@@ -82,7 +82,7 @@ class Pieces:
         spelled = [self._spell(number, ids) for number in range(size)]
         self.spelling = Rows.of(spelled)
         across = any(SPACE_MARK in text[1:] for text in self.texts.values())
-        # Without a piece that goes on after a space, segmenting word by word is the same.
+        # Without a token that goes on after a space, segmenting word by word is the same.
         self._begins_word = np.zeros(size, np.bool_)
         self._begins_word[
             [n for n, text in self.texts.items() if text[0] == SPACE_MARK]
@@ -104,8 +104,8 @@ class Pieces:
 class BpeDropout:
     """Draws segmentations; with a dropout of 0, the one of SentencePiece itself."""
 
-    def __init__(self, pieces: Pieces, dropout: float) -> None:
-        ids = {text: number for number, text in pieces.texts.items()}
+    def __init__(self, tokens: Tokens, dropout: float) -> None:
+        ids = {text: number for number, text in tokens.texts.items()}
         self._merges = PairTable(
             {
                 (ids[text[:cut]], ids[text[cut:]]): number
@@ -114,12 +114,12 @@ class BpeDropout:
                 if text[:cut] in ids and text[cut:] in ids
             }
         )
-        self._rank = (-pieces.scores).astype(np.int64)
-        self._none = len(pieces.scores)
+        self._rank = (-tokens.scores).astype(np.int64)
+        self._none = len(tokens.scores)
         self._dropout = dropout
 
     def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the piece that begins at each symbol, -1 where none does."""
+        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
         word, end = symbols.word, len(symbols.ids)
         # A chain through each word; what lies before and after it is the symbol `end`.
         ids = np.append(symbols.ids, np.int32(self._none))
@@ -160,13 +160,13 @@ class BpeDropout:
 
 @dataclass(frozen=True, slots=True)
 class _Arcs:
-    """The pieces that fit somewhere, ordered by the symbol where they end, so in groups."""
+    """The tokens that fit somewhere, ordered by the symbol where they end, so in groups."""
 
     start: Places
     """The first symbol of each."""
     last: Places
     """The last symbol of each, itself included."""
-    piece: Ids
+    token: Ids
     depth: Places
     """How many symbols of its word stand before `last`; the order is by this first."""
 
@@ -179,37 +179,37 @@ class _Arcs:
 class UnigramSampling:
     """Draws segmentations; an exponent near 0 takes all alike, a large one the likeliest."""
 
-    def __init__(self, pieces: Pieces, exponent: float) -> None:
+    def __init__(self, tokens: Tokens, exponent: float) -> None:
         children: dict[tuple[int, int], int] = {}
         ends: dict[int, int] = {}
-        spelling = pieces.spelling
-        for number in range(len(pieces.scores)):
+        spelling = tokens.spelling
+        for number in range(len(tokens.scores)):
             node = 0
             for symbol in spelling.values[spelling.offsets[number] : spelling.offsets[number + 1]]:
                 node = children.setdefault((node, int(symbol)), len(children) + 1)
             ends[node] = number
         self._children = PairTable(children)
-        self._piece = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
+        self._token = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
         self._longest = int(spelling.lengths.max())
-        self._score = exponent * pieces.scores
+        self._score = exponent * tokens.scores
 
     def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the piece that begins at each symbol, -1 where none does."""
+        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
         arcs = self._arcs(symbols)
         chosen = _draw(self._shares(arcs, symbols), arcs.groups, random)
         start = np.empty(len(symbols.ids), np.int64)
-        piece = np.empty(len(symbols.ids), np.int32)
-        start[arcs.last[chosen]], piece[arcs.last[chosen]] = arcs.start[chosen], arcs.piece[chosen]
+        token = np.empty(len(symbols.ids), np.int32)
+        start[arcs.last[chosen]], token[arcs.last[chosen]] = arcs.start[chosen], arcs.token[chosen]
         found = np.full(len(symbols.ids), -1, np.int32)
         here = np.flatnonzero(np.append(symbols.begins[1:], True))  # the words' ends, then back
         while len(here):
-            found[start[here]] = piece[here]
+            found[start[here]] = token[here]
             here = start[here]
             here = here[~symbols.begins[here]] - 1
         return found
 
     def _arcs(self, symbols: Symbols) -> _Arcs:
-        """Find every piece at every symbol: the trie is walked from all of them at once."""
+        """Find every token at every symbol: the trie is walked from all of them at once."""
         ids, word = symbols.ids, symbols.word
         start = np.arange(len(ids))
         node = np.zeros(len(ids), np.int32)
@@ -221,20 +221,20 @@ class UnigramSampling:
             start, node, last = start[inside], node[inside], last[inside]
             node = self._children.find(node, ids[last])
             start, node, last = start[node >= 0], node[node >= 0], last[node >= 0]
-            whole = self._piece[node] >= 0
-            found.append((start[whole], last[whole], self._piece[node[whole]]))
-        starts, lasts, pieces = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            whole = self._token[node] >= 0
+            found.append((start[whole], last[whole], self._token[node[whole]]))
+        starts, lasts, tokens = (np.concatenate(parts) for parts in zip(*found, strict=True))
         depth = lasts - np.flatnonzero(symbols.begins)[word[lasts]]
         order = np.lexsort((starts, lasts, depth))
-        return _Arcs(starts[order], lasts[order], pieces[order], depth[order])
+        return _Arcs(starts[order], lasts[order], tokens[order], depth[order])
 
     def _shares(self, arcs: _Arcs, symbols: Symbols) -> NDArray[np.float64]:
-        """Return the probability of each arc, given that a piece ends where it ends."""
+        """Return the probability of each arc, given that a token ends where it ends."""
         # total[i]: log of the sum over the ways from the word's beginning to symbol i. The last
         # element stands for a word's beginning.
         total = np.zeros(len(symbols.ids) + 1)
         before = np.where(symbols.begins[arcs.start], -1, arcs.start - 1)
-        value = self._score[arcs.piece]
+        value = self._score[arcs.token]
         groups = arcs.groups
         deepest = int(arcs.depth[-1]) if len(arcs.depth) else -1
         bounds = np.searchsorted(arcs.depth, np.arange(deepest + 2))
@@ -256,8 +256,8 @@ def _draw(shares: NDArray[np.float64], groups: Places, random: np.random.Generat
     return chosen
 
 
-_BLOCK_PIECES = 1 << 14
-"""So many pieces are segmented at once: enough for whole arrays to pay, little enough memory.
+_BLOCK_TOKENS = 1 << 14
+"""So many tokens are segmented at once: enough for whole arrays to pay, little enough memory.
 
 It is part of what a seed gives: the rows of a block share the generator's numbers."""
 
@@ -266,10 +266,10 @@ class Segmenter(Protocol):
     """An algorithm that draws segmentations."""
 
     def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the piece that begins at each symbol, -1 where none does."""
+        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
 
 
-SAMPLERS: dict[str, Callable[[Pieces, float], Segmenter]] = {
+SAMPLERS: dict[str, Callable[[Tokens, float], Segmenter]] = {
     "bpe": BpeDropout,
     "unigram": UnigramSampling,
 }
@@ -280,28 +280,28 @@ class Sampler:
 
     def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
         """Take the dropout of BPE, or the exponent of the unigram model."""
-        self._pieces = Pieces(vocabulary)
-        self._segmenter = SAMPLERS[vocabulary.algorithm](self._pieces, strength)
+        self._tokens = Tokens(vocabulary)
+        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
 
-    def sample(self, rows: Rows, random: np.random.Generator, *, max_pieces: int) -> Rows:
-        """Return rows of the same text in pieces drawn anew.
+    def sample(self, rows: Rows, random: np.random.Generator, *, max_tokens: int) -> Rows:
+        """Return rows of the same text in tokens drawn anew.
 
-        A row that comes to more than `max_pieces`, end mark included, stays as it is.
+        A row that comes to more than `max_tokens`, end mark included, stays as it is.
         """
-        blocks = np.flatnonzero(np.diff(rows.offsets[:-1] // _BLOCK_PIECES, prepend=-1))
+        blocks = np.flatnonzero(np.diff(rows.offsets[:-1] // _BLOCK_TOKENS, prepend=-1))
         bounds = [*blocks.tolist(), len(rows)]
         drawn = [
-            self._sample(rows.take(np.arange(first, last)), random, max_pieces)
+            self._sample(rows.take(np.arange(first, last)), random, max_tokens)
             for first, last in pairwise(bounds)
         ]
         return concatenate(drawn)
 
-    def _sample(self, rows: Rows, random: np.random.Generator, max_pieces: int) -> Rows:
-        symbols, offsets = self._pieces.symbols(rows)
-        pieces = self._segmenter.segment(symbols, random)
-        begun = np.concatenate([[0], np.cumsum(pieces >= 0)])
-        drawn = Rows(pieces[pieces >= 0], begun[offsets])
-        too_long = drawn.lengths > max_pieces
+    def _sample(self, rows: Rows, random: np.random.Generator, max_tokens: int) -> Rows:
+        symbols, offsets = self._tokens.symbols(rows)
+        tokens = self._segmenter.segment(symbols, random)
+        begun = np.concatenate([[0], np.cumsum(tokens >= 0)])
+        drawn = Rows(tokens[tokens >= 0], begun[offsets])
+        too_long = drawn.lengths > max_tokens
         if not too_long.any():
             return drawn
         count = len(too_long)
@@ -316,17 +316,17 @@ _SECONDS_TO_CLEAN_UP = 5.0
 
 @dataclass(frozen=True)
 class Drawing:
-    """What the pieces of a run's epochs are drawn from; they follow from it and the epoch alone."""
+    """What the tokens of a run's epochs are drawn from; they follow from it and the epoch alone."""
 
     store: Path
-    """The file of the pairs in the pieces that the tokenizer gives when nothing is drawn."""
+    """The file of the pairs in the tokens that the tokenizer gives when nothing is drawn."""
     tokenizer: Path
     """The tokenizer's folder."""
     source: float
     """`tokenizer.sampling` of the source side; 0 leaves it as it is."""
     target: float
     """That of the target side."""
-    max_pieces: int
+    max_tokens: int
     seed: int
 
     @classmethod
@@ -342,7 +342,7 @@ class Drawing:
 
     def path(self, epoch: int) -> Path:
         """Return the file of an epoch's store; the store's own name tells corpus and tokenizer."""
-        key = [_FORMAT, self.store.name, self.source, self.target, self.max_pieces, self.seed]
+        key = [_FORMAT, self.store.name, self.source, self.target, self.max_tokens, self.seed]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
         return self.store.parent.with_name("epochs") / name / f"{epoch}.arrow"
 
@@ -363,7 +363,7 @@ def draw(drawing: Drawing, epoch: int, *, threads: int) -> None:
         pool = ThreadPoolExecutor(threads)
         try:
             chunks = pool.map(sides.drawn, plain.chunks, range(len(plain.chunks)))
-            write_store(path, chunks, doing=f"drawing the pieces of epoch {epoch + 1}")
+            write_store(path, chunks, doing=f"drawing the tokens of epoch {epoch + 1}")
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -375,11 +375,11 @@ class _Sides:
         tokenizer = Tokenizer.load(drawing.tokenizer)
         self._source = _sampler(tokenizer.source, drawing.source)
         self._target = _sampler(tokenizer.target, drawing.target)
-        self._max_pieces = drawing.max_pieces
+        self._max_tokens = drawing.max_tokens
         self._seeds = [drawing.seed, epoch]
 
     def drawn(self, chunk: Chunk, number: int) -> Chunk:
-        """Return the same pairs in other pieces."""
+        """Return the same pairs in other tokens."""
         seeds = np.random.SeedSequence(self._seeds, spawn_key=(number,))
         source, target = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds.spawn(2))
         return Chunk(
@@ -389,7 +389,7 @@ class _Sides:
         )
 
     def _sampled(self, rows: Rows, sampler: Sampler | None, random: np.random.Generator) -> Rows:
-        return sampler.sample(rows, random, max_pieces=self._max_pieces) if sampler else rows
+        return sampler.sample(rows, random, max_tokens=self._max_tokens) if sampler else rows
 
 
 def _sampler(vocabulary: Vocabulary, strength: float) -> Sampler | None:
@@ -486,7 +486,7 @@ class DrawnEpochs:
         if drawer is not None and not (drawer.epoch == epoch and drawer.finish()):
             drawer.stop()
             self._drawer = None
-        # Another run with the same pieces may delete the file as soon as it is there.
+        # Another run with the same tokens may delete the file as soon as it is there.
         while (store := open_store(self._drawing.path(epoch))) is None:
             draw(self._drawing, epoch, threads=os.cpu_count() or 1)
         return store
@@ -528,7 +528,7 @@ class _Drawer:
         """Wait until the epoch is drawn and return True; if that fails, log why."""
         number = self.epoch + 1
         told = threading.Timer(
-            _SILENT_SECONDS, _logger.info, ["waiting for the pieces of epoch %d", number]
+            _SILENT_SECONDS, _logger.info, ["waiting for the tokens of epoch %d", number]
         )
         told.start()
         assert self._process.stdout is not None
@@ -540,7 +540,7 @@ class _Drawer:
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").splitlines()
         _logger.warning(
-            "the process that draws the pieces of epoch %d ahead has ended with status %d (%s); "
+            "the process that draws the tokens of epoch %d ahead has ended with status %d (%s); "
             "drawing them now",
             *(number, status, lines[-1].removeprefix("error: ") if lines else "it said nothing"),
         )

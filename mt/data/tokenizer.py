@@ -35,7 +35,7 @@ class Tokenizer:
     fingerprint: str
     """SHA-256 over the model files, and the tag: equal ids come of equal fingerprints."""
     tag: str | None = None
-    """The piece that stands in front of each source line."""
+    """The token that stands in front of each source line."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -50,7 +50,7 @@ class Tokenizer:
         """Return a tokenizer that sets a tag in front of each source line; None: sets none.
 
         Training, translation and what is exported all set tags in this way alone. Raises
-        `ConfigError` where the tag has no piece of its own.
+        `ConfigError` where the tag has no token of its own.
         """
         known = self.source.tags
         if tag is None:
@@ -58,7 +58,7 @@ class Tokenizer:
         if tag not in known:
             there = f"only {listed(known)}" if known else "none"
             raise ConfigError(
-                f"the tag `{tag}` has no piece: of tags, the tokenizer has {there}; "
+                f"the tag `{tag}` has no token: of tags, the tokenizer has {there}; "
                 "`tokenizer.tags` reserves them before a training"
             )
         fingerprint = hashlib.sha256(f"{self.fingerprint} {tag}".encode()).hexdigest()
@@ -66,12 +66,12 @@ class Tokenizer:
 
     @property
     def source_size(self) -> int:
-        """Pieces in the vocabulary of the source side."""
+        """Tokens in the vocabulary of the source side."""
         return len(self.source)
 
     @property
     def target_size(self) -> int:
-        """Pieces in the vocabulary of the target side."""
+        """Tokens in the vocabulary of the target side."""
         return len(self.target)
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
@@ -128,7 +128,7 @@ def provide_tokenizer(
     if config.tokenizer_origin is None:
         return train_tokenizer(pairs, folder, config=settings, seed=seed)
     _, origin = config.tokenizer_origin
-    if settings.added_pieces or settings.tags:
+    if settings.added_tokens or settings.tags:
         return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
     return copy_tokenizer(origin, folder)
 
@@ -157,7 +157,7 @@ def extend_tokenizer(
     config: TokenizerConfig,
     seed: int,
 ) -> Tokenizer:
-    """Copy a tokenizer as `copy_tokenizer` does, with the tags and `added_pieces` of a config.
+    """Copy a tokenizer as `copy_tokenizer` does, with the tags and `added_tokens` of a config.
 
     The same source, pairs, config and seed give the same files. Raises `RunError` as
     `copy_tokenizer` does, `DataError` where there is no text to learn from.

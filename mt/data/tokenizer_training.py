@@ -42,16 +42,16 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
     began = time.monotonic()
     sample = text_sample(lines, config.sample_lines, seed=seed)
     model = learn(sample, config)
-    pieces = len(Vocabulary.from_model(model))
+    tokens = len(Vocabulary.from_model(model))
     _logger.info(
-        "tokenizer: %s pieces learnt from %s lines in %.1f s",
-        *(f"{pieces:,}", f"{len(sample):,}", time.monotonic() - began),
+        "tokenizer: %s tokens learnt from %s lines in %.1f s",
+        *(f"{tokens:,}", f"{len(sample):,}", time.monotonic() - began),
     )
-    if pieces < config.vocabulary_size:
+    if tokens < config.vocabulary_size:
         _logger.warning(
-            "tokenizer: the text has only %s pieces, `tokenizer.vocabulary_size` asks for %s; "
+            "tokenizer: the text has only %s tokens, `tokenizer.vocabulary_size` asks for %s; "
             "going on with %s",
-            *(f"{pieces:,}", f"{config.vocabulary_size:,}", f"{pieces:,}"),
+            *(f"{tokens:,}", f"{config.vocabulary_size:,}", f"{tokens:,}"),
         )
     return model
 
@@ -116,7 +116,7 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
         if needed := _TOO_SMALL.search(str(error)):
             raise ConfigError(
                 f"`tokenizer.vocabulary_size` {config.vocabulary_size} is too small: the "
-                f"characters of the corpus take {needed[1]} pieces; raise it, or lower "
+                f"characters of the corpus take {needed[1]} tokens; raise it, or lower "
                 "`tokenizer.character_coverage`"
             ) from error
         raise
@@ -181,9 +181,9 @@ def _read_varint(content: bytes, place: int) -> tuple[int, int]:
 
 
 # Fields of ModelProto, and of the messages inside it, in sentencepiece_model.proto.
-_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
-_PIECE_TEXT = 1
-_PIECE_SCORE = b"\x15"
+_TOKENS, _TRAINER, _NORMALIZER = 1, 2, 3
+_TOKEN_TEXT = 1
+_TOKEN_SCORE = b"\x15"
 _CONTROL = b"\x18\x03"
 _VOCABULARY_SIZE = 4
 _NO_SPACE_IN_FRONT = b"\x18\x00"
@@ -193,69 +193,69 @@ _EXAMPLES = 5
 def extend_model(
     model: bytes, lines: Iterable[str], *, config: TokenizerConfig, seed: int
 ) -> bytes:
-    """Return a SentencePiece model with `tags`, and up to `added_pieces` learnt from `lines`.
+    """Return a SentencePiece model with `tags`, and up to `added_tokens` learnt from `lines`.
 
     Those learnt are what a vocabulary trained on the lines has and the old one lacks: first single
-    characters, then longer pieces, both as frequent as they come. Old pieces keep ids and scores.
-    Text that holds no new piece is cut as before, since a new piece comes in only where all of it
-    stands: in BPE it is joined after all old pieces, in a unigram model it is one more choice.
+    characters, then longer tokens, both as frequent as they come. Old tokens keep ids and scores.
+    Text that holds no new token is cut as before, since a new token comes in only where all of it
+    stands: in BPE it is joined after all old tokens, in a unigram model it is one more choice.
     """
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
         old = Vocabulary.from_model(_with_tags(old, tags))
-    wanted = config.added_pieces
+    wanted = config.added_tokens
     if not wanted:
         return old.processor.serialized_model_proto() if tags else model
     sample = text_sample(lines, config.sample_lines, seed=seed)
-    pieces = _usable(old, _lacking(old, sample, config), wanted)
-    if pieces:
+    tokens = _usable(old, _lacking(old, sample, config), wanted)
+    if tokens:
         _logger.info(
-            "tokenizer: %s new pieces after the %s old ones, such as %s",
-            *(f"{len(pieces):,}", f"{len(old):,}", shown_pieces(pieces)),
+            "tokenizer: %s new tokens after the %s old ones, such as %s",
+            *(f"{len(tokens):,}", f"{len(old):,}", shown_tokens(tokens)),
         )
-    if len(pieces) < wanted:
+    if len(tokens) < wanted:
         _logger.warning(
-            "tokenizer: the text has only %s pieces to add to the old tokenizer, "
-            "`tokenizer.added_pieces` allows %s",
-            *(f"{len(pieces):,}", f"{wanted:,}"),
+            "tokenizer: the text has only %s tokens to add to the old tokenizer, "
+            "`tokenizer.added_tokens` allows %s",
+            *(f"{len(tokens):,}", f"{wanted:,}"),
         )
-    return _with_pieces(old, pieces)
+    return _with_tokens(old, tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class FormerRow:
-    """What an older vocabulary has for a piece: its own id, or those of the parts of a new one."""
+    """What an older vocabulary has for a token: its own id, or those of the parts of a new one."""
 
-    piece: str
+    token: str
     ids: tuple[int, ...]
     is_new: bool
 
 
 def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
-    """Return for each piece of `new` what `old` has for it.
+    """Return for each token of `new` what `old` has for it.
 
-    A piece that `old` lacks is cut by it like any text, into bytes where need be; a byte that it
+    A token that `old` lacks is cut by it like any text, into bytes where need be; a byte that it
     lacks is UNK.
     """
-    pieces: list[str] = new.processor.id_to_piece(list(range(len(new))))
-    same = old.processor.piece_to_id(pieces)
+    tokens: list[str] = new.processor.id_to_piece(list(range(len(new))))
+    same = old.processor.piece_to_id(tokens)
     cut = _without_space_in_front(old.processor.serialized_model_proto()).processor.encode
     rows = []
-    for number, (piece, known) in enumerate(zip(pieces, same, strict=True)):
+    for number, (token, known) in enumerate(zip(tokens, same, strict=True)):
         is_new = known == UNK and number != UNK
-        ids = cut(piece) if is_new and not new.processor.is_byte(number) else [known]
-        rows.append(FormerRow(piece, tuple(ids), is_new))
+        ids = cut(token) if is_new and not new.processor.is_byte(number) else [known]
+        rows.append(FormerRow(token, tuple(ids), is_new))
     return rows
 
 
-def shown_pieces(pieces: Iterable[str]) -> str:
-    """Return the first few pieces for a message; U+2581 stands for a space."""
-    return ", ".join(f"`{piece}`" for piece in list(pieces)[:_EXAMPLES])
+def shown_tokens(tokens: Iterable[str]) -> str:
+    """Return the first few tokens for a message; U+2581 stands for a space."""
+    return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
 
 
 def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:
-    """Return the pieces, and scores, that a vocabulary trained on the sample has and `old` lacks.
+    """Return the tokens, and scores, that a vocabulary trained on the sample has and `old` lacks.
 
     Characters come first.
     """
@@ -263,7 +263,7 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
     settings = {
         "algorithm": old.algorithm,
         "tags": tuple(old.tags),
-        "vocabulary_size": len(old) + config.added_pieces + characters,
+        "vocabulary_size": len(old) + config.added_tokens + characters,
     }
     found = Vocabulary.from_model(learn(sample, config.model_copy(update=settings)))
     scores = {text: found.processor.get_score(number) for number, text in found.texts().items()}
@@ -274,33 +274,33 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
 
 
 def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, float]:
-    """Return the first `count` pieces that the extended vocabulary makes use of.
+    """Return the first `count` tokens that the extended vocabulary makes use of.
 
-    A piece that is not made of its own text is made of none: in BPE, old pieces that lie across
+    A token that is not made of its own text is made of none: in BPE, old tokens that lie across
     its parts are joined first.
     """
-    pieces = list(scores)
+    tokens = list(scores)
     while True:
-        chosen = {piece: scores[piece] for piece in pieces[:count]}
-        cut = _without_space_in_front(_with_pieces(old, chosen)).processor.encode
-        unused = {piece for piece in chosen if len(cut(piece)) > 1}
+        chosen = {token: scores[token] for token in tokens[:count]}
+        cut = _without_space_in_front(_with_tokens(old, chosen)).processor.encode
+        unused = {token for token in chosen if len(cut(token)) > 1}
         if not unused:
             return chosen
-        pieces = [piece for piece in pieces if piece not in unused]
+        tokens = [token for token in tokens if token not in unused]
 
 
 def _with_tags(old: Vocabulary, tags: list[str]) -> bytes:
-    """Return the model of `old` with pieces that no text gives."""
+    """Return the model of `old` with tokens that no text gives."""
     added = [
-        bytes_field(_PIECES, bytes_field(_PIECE_TEXT, tag.encode()) + _CONTROL) for tag in tags
+        bytes_field(_TOKENS, bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL) for tag in tags
     ]
     counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tags)))
     model: bytes = old.processor.serialized_model_proto() + b"".join(added) + counted
     return model
 
 
-def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:
-    """Return the model of `old` with new pieces; of BPE the scores are ranks, after all old ones.
+def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
+    """Return the model of `old` with new tokens; of BPE the scores are ranks, after all old ones.
 
     No score is below the old ones of a unigram model: what it gives to characters that it does not
     know hangs on the lowest.
@@ -308,10 +308,10 @@ def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:
     known: list[float] = old.processor.get_score(list(old.texts()))
     is_bpe, lowest = old.algorithm == "bpe", min(known)
     added = []
-    for rank, (piece, score) in enumerate(scores.items(), start=len(known)):
+    for rank, (token, score) in enumerate(scores.items(), start=len(known)):
         kept = -rank if is_bpe else max(score, lowest)
-        text = bytes_field(_PIECE_TEXT, piece.encode())
-        added.append(bytes_field(_PIECES, text + _PIECE_SCORE + struct.pack("<f", kept)))
+        text = bytes_field(_TOKEN_TEXT, token.encode())
+        added.append(bytes_field(_TOKENS, text + _TOKEN_SCORE + struct.pack("<f", kept)))
     counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(scores)))
     model = old.processor.serialized_model_proto() + b"".join(added) + counted
     # Written by SentencePiece, the fields are in their usual order.
@@ -320,5 +320,5 @@ def _with_pieces(old: Vocabulary, scores: dict[str, float]) -> bytes:
 
 
 def _without_space_in_front(model: bytes) -> Vocabulary:
-    """Return a vocabulary that reads a piece's text as it is: encoding else adds a space."""
+    """Return a vocabulary that reads a token's text as it is: encoding else adds a space."""
     return Vocabulary.from_model(model + bytes_field(_NORMALIZER, _NO_SPACE_IN_FRONT))

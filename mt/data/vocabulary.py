@@ -41,11 +41,11 @@ def unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The pieces of one side, or of both."""
+    """The tokens of one side, or of both."""
 
     processor: Any
     """The SentencePiece processor; its package has no types."""
-    piece_bytes: tuple[bytes, ...]
+    token_bytes: tuple[bytes, ...]
     """What each id adds to the UTF-8 text."""
 
     @classmethod
@@ -68,7 +68,7 @@ class Vocabulary:
         return cls(processor, tuple(_bytes_of(processor, number) for number in range(size)))
 
     def __len__(self) -> int:
-        return len(self.piece_bytes)
+        return len(self.token_bytes)
 
     @property
     def algorithm(self) -> str:
@@ -78,7 +78,7 @@ class Vocabulary:
 
     @property
     def tags(self) -> dict[str, int]:
-        """The ids of the pieces that stand for a tag: no text gives them, and they give none."""
+        """The ids of the tokens that stand for a tag: no text gives them, and they give none."""
         numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
         return {
             self.processor.id_to_piece(number): number
@@ -87,7 +87,7 @@ class Vocabulary:
         }
 
     def texts(self) -> dict[int, str]:
-        """Return the pieces that are text, as SentencePiece writes them, by their ids."""
+        """Return the tokens that are text, as SentencePiece writes them, by their ids."""
         processor = self.processor
         return {
             number: processor.id_to_piece(number)
@@ -117,8 +117,8 @@ class Vocabulary:
             assert number >= 0, "an id is never negative"
             if number == EOS:
                 break
-            found.append(self.piece_bytes[number])
-        # Encoding puts one space in front, so that a word is the same piece wherever it stands.
+            found.append(self.token_bytes[number])
+        # Encoding puts one space in front, so that a word is the same token wherever it stands.
         text = b"".join(found).decode("utf-8", errors="replace").removeprefix(" ")
         return unescape(text)
 
@@ -130,5 +130,5 @@ def _bytes_of(processor: Any, number: int) -> bytes:
         return b""
     if processor.is_unknown(number):
         return UNREADABLE.encode()
-    piece: str = processor.id_to_piece(number)
-    return piece.replace(SPACE_MARK, " ").encode()
+    token: str = processor.id_to_piece(number)
+    return token.replace(SPACE_MARK, " ").encode()

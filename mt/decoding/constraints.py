@@ -1,6 +1,6 @@
-"""The best next pieces of each row, and the rules that a translation keeps.
+"""The best next tokens of each row, and the rules that a translation keeps.
 
-Axes: R rows, V vocabulary, C candidates, T pieces so far.
+Axes: R rows, V vocabulary, C candidates, T tokens so far.
 """
 
 from collections.abc import Sequence
@@ -17,29 +17,29 @@ _LINES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Prefixes:
     """What the rows of a step hold so far, on the host."""
 
     sentences: Tensor
     """[R]: the number of each row's sentence in its batch."""
-    pieces: Tensor
+    tokens: Tensor
     """[R T]."""
 
 
 @dataclass(frozen=True)
-class Rules:
+class Constraints:
     """What a translation must begin with and must not do; by default there is no rule."""
 
     no_repeat_ngram: int | None = None
-    """No sequence of so many pieces comes twice (Paulus et al. 2018, section 2.5)."""
+    """No sequence of so many tokens comes twice (Paulus et al. 2018, section 2.5)."""
     repetition_penalty: float = 1.0
-    """Multiplies the log-probability of a piece that was written before.
+    """Multiplies the log-probability of a token that was written before.
 
     Keskar et al. 2019, section 4.1, divide the logit, whose sign makes two cases; a
     log-probability has one.
     """
     shortest: Tensor | None = None
-    """[B]: the fewest pieces of each translation, EOS included."""
+    """[B]: the fewest tokens of each translation, EOS included."""
     prefixes: Sequence[Sequence[int]] = field(default=())
     """What each translation begins with; empty: nothing is forced."""
 
@@ -53,7 +53,7 @@ class Rules:
             and not self.prefixes
         )
 
-    def apply(self, logits: Tensor, normaliser: Tensor, written: Written) -> None:
+    def apply(self, logits: Tensor, normaliser: Tensor, written: Prefixes) -> None:
         """Change logits [R V] so that no rule is broken; `normaliser` [R 1] stays what it was.
 
         A prefix stands above all other rules, and as nobody chose it, it costs nothing: divided by
@@ -61,15 +61,15 @@ class Rules:
         A row that nothing else is left for may end.
         """
         end = logits[:, EOS].clone()
-        if self.repetition_penalty != 1.0 and written.pieces.shape[1]:
-            before = written.pieces.to(logits.device)
+        if self.repetition_penalty != 1.0 and written.tokens.shape[1]:
+            before = written.tokens.to(logits.device)
             log_probs = logits.gather(1, before) - normaliser
             logits.scatter_(1, before, self.repetition_penalty * log_probs + normaliser)
         if self.no_repeat_ngram is not None:
-            again, blocked = repeating(written.pieces, self.no_repeat_ngram)
+            again, blocked = repeating(written.tokens, self.no_repeat_ngram)
             logits[again.to(logits.device), blocked.to(logits.device)] = NEVER
         if self.shortest is not None:
-            early = written.pieces.shape[1] + 1 < self.shortest[written.sentences]
+            early = written.tokens.shape[1] + 1 < self.shortest[written.sentences]
             logits[early.nonzero().flatten().to(logits.device), EOS] = NEVER
         rows, ids = (which.to(logits.device) for which in self._forced(written))
         logits[rows] = NEVER
@@ -77,9 +77,9 @@ class Rules:
         stuck = logits[:, EOS:].amax(dim=1) == NEVER
         logits[:, EOS] = torch.where(stuck, end, logits[:, EOS])
 
-    def _forced(self, written: Written) -> tuple[Tensor, Tensor]:
-        """Return the rows that are still in their prefix, and the piece that each has to take."""
-        place = written.pieces.shape[1]
+    def _forced(self, written: Prefixes) -> tuple[Tensor, Tensor]:
+        """Return the rows that are still in their prefix, and the token that each has to take."""
+        place = written.tokens.shape[1]
         sentences = written.sentences.tolist() if self.prefixes else []
         prefixes = ((row, self.prefixes[sentence]) for row, sentence in enumerate(sentences))
         forced = [(row, prefix[place]) for row, prefix in prefixes if place < len(prefix)]
@@ -87,55 +87,55 @@ class Rules:
         return rows, ids
 
 
-NO_RULES = Rules()
+NO_CONSTRAINTS = Constraints()
 
 
-def repeating(pieces: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the rows and ids of all pieces that would make an n-gram of `size` come again.
+def repeating(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the rows and ids of all tokens that would make an n-gram of `size` come again.
 
-    `pieces` [R T] are those of each row so far.
+    `tokens` [R T] are those of each row so far.
     """
-    length = pieces.shape[1]
+    length = tokens.shape[1]
     if length < size:
         nothing = torch.empty(0, dtype=torch.int64)
         return nothing, nothing
-    # Each place that has size - 1 pieces before it, and what stands there.
-    next_ids = pieces[:, size - 1 :]
+    # Each place that has size - 1 tokens before it, and what stands there.
+    next_ids = tokens[:, size - 1 :]
     ends_alike = torch.ones_like(next_ids, dtype=torch.bool)
     for back in range(1, size):
-        ends_alike &= pieces[:, size - 1 - back : length - back] == pieces[:, length - back, None]
+        ends_alike &= tokens[:, size - 1 - back : length - back] == tokens[:, length - back, None]
     rows, places = ends_alike.nonzero().unbind(dim=1)
     return rows, next_ids[rows, places]
 
 
 @dataclass(frozen=True, slots=True)
-class Continuations:
-    """The best next pieces of each row, best first, on the host."""
+class Candidates:
+    """The best next tokens of each row, best first, on the host."""
 
     log_probs: Tensor
-    """[R C] float64, of the piece alone."""
+    """[R C] float64, of the token alone."""
     ids: Tensor
     """[R C]."""
 
 
-def best_continuations(
-    logits: Tensor, count: int, rules: Rules = NO_RULES, written: Written | None = None
-) -> Continuations:
-    """Return the `count` most probable next pieces of each row of `logits` [R V].
+def best_candidates(
+    logits: Tensor, count: int, rules: Constraints = NO_CONSTRAINTS, written: Prefixes | None = None
+) -> Candidates:
+    """Return the `count` most probable next tokens of each row of `logits` [R V].
 
     PAD, UNK and BOS are never generated, but keep their share of the probability, so that a
     hypothesis has the log-probability that the model gives it; so does what the rules forbid,
     which has the log-probability -inf here. Raises DivergedError where the model's output is not
     finite.
     """
-    assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special pieces"
-    logits, normaliser = ruled(logits, rules, written)
+    assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special tokens"
+    logits, normaliser = apply_constraints(logits, rules, written)
     # The three ids that are not generated stand before EOS. First the choice, then the normaliser:
     # no second [R V] tensor is written.
     values, places = largest(logits[:, EOS:], min(count, logits.shape[1] - EOS))
     log_probs = (values - normaliser).cpu().double()
     require_finite(log_probs[:, 0])
-    return Continuations(log_probs, places.cpu() + EOS)
+    return Candidates(log_probs, places.cpu() + EOS)
 
 
 def largest(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -156,7 +156,9 @@ def largest(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return best.values, places.gather(1, best.indices)
 
 
-def ruled(logits: Tensor, rules: Rules, written: Written | None) -> tuple[Tensor, Tensor]:
+def apply_constraints(
+    logits: Tensor, rules: Constraints, written: Prefixes | None
+) -> tuple[Tensor, Tensor]:
     """Return fp32 logits [R V] that keep the rules, and the normaliser [R 1] of the model's own."""
     logits = logits.float()
     normaliser = _normaliser(logits)
@@ -177,7 +179,7 @@ def _normaliser(logits: Tensor) -> Tensor:
 
 
 def require_finite(log_probs: Tensor) -> None:
-    """Raise DivergedError unless the log-probabilities of the best pieces are all finite."""
+    """Raise DivergedError unless the log-probabilities of the best tokens are all finite."""
     if not log_probs.isfinite().all():
         raise DivergedError(
             "the model's output is not finite (NaN or infinite): its weights are damaged, "

@@ -18,10 +18,10 @@ from mt.decoding.engine import (
     LENGTH_NORMALIZATIONS,
     ExplainingEngine,
     Hypothesis,
-    PieceDetails,
-    Prefixes,
     ScoringEngine,
-    fewest_pieces,
+    TargetPrefixes,
+    TokenDetails,
+    fewest_tokens,
     length_batches,
     length_limit,
     why_not_decoded,
@@ -29,38 +29,38 @@ from mt.decoding.engine import (
 from mt.errors import UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
-Pieces: TypeAlias = Sequence[str]
+Tokens: TypeAlias = Sequence[str]
 # Padded positions of a batch; a longer pair is alone.
 _POSITIONS_AT_ONCE = 1024
 
 
 def explain(
-    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
-) -> list[PieceDetails]:
+    translator: ctranslate2.Translator, sources: Sequence[Tokens], targets: Sequence[Tokens]
+) -> list[TokenDetails]:
     """Return the details of a target for each source; sources end with EOS, targets do not.
 
-    A target piece belongs to the source piece that it looks at most, EOS aside, in the mean over
+    A target token belongs to the source token that it looks at most, EOS aside, in the mean over
     the heads of the one layer that the exported model names for that.
     """
-    details = [PieceDetails((), ())] * len(targets)
+    details = [TokenDetails((), ())] * len(targets)
     each_log_probs = score(translator, sources, targets)
     for number, result in _forced(translator, sources, targets):
         target = targets[number]
         end = len(sources[number]) - 1
         attention = np.asarray(result.attention[0][: len(target)], dtype=np.float32)
         looked_at = attention.argmax(axis=1).tolist()
-        details[number] = PieceDetails(
+        details[number] = TokenDetails(
             tuple(each_log_probs[number][: len(target)]),
-            tuple((place, piece) for piece, place in enumerate(looked_at) if place < end),
+            tuple((place, token) for token, place in enumerate(looked_at) if place < end),
             attention,
         )
     return details
 
 
 def score(
-    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
+    translator: ctranslate2.Translator, sources: Sequence[Tokens], targets: Sequence[Tokens]
 ) -> list[list[float]]:
-    """Return the natural log-probability of each piece of each target and of EOS after the last.
+    """Return the natural log-probability of each token of each target and of EOS after the last.
 
     Sources end with EOS, targets do not.
     """
@@ -70,7 +70,7 @@ def score(
         results = translator.score_batch(
             [list(sources[number]) for number in numbers],
             [list(targets[number]) for number in numbers],
-            max_input_length=0,  # the default cuts sources at 1,024 pieces
+            max_input_length=0,  # the default cuts sources at 1,024 tokens
             asynchronous=True,
         )
         jobs.append((numbers, results))
@@ -81,9 +81,9 @@ def score(
 
 
 def _forced(
-    translator: ctranslate2.Translator, sources: Sequence[Pieces], targets: Sequence[Pieces]
+    translator: ctranslate2.Translator, sources: Sequence[Tokens], targets: Sequence[Tokens]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the numbers of the targets that have pieces, and CTranslate2's way along each.
+    """Yield the numbers of the targets that have tokens, and CTranslate2's way along each.
 
     Forced scoring tells no attention; a greedy search that is given the whole target does. A search
     goes on behind a target that is shorter than the longest of its batch; nobody reads that.
@@ -107,7 +107,7 @@ def _forced(
 
 
 def _batches(
-    sources: Sequence[Pieces], targets: Sequence[Pieces], numbers: Sequence[int]
+    sources: Sequence[Tokens], targets: Sequence[Tokens], numbers: Sequence[int]
 ) -> Iterator[list[int]]:
     """Return batches of pairs of about one length; the target has an end mark besides."""
     lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
@@ -142,10 +142,10 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         batch. By default as many as `OMP_NUM_THREADS` says, or this process has cores.
         """
         self.positions = positions
-        self.source_pieces = _pieces(tokenizer.source)
-        self.target_pieces = _pieces(tokenizer.target)
-        self.target_ids = {piece: number for number, piece in enumerate(self.target_pieces)}
-        self.never_generated = [[self.target_pieces[number]] for number in sorted(_NEVER_GENERATED)]
+        self.source_tokens = _tokens(tokenizer.source)
+        self.target_tokens = _tokens(tokenizer.target)
+        self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
+        self.never_generated = [[self.target_tokens[number]] for number in sorted(_NEVER_GENERATED)]
         on_cpu = device == "cpu"
         self.translator = ctranslate2.Translator(
             str(folder),
@@ -161,7 +161,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first.
 
@@ -197,38 +197,38 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[PieceDetails]:
+    ) -> list[TokenDetails]:
         """Return the details of a hypothesis for each source, by a second pass over both."""
         return explain(
             self.translator,
-            [[self.source_pieces[piece] for piece in source] for source in sources],
-            [[self.target_pieces[piece] for piece in each.ids] for each in hypotheses],
+            [[self.source_tokens[token] for token in source] for source in sources],
+            [[self.target_tokens[token] for token in each.ids] for each in hypotheses],
         )
 
     @property
     def longest(self) -> int:
-        """The most pieces of a source or a target, end mark included."""
+        """The most tokens of a source or a target, end mark included."""
         return self.positions
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Return the natural log-probability of each piece of each target; all end with EOS."""
+        """Return the natural log-probability of each token of each target; all end with EOS."""
         return score(
             self.translator,
-            [[self.source_pieces[piece] for piece in source] for source in sources],
-            [[self.target_pieces[piece] for piece in target[:-1]] for target in targets],
+            [[self.source_tokens[token] for token in source] for source in sources],
+            [[self.target_tokens[token] for token in target[:-1]] for target in targets],
         )
 
-    def _limit(self, source_pieces: int, decoding: DecodingConfig) -> int:
-        return min(length_limit(source_pieces, decoding), self.positions)
+    def _limit(self, source_tokens: int, decoding: DecodingConfig) -> int:
+        return min(length_limit(source_tokens, decoding), self.positions)
 
     def _run(
         self,
         jobs: Iterable["_Job"],
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> Iterator[tuple["_Job", list[Any]]]:
         """Start all jobs at once, then yield each with its results, on which one has to wait."""
         started = [(job, self._start(job, sources, decoding, prefixes)) for job in jobs]
@@ -239,13 +239,13 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         job: "_Job",
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> list[Any]:
         longest = max(len(sources[number]) for number in job.numbers)
         rows = 1 if decoding.search == "greedy" else decoding.beam
-        forced = [[self.target_pieces[each] for each in prefixes[place]] for place in job.numbers]
+        forced = [[self.target_tokens[each] for each in prefixes[place]] for place in job.numbers]
         results: list[Any] = self.translator.translate_batch(
-            [[self.source_pieces[piece] for piece in sources[number]] for number in job.numbers],
+            [[self.source_tokens[token] for token in sources[number]] for number in job.numbers],
             forced if any(forced) else None,
             asynchronous=True,
             beam_size=rows,
@@ -255,9 +255,9 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             suppress_sequences=self.never_generated if job.is_strict else None,
             return_end_token=True,
             return_scores=True,
-            max_input_length=0,  # the default cuts sources at 1,024 pieces
+            max_input_length=0,  # the default cuts sources at 1,024 tokens
             max_decoding_length=self._limit(longest, decoding),
-            min_decoding_length=fewest_pieces(longest, decoding) - 1,  # EOS is not counted
+            min_decoding_length=fewest_tokens(longest, decoding) - 1,  # EOS is not counted
         )
         return results
 
@@ -266,41 +266,41 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         unscored: Mapping[int, Sequence[Sequence[str]]],
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """Yield what a search under rules has found for each source, with the model's probability.
 
-        The search has given that of the pieces kept out to the others. The pieces of a prefix count
+        The search has given that of the tokens kept out to the others. The tokens of a prefix count
         in the log-probability, not in the score.
         """
-        end = self.source_pieces[EOS]
-        each = [(number, pieces) for number, some in unscored.items() for pieces in some]
+        end = self.source_tokens[EOS]
+        each = [(number, tokens) for number, some in unscored.items() for tokens in some]
         scores = score(
             self.translator,
-            [[self.source_pieces[piece] for piece in sources[number]] for number, _ in each],
-            [[piece for piece in pieces if piece != end] for _, pieces in each],
+            [[self.source_tokens[token] for token in sources[number]] for number, _ in each],
+            [[token for token in tokens if token != end] for _, tokens in each],
         )
         scored = zip(each, scores, strict=True)
         for number, group in itertools.groupby(scored, key=lambda one: one[0][0]):
             found = []
-            for (_, pieces), all_log_probs in group:
+            for (_, tokens), all_log_probs in group:
                 # Forced scoring ends every translation; what the limit has cut has no end.
-                log_probs = all_log_probs[: len(pieces)]
+                log_probs = all_log_probs[: len(tokens)]
                 free = sum(log_probs[len(prefixes[number]) :])
-                hypothesis = self._hypothesis(pieces, free, decoding)
+                hypothesis = self._hypothesis(tokens, free, decoding)
                 found.append(replace(hypothesis, log_prob=sum(log_probs)))
             yield number, found
 
     def _hypotheses(self, result: Any, decoding: DecodingConfig) -> list[Hypothesis]:
         return [
-            self._hypothesis(pieces, log_prob, decoding)
-            for pieces, log_prob in zip(result.hypotheses, result.scores, strict=True)
+            self._hypothesis(tokens, log_prob, decoding)
+            for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
         ]
 
     def _hypothesis(
-        self, pieces: Sequence[str], log_prob: float, decoding: DecodingConfig
+        self, tokens: Sequence[str], log_prob: float, decoding: DecodingConfig
     ) -> Hypothesis:
-        ids = tuple(self.target_ids[piece] for piece in pieces)
+        ids = tuple(self.target_ids[token] for token in tokens)
         finished = ids[-1] == EOS
         penalty = 1.0
         if decoding.search == "beam":
@@ -316,9 +316,9 @@ class _Job:
     """Sources that are translated together.
 
     CTranslate2 has one length limit a batch, which is that of the longest source here, and cannot
-    keep a piece from being generated without giving its probability to the others. A strict job
+    keep a token from being generated without giving its probability to the others. A strict job
     is a single source under its own limit, with PAD, UNK and BOS kept out; it is for the few whose
-    translation has come out too long, or with one of these pieces in it.
+    translation has come out too long, or with one of these tokens in it.
     """
 
     numbers: list[int]
@@ -326,7 +326,7 @@ class _Job:
 
 
 def _batches_ctranslate2_engine(
-    lengths: Sequence[int], decoding: DecodingConfig, prefixes: Prefixes
+    lengths: Sequence[int], decoding: DecodingConfig, prefixes: TargetPrefixes
 ) -> Iterator[_Job]:
     """Yield batches of sources of about one length, the longest first.
 
@@ -357,7 +357,7 @@ def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
 def _may_be_cut(hypothesis: Hypothesis, limit: int) -> bool:
     """Tell whether a search of one row that went too far would have gone the same way up to there.
 
-    It would, unless one of the pieces that mean nothing stands on the way.
+    It would, unless one of the tokens that mean nothing stands on the way.
     """
     return not _NEVER_GENERATED.intersection(hypothesis.ids[:limit])
 
@@ -372,7 +372,7 @@ def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
     return sorted(whole or hypotheses, key=lambda hypothesis: -hypothesis.score)[:count]
 
 
-def _pieces(vocabulary: Vocabulary) -> list[str]:
+def _tokens(vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
 
 

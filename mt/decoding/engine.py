@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Prefixes = Sequence[Sequence[int]]
-"""What the translation of each source begins with, pieces of text alone; empty: nothing is forced.
+TargetPrefixes = Sequence[Sequence[int]]
+"""What the translation of each source begins with, tokens of text alone; empty: nothing is forced.
 
 Either there are none at all, or one for each source.
 """
@@ -25,9 +25,9 @@ class Hypothesis:
     """A translation that the search found."""
 
     ids: tuple[int, ...]
-    """The pieces, without BOS and EOS."""
+    """The tokens, without BOS and EOS."""
     log_prob: float
-    """Sum of the pieces' natural log-probabilities, that of EOS included where it was reached."""
+    """Sum of the tokens' natural log-probabilities, that of EOS included where it was reached."""
     score: float
     """`log_prob`, that of a forced prefix left out, divided by the length penalty of the whole.
 
@@ -47,13 +47,13 @@ class Engine(ABC):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first, at least one.
 
         Each source ends with EOS; the lists are in the order of the sources. Fewer than `count`
         come back where the search has found no more: beam search has as many as its beam at most,
-        greedy search has one. Each begins with the prefix of its source, whose pieces count in its
+        greedy search has one. Each begins with the prefix of its source, whose tokens count in its
         log-probability and its length; a prefix longer than the length limit is cut there.
         """
 
@@ -62,7 +62,7 @@ class Engine(ABC):
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[Hypothesis]:
         """Return the best hypothesis of each source, which begins with its prefix."""
         found = self.n_best_ids(sources, decoding, 1, prefixes=prefixes)
@@ -70,24 +70,24 @@ class Engine(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class PieceDetails:
-    """A hypothesis, piece by piece."""
+class TokenDetails:
+    """A hypothesis, token by token."""
 
     log_probs: tuple[float, ...]
-    """The natural log-probability of each piece, given the source and the pieces before it."""
+    """The natural log-probability of each token, given the source and the tokens before it."""
     alignment: tuple[tuple[int, int], ...]
-    """Pairs (source piece, target piece), from 0; a piece that looks at none has no pair."""
+    """Pairs (source token, target token), from 0; a token that looks at none has no pair."""
     attention: "NDArray[np.float32] | None" = field(default=None, compare=False)
-    """How much each target piece looks at each source piece, EOS among them [T S], from 0 to 1."""
+    """How much each target token looks at each source token, EOS among them [T S], from 0 to 1."""
 
 
 class ExplainingEngine(Engine):
-    """An engine that knows what its model thought of each piece."""
+    """An engine that knows what its model thought of each token."""
 
     @abstractmethod
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[PieceDetails]:
+    ) -> list[TokenDetails]:
         """Return the details of a hypothesis for each source; sources end with EOS."""
 
 
@@ -97,13 +97,13 @@ class ScoringEngine(Engine):
     @property
     @abstractmethod
     def longest(self) -> int | None:
-        """The most pieces of a source or a target, end mark included; None without such a limit."""
+        """The most tokens of a source or a target, end mark included; None without such a limit."""
 
     @abstractmethod
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Return the natural log-probability of each piece of each target; all end with EOS."""
+        """Return the natural log-probability of each token of each target; all end with EOS."""
 
 
 Normalization = Literal["gnmt", "average", "none"]
@@ -119,20 +119,20 @@ None of them falls as a hypothesis grows: the early stop of beam search rests on
 """
 
 
-def length_limit(source_pieces: int, decoding: DecodingConfig) -> int:
-    """Return the most pieces a translation may have."""
-    return math.ceil(decoding.max_length_ratio * source_pieces + decoding.max_length_extra)
+def length_limit(source_tokens: int, decoding: DecodingConfig) -> int:
+    """Return the most tokens a translation may have."""
+    return math.ceil(decoding.max_length_ratio * source_tokens + decoding.max_length_extra)
 
 
-def fewest_pieces(source_pieces: int, decoding: DecodingConfig) -> int:
-    """Return the fewest pieces a translation may have; one is the end mark alone."""
-    return max(1, math.ceil(decoding.min_length_ratio * source_pieces))
+def fewest_tokens(source_tokens: int, decoding: DecodingConfig) -> int:
+    """Return the fewest tokens a translation may have; one is the end mark alone."""
+    return max(1, math.ceil(decoding.min_length_ratio * source_tokens))
 
 
 def length_batches(lengths: Mapping[int, int], *, positions: int) -> Iterator[list[int]]:
     """Yield the numbers that `lengths` has a length for, in batches, the longest first.
 
-    A batch holds at most `positions` pieces, sentences times the longest; a longer one is alone.
+    A batch holds at most `positions` tokens, sentences times the longest; a longer one is alone.
     """
     order = sorted(lengths, key=lambda number: -lengths[number])
     while order:

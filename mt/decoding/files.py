@@ -15,7 +15,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.data.lines import existing_file, read_chunks, scan
-from mt.decoding.engine import ExplainingEngine, PieceDetails
+from mt.decoding.engine import ExplainingEngine, TokenDetails
 from mt.decoding.translator import Alternative, Translation, Translator, log_notes
 from mt.errors import UserError
 from mt.files import replacing
@@ -147,12 +147,12 @@ def as_n_best(translations: Sequence[Translation], _: Translator) -> Iterator[st
 
 
 def as_json(translations: Sequence[Translation], translator: Translator) -> Iterator[str]:
-    """Yield a JSON object a line: the best alternative piece by piece, the status, and all others.
+    """Yield a JSON object a line: the best alternative token by token, the status, and all others.
 
-    `piece_log_probs` and `alignment` are null where the engine cannot tell.
+    `token_log_probs` and `alignment` are null where the engine cannot tell.
     """
     parts = [part for translation in translations for part in translation.alternatives[0].parts]
-    details: Iterator[PieceDetails | None] = iter([None] * len(parts))
+    details: Iterator[TokenDetails | None] = iter([None] * len(parts))
     if isinstance(translator.engine, ExplainingEngine):
         sources, hypotheses = ([part.source for part in parts], [part.hypothesis for part in parts])
         details = iter(translator.engine.explain(sources, hypotheses))
@@ -189,14 +189,14 @@ def _alternative(alternative: Alternative, translator: Translator) -> dict[str, 
         "text": alternative.text,
         "score": alternative.score,
         "log_prob": sum((part.hypothesis.log_prob for part in alternative.parts), start=0.0),
-        "pieces": name(list(alternative.ids)),
+        "tokens": name(list(alternative.ids)),
     }
 
 
 def _details(
-    best: Alternative, details: Sequence[PieceDetails | None], translator: Translator
+    best: Alternative, details: Sequence[TokenDetails | None], translator: Translator
 ) -> dict[str, object]:
-    """Return the details of all parts as those of one; pieces are counted over all of them."""
+    """Return the details of all parts as those of one; tokens are counted over all of them."""
     known = [of_part for of_part in details if of_part is not None]
     alignment: list[tuple[int, int]] = []
     read = written = 0
@@ -206,8 +206,8 @@ def _details(
     told = len(known) == len(best.parts)
     name = translator.tokenizer.source.processor.id_to_piece
     return {
-        "source_pieces": name([number for part in best.parts for number in part.source[:-1]]),
-        "piece_log_probs": [each for part in known for each in part.log_probs] if told else None,
+        "source_tokens": name([number for part in best.parts for number in part.source[:-1]]),
+        "token_log_probs": [each for part in known for each in part.log_probs] if told else None,
         "alignment": alignment if told else None,
     }
 

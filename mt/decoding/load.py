@@ -155,7 +155,7 @@ def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
 
 
 def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
-    """Read a further run of an ensemble; RunError where its pieces are others."""
+    """Read a further run of an ensemble; RunError where its tokens are others."""
     member = read_run(run)
     if member.tokenizer.fingerprint != tokenizer.fingerprint:
         raise RunError(
@@ -192,7 +192,7 @@ class FinishedRun:
     """The parameters by name, on the CPU."""
     weights_sha256: str
     longest_source: int
-    """Pieces of the longest source side that the model was trained on, end mark included."""
+    """Tokens of the longest source side that the model was trained on, end mark included."""
 
 
 def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:

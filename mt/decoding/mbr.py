@@ -10,7 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis, Prefixes
+from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.errors import UserError
 
 Utility = Literal["chrf", "bleu"]
@@ -72,7 +72,7 @@ class MbrEngine(Engine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, that of the highest utility first."""
         found = self.engine.n_best_ids(sources, decoding, self._candidates, prefixes=prefixes)

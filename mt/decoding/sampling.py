@@ -1,6 +1,6 @@
-"""Sampling: each piece is drawn from what the model thinks of it.
+"""Sampling: each token is drawn from what the model thinks of it.
 
-Axes: R rows, of which each is a sentence here, V vocabulary, C pieces to draw from.
+Axes: R rows, of which each is a sentence here, V vocabulary, C tokens to draw from.
 """
 
 import hashlib
@@ -11,20 +11,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mt.decoding.constraints import NO_RULES, Rules, Written, require_finite, ruled
+from mt.decoding.constraints import (
+    NO_CONSTRAINTS,
+    Constraints,
+    Prefixes,
+    apply_constraints,
+    require_finite,
+)
 from mt.decoding.engine import Hypothesis
-from mt.decoding.search import StepModel, grow
+from mt.decoding.search import StepModel, extend
 from mt.special_ids import EOS
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSettings:
-    """Which pieces are drawn from, and how evenly."""
+    """Which tokens are drawn from, and how evenly."""
 
     temperature: float = 1.0
     """What logits are divided by."""
     top_k: int | None = None
-    """Only so many most probable pieces (Fan et al. 2018, section 5.1); None: all."""
+    """Only so many most probable tokens (Fan et al. 2018, section 5.1); None: all."""
     top_p: float = 1.0
     """Of these, only the fewest most probable that have this probability together.
 
@@ -37,27 +43,27 @@ def sample(
     limits: Tensor,
     numbers: Tensor,
     settings: SampleSettings,
-    rules: Rules = NO_RULES,
+    rules: Constraints = NO_CONSTRAINTS,
 ) -> list[Hypothesis]:
     """Draw a translation of each sentence.
 
     `numbers` [B T], at least as many as the longest limit, are uniform in [0, 1): one decides about
-    each piece, so a translation depends on its own sentence and numbers alone. The log-probability
+    each token, so a translation depends on its own sentence and numbers alone. The log-probability
     of a hypothesis is the model's, whatever the settings; its score is the same.
     """
 
-    def draw(logits: Tensor, written: Written) -> tuple[Tensor, Tensor]:
-        step = written.pieces.shape[1]
+    def draw(logits: Tensor, written: Prefixes) -> tuple[Tensor, Tensor]:
+        step = written.tokens.shape[1]
         return drawn(logits, numbers[written.sentences, step], settings, rules, written)
 
-    return grow(model, limits, draw)
+    return extend(model, limits, draw)
 
 
 def drawn(
-    logits: Tensor, numbers: Tensor, settings: SampleSettings, rules: Rules, written: Written
+    logits: Tensor, numbers: Tensor, settings: SampleSettings, rules: Constraints, written: Prefixes
 ) -> tuple[Tensor, Tensor]:
-    """Return the pieces [R] that uniform numbers [R] choose, and their log-probabilities."""
-    logits, normaliser = ruled(logits, rules, written)
+    """Return the tokens [R] that uniform numbers [R] choose, and their log-probabilities."""
+    logits, normaliser = apply_constraints(logits, rules, written)
     count = min(settings.top_k or logits.shape[1], logits.shape[1] - EOS)
     best = logits[:, EOS:].topk(count, dim=1)
     log_probs = (best.values - normaliser).cpu().double()

@@ -23,12 +23,12 @@ _LINES_AT_ONCE = 2048
 
 @dataclass(frozen=True, slots=True)
 class ForcedScore:
-    """What the model gives to one translation, piece by piece."""
+    """What the model gives to one translation, token by token."""
 
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     """As SentencePiece writes them, the end mark last."""
     log_probs: tuple[float, ...]
-    """The natural log-probability of each, given the source and the pieces before it."""
+    """The natural log-probability of each, given the source and the tokens before it."""
 
     @property
     def log_prob(self) -> float:
@@ -37,19 +37,19 @@ class ForcedScore:
 
     @property
     def mean(self) -> float:
-        """The log-probability per piece."""
+        """The log-probability per token."""
         return self.log_prob / len(self.log_probs)
 
     def as_text(self) -> str:
-        """Return the sum, the number of pieces and the mean, tabs between."""
-        return f"{self.log_prob:.6f}\t{len(self.pieces)}\t{self.mean:.6f}"
+        """Return the sum, the number of tokens and the mean, tabs between."""
+        return f"{self.log_prob:.6f}\t{len(self.tokens)}\t{self.mean:.6f}"
 
     def as_json(self) -> str:
         """Return everything on one line of JSON."""
         record = {
             "log_prob": self.log_prob,
             "mean": self.mean,
-            "pieces": self.pieces,
+            "tokens": self.tokens,
             "log_probs": self.log_probs,
         }
         return json.dumps(record, ensure_ascii=False)
@@ -60,21 +60,21 @@ class Totals:
     """Sums over the translations scored so far."""
 
     sentences: int = 0
-    pieces: int = 0
+    tokens: int = 0
     log_prob: float = 0.0
 
     def add(self, score: ForcedScore) -> None:
         """Take in one translation."""
         self.sentences += 1
-        self.pieces += len(score.pieces)
+        self.tokens += len(score.tokens)
         self.log_prob += score.log_prob
 
     def as_text(self) -> str:
-        """Return the perplexity of all together, exp(-log-probability / pieces), and the counts."""
-        perplexity = math.exp(min(-self.log_prob / self.pieces, 700.0))
+        """Return the perplexity of all together, exp(-log-probability / tokens), and the counts."""
+        perplexity = math.exp(min(-self.log_prob / self.tokens, 700.0))
         return (
-            f"perplexity {perplexity:.4f} per piece, log-probability {self.log_prob:.4f}, "
-            f"{self.pieces:,} pieces with end marks, {self.sentences:,} sentences"
+            f"perplexity {perplexity:.4f} per token, log-probability {self.log_prob:.4f}, "
+            f"{self.tokens:,} tokens with end marks, {self.sentences:,} sentences"
         )
 
 
@@ -112,12 +112,12 @@ def _scored(
             _check_positions(engine.longest, sources, targets, first=first)
             found = engine.score(sources, targets)
             for ids, log_probs in zip(targets, found, strict=True):
-                yield ForcedScore(_pieces(tokenizer, ids), tuple(log_probs))
+                yield ForcedScore(_tokens(tokenizer, ids), tuple(log_probs))
                 bar.update()
             first += len(window)
 
 
-def _pieces(tokenizer: Tokenizer, ids: Ids) -> tuple[str, ...]:
+def _tokens(tokenizer: Tokenizer, ids: Ids) -> tuple[str, ...]:
     return tuple(tokenizer.target.processor.id_to_piece(list(ids)))
 
 
@@ -130,7 +130,7 @@ def _check_positions(
         longest = max(len(source), len(target))
         if longest > most:
             raise UserError(
-                f"line {number}: {longest} pieces, the model has {most} positions; "
+                f"line {number}: {longest} tokens, the model has {most} positions; "
                 "leave the line out of both files"
             )
 

@@ -1,7 +1,7 @@
 """Beam search, over any model that can take a step.
 
 Axes: B sentences, K rows (beginnings) a sentence, R = B * K rows, V vocabulary, C candidates.
-Only `best_continuations` computes on the model's device; its few numbers a row come to the host,
+Only `best_candidates` computes on the model's device; its few numbers a row come to the host,
 where all bookkeeping is done, with log-probabilities summed in float64.
 """
 
@@ -15,25 +15,25 @@ from torch.nn import functional as F
 
 from mt.decoding.constraints import (
     NEVER,
-    NO_RULES,
-    Continuations,
-    Rules,
-    Written,
-    best_continuations,
+    NO_CONSTRAINTS,
+    Candidates,
+    Constraints,
+    Prefixes,
+    best_candidates,
 )
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
 from mt.special_ids import BOS, EOS
 
 
 class StepModel(Protocol):
-    """What the search knows of a model: rows that read one piece after the other.
+    """What the search knows of a model: rows that read one token after the other.
 
     Row r belongs to sentence r // K. Each method's tensor is on the device of the `limits` that
     the search was given.
     """
 
     def step(self, last_ids: Tensor) -> Tensor:
-        """Return the logits [R V] of the piece after `last_ids` [R].
+        """Return the logits [R V] of the token after `last_ids` [R].
 
         The first step gets BOS, once a sentence: `last_ids` [B], logits [B V].
         """
@@ -53,51 +53,53 @@ class AttentiveStepModel(StepModel, Protocol):
     """A model that also tells where it looks, for a search with a coverage penalty."""
 
     def attention(self) -> Tensor:
-        """Return how much the last step's rows look at each source piece [R S], 1 at padding.
+        """Return how much the last step's rows look at each source token [R S], 1 at padding.
 
         It is asked between `step` and `keep`.
         """
         ...
 
 
-Choose = Callable[[Tensor, Written], tuple[Tensor, Tensor]]
-"""From logits [R V] to each row's next piece [R] and its log-probability [R], on the host."""
+Choose = Callable[[Tensor, Prefixes], tuple[Tensor, Tensor]]
+"""From logits [R V] to each row's next token [R] and its log-probability [R], on the host."""
 
 
-def greedy(model: StepModel, limits: Tensor, rules: Rules = NO_RULES) -> list[Hypothesis]:
-    """Take the most probable piece at each step, one row a sentence.
+def greedy(
+    model: StepModel, limits: Tensor, rules: Constraints = NO_CONSTRAINTS
+) -> list[Hypothesis]:
+    """Take the most probable token at each step, one row a sentence.
 
-    `limits` [B] is the largest number of pieces, EOS included, of each translation; a translation
+    `limits` [B] is the largest number of tokens, EOS included, of each translation; a translation
     that reaches it without EOS is cut there. The result is that of `beam` with one row; its score
     is its log-probability.
     """
 
-    def best(logits: Tensor, written: Written) -> tuple[Tensor, Tensor]:
+    def best(logits: Tensor, written: Prefixes) -> tuple[Tensor, Tensor]:
         # Two where one would do, as in `beam` with one row, so that equal logits fall alike.
-        found = best_continuations(logits, 2, rules, written)
+        found = best_candidates(logits, 2, rules, written)
         return found.ids[:, 0], found.log_probs[:, 0]
 
-    return grow(model, limits, best)
+    return extend(model, limits, best)
 
 
-def grow(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]:
-    """Write each translation piece by piece as `choose` says."""
+def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]:
+    """Write each translation token by token as `choose` says."""
     assert bool((limits > 0).all()), "a translation has at least its end mark"
     device, limits = limits.device, limits.cpu()
     found: dict[int, Hypothesis] = {}
     numbers = torch.arange(len(limits))
     last_ids = torch.full_like(numbers, BOS)
     log_probs = torch.zeros(len(limits), dtype=torch.float64)
-    pieces = torch.empty(len(limits), 0, dtype=torch.int64)
+    tokens = torch.empty(len(limits), 0, dtype=torch.int64)
     while len(numbers):
         logits = model.step(last_ids.to(device))
-        last_ids, added = choose(logits, Written(numbers, pieces))
+        last_ids, added = choose(logits, Prefixes(numbers, tokens))
         log_probs = log_probs + added
-        pieces = torch.cat((pieces, last_ids[:, None]), dim=1)
-        done = (last_ids == EOS) | (pieces.shape[1] >= limits)
+        tokens = torch.cat((tokens, last_ids[:, None]), dim=1)
+        done = (last_ids == EOS) | (tokens.shape[1] >= limits)
         for row in done.nonzero().flatten().tolist():
             finished = bool(last_ids[row] == EOS)
-            ids = pieces[row].tolist()
+            ids = tokens[row].tolist()
             log_prob = float(log_probs[row])
             found[int(numbers[row])] = Hypothesis(
                 tuple(ids[:-1] if finished else ids), log_prob, log_prob, finished
@@ -106,12 +108,12 @@ def grow(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]:
         if 0 < len(stay) < len(numbers):
             model.keep(stay.to(device))
         numbers, limits, last_ids = numbers[stay], limits[stay], last_ids[stay]
-        log_probs, pieces = log_probs[stay], pieces[stay]
+        log_probs, tokens = log_probs[stay], tokens[stay]
     return [found[number] for number in range(len(found))]
 
 
 _LEAST_COVERAGE = 1e-10
-"""So that a piece of no attention at all costs much and not everything."""
+"""So that a token of no attention at all costs much and not everything."""
 
 
 def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Tensor) -> Tensor:
@@ -122,7 +124,7 @@ def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Ten
     at the sentence's limit; each [B].
 
     The bound is exact. A row's continuation finishes with a log-probability q <= p <= 0, for every
-    piece adds the logarithm of a probability, and at a length l <= limit. As the penalty does not
+    token adds the logarithm of a probability, and at a length l <= limit. As the penalty does not
     fall with the length, q / penalty(l) <= p / penalty(l) <= p / penalty(limit): a number that is
     not positive grows when it is divided by more. With equality the row at best ties, and a tie
     goes to what finished first. Without enough finished hypotheses the answer is no, as long as
@@ -132,7 +134,7 @@ def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Ten
 
 
 def coverage_cost(coverage: Tensor) -> Tensor:
-    """Return -cp(X; Y) / beta of hypotheses that have looked at the source pieces so much [... S].
+    """Return -cp(X; Y) / beta of hypotheses that have looked at the source tokens so much [... S].
 
     Wu et al. 2016, equation 14: the sum of log(min(coverage, 1)), here with the sign turned. It is
     never negative, so that the early stop stays exact: a row still growing may get rid of it.
@@ -156,18 +158,18 @@ class BeamSettings:
 
 
 def beam(
-    model: StepModel, limits: Tensor, settings: BeamSettings, rules: Rules = NO_RULES
+    model: StepModel, limits: Tensor, settings: BeamSettings, rules: Constraints = NO_CONSTRAINTS
 ) -> list[list[Hypothesis]]:
     """Keep the `beam` most probable beginnings of each sentence; return hypotheses, best first.
 
-    Each step ranks the 2 * `beam` best continuations of a sentence's rows: the first `beam` that
+    Each step ranks the 2 * `beam` best candidates of a sentence's rows: the first `beam` that
     are not EOS live on, and an EOS among the first `beam` finishes a hypothesis. A sentence is
     over when no row can come among the best `count` any more, at its limit, or once it has `beam`
     finished hypotheses and no row, scored as it stands, is ahead of the best `count` of them.
     `beam` hypotheses alone would not do: poor short ones can fill the list while the right one is
     still growing.
 
-    `limits` [B] is the largest number of pieces, EOS included, of each translation. Where a
+    `limits` [B] is the largest number of tokens, EOS included, of each translation. Where a
     sentence reaches it without any finished hypothesis, its rows are returned as they stand.
     """
     assert 0 < settings.count <= settings.beam
@@ -177,13 +179,13 @@ def beam(
     beams = _Beams(limits.cpu(), settings)
     while len(beams.numbers):
         logits = model.step(beams.last_ids.flatten().to(device))
-        # Of one row at most `beam` pieces can live on, and EOS may stand among them.
+        # Of one row at most `beam` tokens can live on, and EOS may stand among them.
         count = settings.beam + 1
-        continuations = best_continuations(logits, count, rules, beams.written())
+        candidates = best_candidates(logits, count, rules, beams.written())
         if settings.coverage:
             assert isinstance(model, AttentiveStepModel), "coverage is counted in attention"
             beams.look(model.attention().cpu().double())
-        beams.advance(continuations)
+        beams.advance(candidates)
         stay = beams.retire()
         if 0 < len(stay) < beams.sentences_before:
             model.keep(stay.to(device))
@@ -213,8 +215,8 @@ class _Beams:
         self.log_probs = torch.zeros(sentences, 1, dtype=torch.float64)
         self.last_ids = torch.full((sentences, 1), BOS)
         self.parents = torch.zeros(sentences, 1, dtype=torch.int64)
-        self.pieces = torch.empty(sentences, 1, 0, dtype=torch.int64)
-        # What a hypothesis that ends here pays for coverage; and how much each source piece was
+        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64)
+        # What a hypothesis that ends here pays for coverage; and how much each source token was
         # looked at, a column each, empty without a penalty.
         self.costs = torch.zeros(sentences, 1, dtype=torch.float64)
         self.coverage = torch.zeros(sentences, 1, 0, dtype=torch.float64)
@@ -223,27 +225,27 @@ class _Beams:
         self.found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self.found_count = torch.zeros(sentences, dtype=torch.int64)
 
-    def written(self) -> Written:
+    def written(self) -> Prefixes:
         """Return what the rows hold."""
-        rows = self.pieces.shape[1]
-        return Written(self.numbers.repeat_interleave(rows), self.pieces.flatten(0, 1))
+        rows = self.tokens.shape[1]
+        return Prefixes(self.numbers.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
     def look(self, attention: Tensor) -> None:
-        """Add how much the rows looked at the source pieces when they chose the next one [R S]."""
+        """Add how much the rows looked at the source tokens when they chose the next one [R S]."""
         attention = attention.view(*self.log_probs.shape, -1)
         self.coverage = self.coverage + attention if self.length else attention
         self.costs = self.beta * coverage_cost(self.coverage)
 
-    def advance(self, continuations: Continuations) -> None:
-        """Take one more piece: finish hypotheses, and let the best other rows live on."""
+    def advance(self, candidates: Candidates) -> None:
+        """Take one more token: finish hypotheses, and let the best other rows live on."""
         self.length += 1
         sentences, rows = self.log_probs.shape
-        count = continuations.ids.shape[1]
-        totals = self.log_probs[:, :, None] + continuations.log_probs.view(sentences, rows, count)
+        count = candidates.ids.shape[1]
+        totals = self.log_probs[:, :, None] + candidates.log_probs.view(sentences, rows, count)
         missing = max(0, 2 * self.beam - rows * count)
         totals = F.pad(totals.flatten(1), (0, missing), value=NEVER)
-        ids = F.pad(continuations.ids.view(sentences, -1), (0, missing), value=BOS)
-        # Stable, so that a tie goes to the better row and to the piece that it ranked first.
+        ids = F.pad(candidates.ids.view(sentences, -1), (0, missing), value=BOS)
+        # Stable, so that a tie goes to the better row and to the token that it ranked first.
         log_probs, order = totals.sort(dim=1, descending=True, stable=True)
         log_probs, order = log_probs[:, : 2 * self.beam], order[:, : 2 * self.beam]
         ids = ids.gather(1, order)
@@ -255,8 +257,8 @@ class _Beams:
         self.log_probs = log_probs.gather(1, living)
         self.last_ids = ids.gather(1, living)
         self.parents = parents.gather(1, living)
-        pieces = _of_parents(self.pieces, self.parents)
-        self.pieces = torch.cat((pieces, self.last_ids[:, :, None]), dim=2)
+        tokens = _of_parents(self.tokens, self.parents)
+        self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
         self.coverage = _of_parents(self.coverage, self.parents)
         self.costs = self.costs.gather(1, self.parents)
 
@@ -287,19 +289,19 @@ class _Beams:
     def _keep(self, stay: Tensor) -> None:
         self.numbers, self.limits = self.numbers[stay], self.limits[stay]
         self.log_probs, self.last_ids = self.log_probs[stay], self.last_ids[stay]
-        self.parents, self.pieces = self.parents[stay], self.pieces[stay]
+        self.parents, self.tokens = self.parents[stay], self.tokens[stay]
         self.coverage, self.costs = self.coverage[stay], self.costs[stay]
         self.best_scores, self.found_count = self.best_scores[stay], self.found_count[stay]
 
     def _finish(self, ends: Tensor, log_probs: Tensor, parents: Tensor) -> None:
-        """Add a hypothesis for each EOS in `ends` [B K], before the rows' own pieces grow."""
+        """Add a hypothesis for each EOS in `ends` [B K], before the rows' own tokens extend."""
         log_probs, parents = log_probs[:, : self.beam], parents[:, : self.beam]
         ends = ends & (log_probs > NEVER)
         scores = log_probs / self.penalties[self.length] - self.costs.gather(1, parents)
         places, ranks = ends.nonzero().unbind(dim=1)
         for number, ids, log_prob, score in zip(
             self.numbers[places].tolist(),
-            self.pieces[places, parents[places, ranks]].tolist(),
+            self.tokens[places, parents[places, ranks]].tolist(),
             log_probs[places, ranks].tolist(),
             scores[places, ranks].tolist(),
             strict=True,
@@ -314,7 +316,7 @@ class _Beams:
         log_probs = self.log_probs[place]
         scores = log_probs / self.penalties[self.length] - self.costs[place]
         for log_prob, score, ids in zip(
-            log_probs.tolist(), scores.tolist(), self.pieces[place].tolist(), strict=True
+            log_probs.tolist(), scores.tolist(), self.tokens[place].tolist(), strict=True
         ):
             if log_prob > NEVER:
                 hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=False)

@@ -58,8 +58,8 @@ def named(characters: list[str]) -> str:
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-CountPieces = Callable[[Sequence[str]], list[int]]
-"""Returns the number of pieces of each text, end mark included."""
+CountTokens = Callable[[Sequence[str]], list[int]]
+"""Returns the number of tokens of each text, end mark included."""
 
 
 def joiner(language: str) -> str:
@@ -67,23 +67,23 @@ def joiner(language: str) -> str:
     return "" if written_without_spaces(language) else " "
 
 
-def split_line(line: str, longest: int, *, count_pieces: CountPieces) -> list[str]:
-    """Cut a line into parts of at most `longest` pieces each, end mark included.
+def split_line(line: str, longest: int, *, count_tokens: CountTokens) -> list[str]:
+    """Cut a line into parts of at most `longest` tokens each, end mark included.
 
     Neighbours at the same kind of cut are packed together as far as they fit. White space at the
     cuts is dropped, all else is in exactly one part, in order. Only a single character that takes
-    more pieces than `longest` by itself is longer.
+    more tokens than `longest` by itself is longer.
     """
-    splitter = _Splitter(longest, count_pieces)
+    splitter = _Splitter(longest, count_tokens)
     return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
 
 
 class _Splitter:
     """What every level of cutting needs: the limit, and the measure."""
 
-    def __init__(self, longest: int, count_pieces: CountPieces) -> None:
+    def __init__(self, longest: int, count_tokens: CountTokens) -> None:
         self.longest = longest
-        self.count_pieces = count_pieces
+        self.count_tokens = count_tokens
 
     def split(self, text: str, cuts: Sequence["FindCuts"]) -> Iterator[str]:
         """Yield the parts of a text, cut by the first of `cuts`, where need be by the next ones."""
@@ -98,13 +98,13 @@ class _Splitter:
 
     def fits(self, text: str) -> bool:
         """Say whether a text is short enough."""
-        return self.count_pieces([text.strip()])[0] <= self.longest
+        return self.count_tokens([text.strip()])[0] <= self.longest
 
     def _pack(self, segments: list[str]) -> Iterator[str]:
         """Join neighbours as far as they fit; a segment too long by itself stays alone."""
         # The end mark counts once. The sum over the segments is near the truth, but not it:
-        # pieces may reach across a border, so the count of the joined text decides.
-        sizes = [size - 1 for size in self.count_pieces([text.strip() for text in segments])]
+        # tokens may reach across a border, so the count of the joined text decides.
+        sizes = [size - 1 for size in self.count_tokens([text.strip() for text in segments])]
         start = 0
         while start < len(segments):
             sums = itertools.accumulate(sizes[start : start + self.longest], initial=1)
@@ -195,7 +195,7 @@ class Prefix:
     """What the translation of a line has to begin with."""
 
     ids: tuple[int, ...] = ()
-    """Its pieces; none: nothing is forced."""
+    """Its tokens; none: nothing is forced."""
     notes: tuple[str, ...] = ()
     """What a user should know of how it was read."""
 
@@ -219,9 +219,9 @@ def with_prefixes(
 
 
 def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
-    """Return the target pieces of each prefix.
+    """Return the target tokens of each prefix.
 
-    A prefix is encoded as a text of its own. White space at its end is left out: the piece that
+    A prefix is encoded as a text of its own. White space at its end is left out: the token that
     begins the next word brings the space before it. A character that the tokenizer does not know
     cannot be generated, so a prefix ends before it.
     """
@@ -270,9 +270,9 @@ def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str
 
 _ONE_EACH = "each line has one, which may be empty"
 BLOCKED_NGRAM = 3
-"""What has looped is decoded again with no sequence of so many pieces coming twice."""
+"""What has looped is decoded again with no sequence of so many tokens coming twice."""
 _COPIES = 4
-_FEWEST_PIECES = 8
+_FEWEST_TOKENS = 8
 _LONGEST_PERIOD = 50
 _DISTINCT_SHARE = 1 / 3
 
@@ -280,37 +280,37 @@ _DISTINCT_SHARE = 1 / 3
 def repeats_itself(
     translation: Sequence[int], source: Sequence[int], *, finished: bool = True
 ) -> bool:
-    """Say whether a translation, in pieces, is a loop of the search.
+    """Say whether a translation, in tokens, is a loop of the search.
 
-    It is where a sequence of pieces comes at least four times in a row, over at least eight pieces,
-    or where the length limit cut it off (it is not `finished`) and two of three pieces are
+    It is where a sequence of tokens comes at least four times in a row, over at least eight tokens,
+    or where the length limit cut it off (it is not `finished`) and two of three tokens are
     repetitions of others. A source that repeats itself half as much excuses both.
     """
     repetition = longest_repetition(translation)
-    if repetition >= _FEWEST_PIECES and repetition > 2 * longest_repetition(source):
+    if repetition >= _FEWEST_TOKENS and repetition > 2 * longest_repetition(source):
         return True
-    if finished or len(translation) < _FEWEST_PIECES:
+    if finished or len(translation) < _FEWEST_TOKENS:
         return False
     share = _distinct_share(translation)
     return share < _DISTINCT_SHARE and 2 * share < _distinct_share(source)
 
 
-def longest_repetition(pieces: Sequence[int]) -> int:
-    """Return over how many pieces one sequence comes again and again, four times at least.
+def longest_repetition(tokens: Sequence[int]) -> int:
+    """Return over how many tokens one sequence comes again and again, four times at least.
 
     A last copy that is not complete counts with what there is of it; 0 where nothing does so.
     """
-    if len(pieces) - len(set(pieces)) < _COPIES - 1:
+    if len(tokens) - len(set(tokens)) < _COPIES - 1:
         return 0
     longest = 0
-    for period in range(1, min(len(pieces) // _COPIES, _LONGEST_PERIOD) + 1):
+    for period in range(1, min(len(tokens) // _COPIES, _LONGEST_PERIOD) + 1):
         equal = 0
-        for piece, earlier in zip(pieces[period:], pieces, strict=False):
-            equal = equal + 1 if piece == earlier else 0
+        for token, earlier in zip(tokens[period:], tokens, strict=False):
+            equal = equal + 1 if token == earlier else 0
             if equal >= (_COPIES - 1) * period:
                 longest = max(longest, equal + period)
     return longest
 
 
-def _distinct_share(pieces: Sequence[int]) -> float:
-    return len(set(pieces)) / max(1, len(pieces))
+def _distinct_share(tokens: Sequence[int]) -> float:
+    return len(set(tokens)) / max(1, len(tokens))

@@ -19,14 +19,14 @@ from torch.nn.utils.rnn import pad_sequence
 from mt.config import DecodingConfig
 from mt.data.batches import collate, collate_sources
 from mt.data.store import Example
-from mt.decoding.constraints import Rules
+from mt.decoding.constraints import Constraints
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
-    PieceDetails,
-    Prefixes,
     ScoringEngine,
-    fewest_pieces,
+    TargetPrefixes,
+    TokenDetails,
+    fewest_tokens,
     length_batches,
     length_limit,
 )
@@ -47,11 +47,11 @@ def explain(
     hypotheses: Sequence[Hypothesis],
     *,
     device: torch.device,
-) -> list[PieceDetails]:
+) -> list[TokenDetails]:
     """Return the details of a hypothesis for each source; the models are in evaluation mode.
 
     Several models speak as one, by the means of their probabilities and of their attention. A
-    target piece belongs to the source piece that it looks at most, EOS aside, in the mean over the
+    target token belongs to the source token that it looks at most, EOS aside, in the mean over the
     heads of the last decoder layer but one (Garg et al. 2019, "Jointly Learning to Align and
     Translate with Transformer Models"); with one layer, of that one.
     """
@@ -60,7 +60,7 @@ def explain(
     targets = [hypothesis.ids for hypothesis in hypotheses]
     pairs = zip(sources, targets, strict=True)
     lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
-    details = {number: PieceDetails((), ()) for number, ids in enumerate(targets) if not ids}
+    details = {number: TokenDetails((), ()) for number, ids in enumerate(targets) if not ids}
     for numbers in length_batches(lengths, positions=_POSITIONS_AT_ONCE):
         some_sources = [sources[number] for number in numbers]
         some_targets = [targets[number] for number in numbers]
@@ -81,7 +81,7 @@ def _explain_batch(
     targets: Sequence[Sequence[int]],
     *,
     device: torch.device,
-) -> Iterator[PieceDetails]:
+) -> Iterator[TokenDetails]:
     source = _padded(sources).to(device)
     target_in = _padded([[BOS, *target[:-1]] for target in targets]).to(device)
     target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
@@ -95,14 +95,14 @@ def _explain_batch(
         end = len(sources[number]) - 1
         its_own = weights[number, : len(target), : end + 1]
         pairs = enumerate(looked_at[number][: len(target)])
-        alignment = tuple((place, piece) for piece, place in pairs if place < end)
-        yield PieceDetails(tuple(islice(each, len(target))), alignment, its_own)
+        alignment = tuple((place, token) for token, place in pairs if place < end)
+        yield TokenDetails(tuple(islice(each, len(target))), alignment, its_own)
 
 
 def _teacher_forced(
     model: Transformer, source: Tensor, target_in: Tensor, target_out: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities [N] of the real target pieces, and the attention [B T S]."""
+    """Return the log-probabilities [N] of the real target tokens, and the attention [B T S]."""
     layers = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     attention = layers[alignment_layer(len(layers))].cross_attention.weights
     with torch.inference_mode(), recording(model) as weights:
@@ -128,7 +128,7 @@ def score(
     *,
     device: torch.device,
 ) -> list[list[float]]:
-    """Return what several models together give to each piece: the mean of their probabilities."""
+    """Return what several models together give to each token: the mean of their probabilities."""
     of_each = [score_pairs(model, sources, targets, device=device) for model in models]
     return [
         (np.logaddexp.reduce(rows, axis=0) - math.log(len(models))).tolist()
@@ -139,7 +139,7 @@ def score(
 def score_pairs(
     model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], *, device: torch.device
 ) -> list[list[float]]:
-    """Return the natural log-probability of each piece of each target, in the given order.
+    """Return the natural log-probability of each token of each target, in the given order.
 
     A source ends with EOS; a whole target does, too. Teacher-forced in batches of like length; the
     softmax is fp32. The numbers do not depend on what shares a batch, but for rounding. Raises
@@ -154,14 +154,14 @@ def score_pairs(
             Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
             for number in batch
         ]
-        pieces = iter(_log_probs(model, examples, device).tolist())
+        tokens = iter(_log_probs(model, examples, device).tolist())
         for number in batch:
-            scores[number] = list(islice(pieces, len(targets[number])))
+            scores[number] = list(islice(tokens, len(targets[number])))
     return scores
 
 
 def _log_probs(model: Transformer, examples: Sequence[Example], device: torch.device) -> Tensor:
-    """Return the log-probabilities [N] of all target pieces of a batch, row after row."""
+    """Return the log-probabilities [N] of all target tokens of a batch, row after row."""
     batch = collate(examples).to(device)
     with torch.inference_mode():
         states = model.states(batch.source, batch.target_in, batch.real)
@@ -190,7 +190,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     """Translates with a Transformer that lies on `device`; training uses it on the live model.
 
     With `others`, of the same vocabulary, it translates with all of them together: the probability
-    of a piece is the mean of what each model gives it.
+    of a token is the mean of what each model gives it.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first.
 
@@ -240,20 +240,20 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[PieceDetails]:
+    ) -> list[TokenDetails]:
         """Return the details of a hypothesis for each source, by a second pass over both."""
         with _evaluation_mode(self.models):
             return explain(self.models, sources, hypotheses, device=self.device)
 
     @property
     def longest(self) -> int | None:
-        """The most pieces of a source or a target, end mark included; None without such a limit."""
+        """The most tokens of a source or a target, end mark included; None without such a limit."""
         return min((model.longest for model in self.models if model.longest), default=None)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Return the natural log-probability of each piece of each target; all end with EOS."""
+        """Return the natural log-probability of each token of each target; all end with EOS."""
         with _evaluation_mode(self.models):
             return score(self.models, sources, targets, device=self.device)
 
@@ -261,7 +261,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         self,
         sources: Sequence[Sequence[int]],
         lists: list[list[Hypothesis]],
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> list[list[Hypothesis]]:
         """Add the log-probability of the prefixes, which cost nothing in the search."""
         begins = [
@@ -279,7 +279,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
         count: int,
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> list[list[Hypothesis]]:
         limits = self._limits(sources, decoding)
         rules = _rules(sources, decoding, prefixes)
@@ -303,7 +303,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
         count: int,
-        prefixes: Prefixes,
+        prefixes: TargetPrefixes,
     ) -> list[list[Hypothesis]]:
         """Draw `count` translations of each source, and put the most probable first."""
         each = [source for source in sources for _ in range(count)]
@@ -322,7 +322,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
 
     def _limits(self, sources: Sequence[Sequence[int]], decoding: DecodingConfig) -> Tensor:
-        """Return the most pieces of each translation [B]."""
+        """Return the most tokens of each translation [B]."""
         most = min(model.longest or sys.maxsize for model in self.models)
         limits = [min(length_limit(len(source), decoding), most) for source in sources]
         return torch.tensor(limits, device=self.device)
@@ -375,12 +375,14 @@ def _side_by_side(
         torch.set_num_threads(threads)  # a thread that begins from now on shall have them again
 
 
-def _rules(sources: Sequence[Sequence[int]], decoding: DecodingConfig, prefixes: Prefixes) -> Rules:
+def _rules(
+    sources: Sequence[Sequence[int]], decoding: DecodingConfig, prefixes: TargetPrefixes
+) -> Constraints:
     shortest = None
     if decoding.min_length_ratio:
-        shortest = torch.tensor([fewest_pieces(len(source), decoding) for source in sources])
+        shortest = torch.tensor([fewest_tokens(len(source), decoding) for source in sources])
     forced = prefixes if any(prefixes) else ()
-    return Rules(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
+    return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
 class _Steps:
@@ -407,7 +409,7 @@ class _Steps:
 
 
 class _MeanSteps:
-    """Several models that read the same pieces: their probabilities' mean, as logits."""
+    """Several models that read the same tokens: their probabilities' mean, as logits."""
 
     def __init__(self, steps: Sequence[_Steps]) -> None:
         self.steps = steps

@@ -45,7 +45,7 @@ class Part:
     """A line as the engine saw it, or a part of a line that was split."""
 
     source: Sequence[int]
-    """Its pieces, EOS last."""
+    """Its tokens, EOS last."""
     hypothesis: Hypothesis
 
 
@@ -62,7 +62,7 @@ class Alternative:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The target pieces, those of the parts one after the other."""
+        """The target tokens, those of the parts one after the other."""
         return tuple(chain.from_iterable(part.hypothesis.ids for part in self.parts))
 
 
@@ -103,7 +103,7 @@ class _Prepared:
     line: str
     text: str
     """The line, mended."""
-    pieces: int
+    tokens: int
     """Of the whole line, end mark included."""
     parts: list[list[int]]
     prefixes: list[tuple[int, ...]]
@@ -129,7 +129,7 @@ class Translator:
         translator = Translator.load("runs/my")
         translator.translate(["Good morning."])
 
-    `longest_source` is the most pieces, end mark included, of a source that the model was trained
+    `longest_source` is the most tokens, end mark included, of a source that the model was trained
     on: longer lines are split. `target_language` decides how the parts are joined.
     """
 
@@ -142,7 +142,7 @@ class Translator:
         longest_source: int,
         target_language: str,
     ) -> None:
-        assert longest_source > 1, "a source holds a piece and its end mark at the least"
+        assert longest_source > 1, "a source holds a token and its end mark at the least"
         self.engine = engine
         self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
         self.decoding = decoding
@@ -202,7 +202,7 @@ class Translator:
         raises UserError at once where the search cannot find so many.
 
         A translation begins with its line's prefix, target text; an empty one forces nothing, and
-        the prefix of a split line is that of its first part. The model goes on after the pieces of
+        the prefix of a split line is that of its first part. The model goes on after the tokens of
         the prefix, so it is best to end it with a whole word; white space at its end does not
         count. Raises UserError where there are not as many prefixes as lines.
         """
@@ -244,10 +244,10 @@ class Translator:
         return prepared
 
     def _split(self, text: str) -> list[str]:
-        def count_pieces(texts: Sequence[str]) -> list[int]:
+        def count_tokens(texts: Sequence[str]) -> list[int]:
             return [len(ids) for ids in self.tokenizer.encode_source(texts)]
 
-        return split_line(text, self.longest_source, count_pieces=count_pieces)
+        return split_line(text, self.longest_source, count_tokens=count_tokens)
 
     def _search(
         self, sources: list[list[int]], prefixes: list[tuple[int, ...]], n_best: int
@@ -319,7 +319,7 @@ class Translator:
             note = f"the tokenizer does not know {named(line.unknown)}"
             findings.append(("unknown-characters", note))
         if len(line.parts) > 1:
-            note = f"{line.pieces} pieces, the model knows up to {self.longest_source}: "
+            note = f"{line.tokens} tokens, the model knows up to {self.longest_source}: "
             findings.append(("split", f"{note}translated in {len(line.parts)} parts"))
         return findings
 

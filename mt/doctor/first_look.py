@@ -38,7 +38,7 @@ _ALARMING = {
     "mojibake": 0.1,
     "identical": 0.5,
     "tokenized": 0.5,
-    "pieces": 0.5,
+    "tokens": 0.5,
 }
 """By kind of finding, the share from which on it is told."""
 _ALARMING_OVERLAP = 0.01

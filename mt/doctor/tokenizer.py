@@ -16,7 +16,7 @@ from mt.data.filters import cleaned_pairs, open_training_corpora
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
-from mt.data.tokenizer_training import sample_lines, shown_pieces
+from mt.data.tokenizer_training import sample_lines, shown_tokens
 from mt.data.vocabulary import Vocabulary
 from mt.errors import DataError
 from mt.evaluation.scores import choose_tokenizer, evaluate
@@ -25,9 +25,9 @@ from mt.special_ids import EOS, UNK
 from mt.tables import aligned, display_width, printable
 
 FREQUENT = 100
-"""Examples of a piece in the training text that a model needs to learn it well."""
+"""Examples of a token in the training text that a model needs to learn it well."""
 FREQUENT_SHARE = 0.95
-"""Share of the pieces that should be frequent.
+"""Share of the tokens that should be frequent.
 
 Gowda and May 2020, "Finding the Optimal Vocabulary Size for Neural Machine Translation": the
 largest vocabulary of which 95 % have 100 examples or more is near the best.
@@ -44,12 +44,12 @@ class CharacterLoss:
     becomes: str
     """What is left of it where it stands alone."""
     never_written: bool
-    """Whether none is left: a model that learns from these pieces can never write it."""
+    """Whether none is left: a model that learns from these tokens can never write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One side of the training text in pieces; the end mark is not counted."""
+    """One side of the training text in tokens; the end mark is not counted."""
 
     side: str
     language: str
@@ -57,40 +57,40 @@ class SideReport:
     characters: int
     words: int | None
     """By spaces; None for a language that is written without."""
-    pieces: int
-    unknown_pieces: int
-    """How many of `pieces` are the unknown one."""
-    byte_pieces: int
-    """How many of `pieces` are bytes, of characters without a piece of their own."""
+    tokens: int
+    unknown_tokens: int
+    """How many of `tokens` are the unknown one."""
+    byte_tokens: int
+    """How many of `tokens` are bytes, of characters without a token of their own."""
     changed_lines: int
     """Lines that are another text after encoding and decoding."""
     losses: tuple[CharacterLoss, ...]
     """The most frequent first."""
 
     @property
-    def pieces_per_character(self) -> float:
+    def tokens_per_character(self) -> float:
         """How finely the text is cut."""
-        return self.pieces / max(1, self.characters)
+        return self.tokens / max(1, self.characters)
 
     @property
-    def pieces_per_word(self) -> float | None:
+    def tokens_per_word(self) -> float | None:
         """How finely words are cut (fertility); None where there are no spaces."""
-        return None if self.words is None else self.pieces / max(1, self.words)
+        return None if self.words is None else self.tokens / max(1, self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyReport:
-    """How the training text uses one vocabulary; special and byte pieces are no text pieces."""
+    """How the training text uses one vocabulary; special and byte tokens are no text tokens."""
 
     name: str
     """`joint`, `source` or `target`."""
     algorithm: str
     size: int
-    text_pieces: int
+    text_tokens: int
     unused: tuple[str, ...]
-    """Text pieces that the sampled text never uses, the most frequent when trained first."""
+    """Text tokens that the sampled text never uses, the most frequent when trained first."""
     rare: int
-    """Text pieces that the whole text has fewer than `FREQUENT` times, by the sample."""
+    """Text tokens that the whole text has fewer than `FREQUENT` times, by the sample."""
     advised_size: int | None
     """A `tokenizer.vocabulary_size` that fits the text better; None where this one does."""
 
@@ -174,7 +174,7 @@ class _Side:
     lines: int
     words: int
     counts: npt.NDArray[np.int64]
-    """[V] how often each piece is used."""
+    """[V] how often each token is used."""
     characters: Counter[str]
     written: frozenset[str]
     """The characters that are there after decoding."""
@@ -236,9 +236,9 @@ def _side_report(side: _Side, name: str, language: str) -> SideReport:
         lines=side.lines,
         characters=side.characters.total(),
         words=None if written_without_spaces(language) else side.words,
-        pieces=int(side.counts.sum()),
-        unknown_pieces=int(side.counts[UNK]),
-        byte_pieces=int(side.counts[is_byte].sum()),
+        tokens=int(side.counts.sum()),
+        unknown_tokens=int(side.counts[UNK]),
+        byte_tokens=int(side.counts[is_byte].sum()),
         changed_lines=side.changed_lines,
         losses=tuple(losses),
     )
@@ -262,7 +262,7 @@ def _vocabulary_report(
         name=name,
         algorithm=vocabulary.algorithm,
         size=len(vocabulary),
-        text_pieces=len(texts),
+        text_tokens=len(texts),
         unused=tuple(text for number, text in texts.items() if not counts[number]),
         rare=int(rare),
         advised_size=_advised_size(vocabulary, len(texts) - int(rare)),
@@ -272,8 +272,8 @@ def _vocabulary_report(
 def _advised_size(vocabulary: Vocabulary, frequent: int) -> int | None:
     """Return the size of which `FREQUENT_SHARE` would be frequent, or None where this one is such.
 
-    An estimate from below: without its rare pieces, a vocabulary uses the others more often. It
-    has room for every character that has a piece now.
+    An estimate from below: without its rare tokens, a vocabulary uses the others more often. It
+    has room for every character that has a token now.
     """
     texts = vocabulary.texts()
     if frequent >= FREQUENT_SHARE * len(texts):
@@ -322,16 +322,16 @@ def tokenizer_as_text(report: TokenizerReport) -> str:
 
 
 def _sides(report: TokenizerReport) -> str:
-    rows = [("side", "language", "pieces/word", "pieces/character", "unknown", "bytes", "changed")]
+    rows = [("side", "language", "tokens/word", "tokens/character", "unknown", "bytes", "changed")]
     for side in (report.source, report.target):
-        per_word = side.pieces_per_word
+        per_word = side.tokens_per_word
         rows.append(
             (
                 *(side.side, side.language),
                 "-" if per_word is None else f"{per_word:.2f}",
-                f"{side.pieces_per_character:.3f}",
-                f"{side.unknown_pieces / max(1, side.pieces):.3%}",
-                f"{side.byte_pieces / max(1, side.pieces):.3%}",
+                f"{side.tokens_per_character:.3f}",
+                f"{side.unknown_tokens / max(1, side.tokens):.3%}",
+                f"{side.byte_tokens / max(1, side.tokens):.3%}",
                 f"{side.changed_lines:,} lines",
             )
         )
@@ -361,12 +361,12 @@ def _never_written(target: SideReport) -> str:
 
 
 def _vocabularies_tokenizer_text(report: TokenizerReport) -> str:
-    rows = [("vocabulary", "algorithm", "pieces", "unused", f"seen < {FREQUENT} times", "")]
+    rows = [("vocabulary", "algorithm", "tokens", "unused", f"seen < {FREQUENT} times", "")]
     rows += [
         (
             *(found.name, found.algorithm, f"{found.size:,}", f"{len(found.unused):,}"),
-            f"{found.rare:,} ({found.rare / max(1, found.text_pieces):.1%})",
-            f"unused: {shown_pieces(map(printable, found.unused))}" if found.unused else "",
+            f"{found.rare:,} ({found.rare / max(1, found.text_tokens):.1%})",
+            f"unused: {shown_tokens(map(printable, found.unused))}" if found.unused else "",
         )
         for found in report.vocabularies
     ]
@@ -374,8 +374,8 @@ def _vocabularies_tokenizer_text(report: TokenizerReport) -> str:
 
 
 def _advice(found: VocabularyReport) -> str:
-    share = 1 - found.rare / max(1, found.text_pieces)
-    facts = f"{share:.1%} of its text pieces are seen {FREQUENT} times or more"
+    share = 1 - found.rare / max(1, found.text_tokens)
+    facts = f"{share:.1%} of its text tokens are seen {FREQUENT} times or more"
     rule = f"{FREQUENT_SHARE:.0%} should be (Gowda and May 2020)"
     if found.advised_size is not None:
         return (

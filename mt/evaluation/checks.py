@@ -12,10 +12,10 @@ from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, Form, choose_tokenizer, form_of
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
-REASONS = ("line-counts", "pieces", "tokenized", "lowercased", "13a", "references", "swapped")
+REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
 """What may be let pass by name."""
 
-FORMS = ("pieces", "tokenized", "lowercased")
+FORMS = ("tokens", "tokenized", "lowercased")
 """Those of them that the poor translations of a bad model may show by chance."""
 
 _SAMPLE = 200
@@ -101,17 +101,17 @@ class Guard:
         given = [sources] if sources else []
         self.check_lengths([hypotheses, *references, *given])
         self.check_no_copy(hypotheses, references, sources)
-        self.check_pieces([hypotheses, *references, *given])
+        self.check_tokens([hypotheses, *references, *given])
         self.check_forms(hypotheses, references, language=language)
         for each in given:
             self.check_direction(each, [hypotheses, *references], language=language)
 
     def check_made(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
-        """Refuse translations of a run that are in pieces, or in another form than the references.
+        """Refuse translations of a run that are in tokens, or in another form than the references.
 
         They are written by then, so that nothing is lost.
         """
-        self.check_pieces([hypotheses])
+        self.check_tokens([hypotheses])
         self.check_forms(hypotheses, references, language=language)
 
     def check_lengths(self, texts: Sequence[Text]) -> None:
@@ -154,15 +154,15 @@ class Guard:
                     f"{text.name}: the {side} are the same text as the references {reference.name}",
                 )
 
-    def check_pieces(self, texts: Sequence[Text]) -> None:
+    def check_tokens(self, texts: Sequence[Text]) -> None:
         """Refuse text that is cut into subwords."""
         for text in texts:
             form = form_of(text.lines, "")
-            if form.in_pieces:
+            if form.in_tokens:
                 self.refuse(
-                    "pieces",
-                    f"{text.name}: {form.pieces} of {form.lines} lines hold marks of subwords "
-                    "(`▁`, `@@ `, ` ##`); scores are of text, so join the pieces first",
+                    "tokens",
+                    f"{text.name}: {form.tokens} of {form.lines} lines hold marks of subwords "
+                    "(`▁`, `@@ `, ` ##`); scores are of text, so join the tokens first",
                 )
 
     def check_forms(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:

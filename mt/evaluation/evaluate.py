@@ -471,7 +471,7 @@ def _checked_texts(
     targets = [pair.target for pair in pairs]
     sides = [Text(f"{source.description}, target side", targets), *further]
     guard.check_no_source(sources, sides)
-    guard.check_pieces([sources, *sides])
+    guard.check_tokens([sources, *sides])
     guard.check_direction(sources, sides, language=language)
     return pairs, (Text(source.target_description, targets), *further)
 

@@ -125,13 +125,13 @@ def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
     yield (
         "tokenizer",
         f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} source and "
-        f"{tokenizer.target_size:,} target pieces",
+        f"{tokenizer.target_size:,} target tokens",
     )
     averaged = len(model.averaged_updates)
     mean = f", mean of {averaged} checkpoints" if averaged > 1 else ""
     yield (
         "updates",
-        f"{model.updates:,} of {training.target_tokens_per_update:,} target pieces{mean}",
+        f"{model.updates:,} of {training.target_tokens_per_update:,} target tokens{mean}",
     )
     yield (
         "learning rate",
@@ -177,10 +177,10 @@ def _limits(info: RunInfo, model: ModelInfo) -> Iterator[str]:
     if model.too_long is not None and model.empty is not None:
         yield (
             f"Left out of the training: {model.too_long:,} pairs with more than "
-            f"{data.max_pieces} pieces on a side, {model.empty:,} with an empty side."
+            f"{data.max_tokens} tokens on a side, {model.empty:,} with an empty side."
         )
     yield (
-        f"A line of more than {model.longest_source} pieces, longer than any it has seen, is "
+        f"A line of more than {model.longest_source} tokens, longer than any it has seen, is "
         "translated in parts that know nothing of each other."
     )
     if config.tokenizer.byte_fallback == "off":

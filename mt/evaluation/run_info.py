@@ -76,7 +76,7 @@ class ModelInfo:
     sha256: str
     """Of the weight file."""
     longest_source: int
-    """Pieces, end mark included; longer lines are split."""
+    """Tokens, end mark included; longer lines are split."""
     updates: int
     averaged_updates: tuple[int, ...]
     validation: str

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mt.config.evaluation import MEANT_TOKENIZERS
-from mt.data.pair_checks import holds_pieces, looks_tokenized
+from mt.data.pair_checks import holds_tokens, looks_tokenized
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.off_target import OffTarget
 from mt.languages import base_language, written_without_spaces
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MANY = 0.25
 """Of the lines of tokenised text many more look so, of plain text hardly any."""
 _FEW = 0.1
-_PIECES = 0.01
+_TOKENS = 0.01
 _LETTERS = 100
 """Plain text of so many letters has a capital, if its script has any."""
 _EXPECTED = 3
@@ -38,7 +38,7 @@ class Form:
     """What was counted in a text; a line that repeats counts once, since it tells nothing new."""
 
     lines: int
-    pieces: int
+    tokens: int
     """Lines that hold the marks of subwords."""
     tokenized: int
     """Lines that look cut into words for a machine."""
@@ -47,9 +47,9 @@ class Form:
     lower: int
 
     @property
-    def in_pieces(self) -> bool:
+    def in_tokens(self) -> bool:
         """Whether the text is cut into subwords."""
-        return self.pieces > _PIECES * self.lines
+        return self.tokens > _TOKENS * self.lines
 
     @property
     def is_tokenized(self) -> bool:
@@ -78,7 +78,7 @@ def form_of(lines: Iterable[str], language: str) -> Form:
     distinct = [line for line in dict.fromkeys(lines) if line.strip()]
     return Form(
         lines=len(distinct),
-        pieces=sum(map(holds_pieces, distinct)),
+        tokens=sum(map(holds_tokens, distinct)),
         tokenized=sum(looks_tokenized(line, language) for line in distinct),
         upper=sum(sum(map(str.isupper, line)) for line in distinct),
         lower=sum(sum(map(str.islower, line)) for line in distinct),

@@ -32,7 +32,7 @@ class RunResult:
     updates_per_second: float
     """Of training alone, without validation and start-up."""
     valid_loss: float
-    """Nats per target piece."""
+    """Nats per target token."""
     valid_bleu: Score
     test_bleu: Score | None
     """None where the ablation names no split."""

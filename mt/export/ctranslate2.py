@@ -95,17 +95,17 @@ def write_model(
     """
     # Forced scoring asks for an end mark behind what the limit has cut: one position more.
     spec = build_spec(config, weights, positions=positions + 1)
-    spec.register_source_vocabulary(_pieces(tokenizer.source))
-    spec.register_target_vocabulary(_pieces(tokenizer.target))
-    spec.config.bos_token = spec.config.decoder_start_token = _pieces(tokenizer.target)[BOS]
-    spec.config.eos_token = _pieces(tokenizer.target)[EOS]
-    spec.config.unk_token = _pieces(tokenizer.target)[UNK]
+    spec.register_source_vocabulary(_tokens(tokenizer.source))
+    spec.register_target_vocabulary(_tokens(tokenizer.target))
+    spec.config.bos_token = spec.config.decoder_start_token = _tokens(tokenizer.target)[BOS]
+    spec.config.eos_token = _tokens(tokenizer.target)[EOS]
+    spec.config.unk_token = _tokens(tokenizer.target)[UNK]
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
 
 
-def _pieces(vocabulary: Vocabulary) -> list[str]:
+def _tokens(vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
 
 

@@ -21,7 +21,7 @@ from mt.files import replacing, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 
-# A sentence of so many pieces, end mark included, is a common one. There both rise at one rate.
+# A sentence of so many tokens, end mark included, is a common one. There both rise at one rate.
 _COMMON_LENGTH = 20
 # d log(((5 + length) / 6) ** alpha) / d log(length), for alpha 1.
 _RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)

@@ -190,22 +190,22 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
-_PIECES, _TRAINER, _SELF_TEST = 1, 2, 4
+_TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
 _VOCABULARY_SIZE = 4
 _SPECIAL_IDS = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}
 _SPECIAL_TEXTS = {UNK: 45, BOS: 46, EOS: 47, PAD: 48}
 _TEXT, _SCORE, _TYPE = 1, b"\x15", 3
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 _LAST = -1e6
-"""A score below all others: what BPE joins to a piece that it then may not use, it joins last."""
+"""A score below all others: what BPE joins to a token that it then may not use, it joins last."""
 _SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 
 
 @dataclass(frozen=True, slots=True)
 class MarianRows:
-    """Marian's ids: of the pieces of one side, and of what is no text."""
+    """Marian's ids: of the tokens of one side, and of what is no text."""
 
-    pieces: Mapping[str, int]
+    tokens: Mapping[str, int]
     """What vocab.json says."""
     count: int
     """Rows of the embedding, at least as many as there are ids."""
@@ -216,7 +216,7 @@ class MarianRows:
     eos: int
 
     def special(self) -> list[int]:
-        """Return the rows of our special pieces, in the order of their ids."""
+        """Return the rows of our special tokens, in the order of their ids."""
         rows = {PAD: self.pad, UNK: self.unk, BOS: self.start, EOS: self.eos}
         return [rows[number] for number in sorted(rows)]
 
@@ -224,17 +224,17 @@ class MarianRows:
 def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
     """Return a SentencePiece model of ours that cuts as `model` does, and each id's row.
 
-    A piece that Marian does not know has the row of its unknown piece. A language such as
-    `>>deu<<` that Marian knows is one piece where a text begins with it. Raises ValueError where
+    A token that Marian does not know has the row of its unknown token. A language such as
+    `>>deu<<` that Marian knows is one token where a text begins with it. Raises ValueError where
     `model` is no SentencePiece model.
     """
-    pieces = [*_text_pieces(model)]
+    tokens = [*_text_tokens(model)]
     # SentencePiece puts its space mark in front of a text.
-    languages = [text for text in marian.pieces if text.startswith(">>") and text.endswith("<<")]
-    named = [_piece(f"\u2581{text}", _USER_DEFINED) for text in languages]
-    rows = [marian.pieces.get(text, marian.unk) for text, _ in pieces]
-    rows += [marian.pieces[text] for text in languages]
-    return _model(model, [*(piece for _, piece in pieces), *named]), [*marian.special(), *rows]
+    languages = [text for text in marian.tokens if text.startswith(">>") and text.endswith("<<")]
+    named = [_token(f"\u2581{text}", _USER_DEFINED) for text in languages]
+    rows = [marian.tokens.get(text, marian.unk) for text, _ in tokens]
+    rows += [marian.tokens[text] for text in languages]
+    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special(), *rows]
 
 
 def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
@@ -243,51 +243,51 @@ def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int
     What `model` has and Marian lacks is left out; what Marian has beyond it is never cut into, but
     has its text. Raises ValueError where `model` is no SentencePiece model.
     """
-    pieces = [(text, piece) for text, piece in _text_pieces(model) if text in marian.pieces]
-    rows = [marian.pieces[text] for text, _ in pieces]
-    taken = {text for text, _ in pieces} | {*_SPECIAL.values()}
-    texts = {row: text for text, row in marian.pieces.items()}
+    tokens = [(text, token) for text, token in _text_tokens(model) if text in marian.tokens]
+    rows = [marian.tokens[text] for text, _ in tokens]
+    taken = {text for text, _ in tokens} | {*_SPECIAL.values()}
+    texts = {row: text for text, row in marian.tokens.items()}
     others = []
     for row in sorted({*range(marian.count)} - {*rows, *marian.special()}):
         text = texts.get(row, f"<row {row}>")
-        others.append(_piece(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
+        others.append(_token(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
         rows.append(row)
-    return _model(model, [*(piece for _, piece in pieces), *others]), [*marian.special(), *rows]
+    return _model(model, [*(token for _, token in tokens), *others]), [*marian.special(), *rows]
 
 
-def _text_pieces(model: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield text and bytes of each piece that is neither unknown nor a control mark."""
+def _text_tokens(model: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield text and bytes of each token that is neither unknown nor a control mark."""
     for field, content in fields(model):
-        if field == _PIECES:
+        if field == _TOKENS:
             found = dict(fields(content))
             kind = found.get(_TYPE, b"\x01")[0]
             if kind not in {_UNKNOWN, _CONTROL}:
                 yield found[_TEXT].decode(), content
 
 
-def _piece(text: str, kind: int, score: float = 0.0) -> bytes:
+def _token(text: str, kind: int, score: float = 0.0) -> bytes:
     scored = bytes_field(_TEXT, text.encode()) + _SCORE + struct.pack("<f", score)
     return scored + number_field(_TYPE, kind)
 
 
-def _model(model: bytes, pieces: list[bytes]) -> bytes:
-    """Return `model` with our special pieces and then `pieces` instead of its own."""
+def _model(model: bytes, tokens: list[bytes]) -> bytes:
+    """Return `model` with our special tokens and then `tokens` instead of its own."""
     special = [
-        _piece(text, _UNKNOWN if number == UNK else _CONTROL)
+        _token(text, _UNKNOWN if number == UNK else _CONTROL)
         for number, text in sorted(_SPECIAL.items())
     ]
-    every = [*special, *pieces]
+    every = [*special, *tokens]
     kept = [
         bytes_field(field, content)
         for field, content in fields(model)
-        if field not in {_PIECES, _SELF_TEST}
+        if field not in {_TOKENS, _SELF_TEST}
     ]
     trainer = number_field(_VOCABULARY_SIZE, len(every))
     for number, text in _SPECIAL.items():
         trainer += number_field(_SPECIAL_IDS[number], number)
         trainer += bytes_field(_SPECIAL_TEXTS[number], text.encode())
     # Of a field that is written twice, the last one counts.
-    written = b"".join([*(bytes_field(_PIECES, piece) for piece in every), *kept])
+    written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
     ours = Vocabulary.from_model(written + bytes_field(_TRAINER, trainer))
     serialized: bytes = ours.processor.serialized_model_proto()
     return serialized
@@ -298,7 +298,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _UNKNOWN_LANGUAGE = "und"  # ISO 639-2's word for it
 _NO_CORPUS = "an imported model has no corpus"
 _IMPOSSIBLE = -100.0
-"""The logit of what Marian has no row for: e^-100 is nothing beside any other piece."""
+"""The logit of what Marian has no row for: e^-100 is nothing beside any other token."""
 _TABLE_TOLERANCE = 1e-4
 
 
@@ -316,7 +316,7 @@ def import_marian(path: Path, run: Path) -> Imported:
     """Write the Marian model of the folder `path` as the finished run `run`.
 
     Both sides get a vocabulary of their own, and the output layer a matrix of its own, into which
-    Marian's bias of the logits goes; logits and pieces are the same but for rounding. Raises
+    Marian's bias of the logits goes; logits and tokens are the same but for rounding. Raises
     RunError for a folder that is damaged or of a model that ours cannot express, and for a `run`
     that is there already; nothing is left behind then.
     """
@@ -524,7 +524,7 @@ def _decoding(folder: MarianFolder) -> tuple[DecodingConfig, tuple[str, ...]]:
     beams = generation.num_beams or 1
     exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
     normalization = {0.0: "none", 1.0: "average"}.get(exponent, "gnmt")
-    # Of all that it writes, transformers counts the piece that the decoder begins with.
+    # Of all that it writes, transformers counts the token that the decoder begins with.
     longest = generation.max_length or folder.settings.max_position_embeddings
     decoding = DecodingConfig.model_validate(
         {

@@ -1,4 +1,4 @@
-"""How the model knows the order of the pieces."""
+"""How the model knows the order of the tokens."""
 
 import math
 
@@ -80,7 +80,7 @@ class Learned(Positional):
         last = first + x.shape[1]
         if last > len(self.table):
             raise UserError(
-                f"a sentence of {last} pieces is longer than the {len(self.table)} positions that "
+                f"a sentence of {last} tokens is longer than the {len(self.table)} positions that "
                 "`model.positional: learned` has (`model.max_positions`)"
             )
         return x + self.table[first:last]

@@ -33,14 +33,14 @@ class SelfAttention(nn.Module):
         return positional.attend(self.attention, queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
-        """Let the newest piece of each row, x [B K D], attend to what `mask` says it continues.
+        """Let the newest token of each row, x [B K D], attend to what `mask` says it continues.
 
         Where x is [B 1 D], one row stands for all of a sentence's.
         """
         each = x.reshape(-1, 1, x.shape[-1])  # all stand at one position
         keys, values = self.attention.keys_values(each)
-        keys = positional.rotate(keys, cache.pieces)
-        queries = positional.rotate(self.attention.queries(each), cache.pieces)
+        keys = positional.rotate(keys, cache.tokens)
+        queries = positional.rotate(self.attention.queries(each), cache.tokens)
         queries, keys, values = (
             _side_by_side(heads, x.shape[1]) for heads in (queries, keys, values)
         )
@@ -102,7 +102,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional
     ) -> Tensor:
-        """Map the newest pieces x [B K D], K rows a sentence, to [B K D]."""
+        """Map the newest tokens x [B K D], K rows a sentence, to [B K D]."""
 
         def attend_to_memory(y: Tensor) -> Tensor:
             if cache.watched:
@@ -123,7 +123,7 @@ class DecoderLayer(nn.Module):
 
 
 def alignment_layer(layers: int) -> int:
-    """Return the number of the decoder layer whose attention says what a piece translates.
+    """Return the number of the decoder layer whose attention says what a token translates.
 
     It is the last but one of several (Garg et al. 2019, "Jointly Learning to Align and Translate
     with Transformer Models").
@@ -133,7 +133,7 @@ def alignment_layer(layers: int) -> int:
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output: states [B S D], and source_mask [B S], True at real pieces.
+    """The encoder's output: states [B S D], and source_mask [B S], True at real tokens.
 
     No mask stands for a batch without padding.
     """
@@ -151,22 +151,22 @@ class DecoderState:
 
     layers: list[LayerCache]
     source_mask: Tensor | None
-    beginnings: Tensor
+    ancestry: Tensor
     """[B K T*K], True at the keys that a row's beginning is made of: one of K at each position."""
 
     @property
     def rows_per_sentence(self) -> int:
         """K."""
-        return self.beginnings.shape[1]
+        return self.ancestry.shape[1]
 
     @property
-    def pieces(self) -> int:
-        """T, the pieces that each row has read."""
-        return self.beginnings.shape[2] // self.rows_per_sentence
+    def tokens(self) -> int:
+        """T, the tokens that each row has read."""
+        return self.ancestry.shape[2] // self.rows_per_sentence
 
     @property
     def watched(self) -> LayerCache:
-        """The cache of the layer whose attention says what a piece translates."""
+        """The cache of the layer whose attention says what a token translates."""
         return self.layers[alignment_layer(len(self.layers))]
 
     def attention(self) -> Tensor:
@@ -180,27 +180,27 @@ class DecoderState:
             found = found.masked_fill(~self.source_mask[:, None], 1.0)
         return found.flatten(0, 1)
 
-    def grow(self) -> None:
+    def extend(self) -> None:
         """Take in one more position, where each row goes on with its own key."""
         rows = self.rows_per_sentence
-        own = torch.eye(rows, dtype=torch.bool, device=self.beginnings.device)
-        own = own.expand(len(self.beginnings), -1, -1)
-        self.beginnings = torch.cat((self.beginnings, own), dim=2)
+        own = torch.eye(rows, dtype=torch.bool, device=self.ancestry.device)
+        own = own.expand(len(self.ancestry), -1, -1)
+        self.ancestry = torch.cat((self.ancestry, own), dim=2)
 
     def mask(self, rows: int) -> Mask:
         """Return which keys of a sentence its first `rows` rows look at."""
         if self.rows_per_sentence == 1:
             return EVERYWHERE
-        return Mask(self.beginnings[:, None, :rows], rows=self.rows_per_sentence)
+        return Mask(self.ancestry[:, None, :rows], rows=self.rows_per_sentence)
 
     def reorder(self, parents: Tensor) -> None:
         """Let row k of sentence b go on from what was its row `parents[b, k]` [B K]."""
-        former = parents[:, :, None].expand_as(self.beginnings)
-        self.beginnings = self.beginnings.gather(1, former)
+        former = parents[:, :, None].expand_as(self.ancestry)
+        self.ancestry = self.ancestry.gather(1, former)
 
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but those numbered in `sentences`, with all of their rows."""
-        self.beginnings = self.beginnings.index_select(0, sentences)
+        self.ancestry = self.ancestry.index_select(0, sentences)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, sentences)
         for cache in self.layers:
@@ -208,7 +208,7 @@ class DecoderState:
 
 
 class Embedding(nn.Embedding):
-    """Piece embeddings, drawn with variance 1 / d_model; the padding row is zero.
+    """Token embeddings, drawn with variance 1 / d_model; the padding row is zero.
 
     Multiplied by sqrt(d_model) on the way in (section 3.4), they have unit variance there, while
     the same matrix used as output layer yields logits of unit variance.
@@ -258,7 +258,7 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int | None:
-        """The most pieces of a sentence, end mark included; None where there is no limit."""
+        """The most tokens of a sentence, end mark included; None where there is no limit."""
         return self.decoder_positional.longest
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
@@ -309,16 +309,16 @@ class Transformer(nn.Module):
         return DecoderState(layers, memory.source_mask, nothing)
 
     def step(self, last_ids: Tensor, state: DecoderState) -> Tensor:
-        """Return the logits [R V] of the piece after `last_ids` [R]; the first step is given BOS.
+        """Return the logits [R V] of the token after `last_ids` [R]; the first step is given BOS.
 
-        `state` takes in the new piece. While all rows of a sentence are alike, as at the first
+        `state` takes in the new token. While all rows of a sentence are alike, as at the first
         step, one can stand for them: then `last_ids` and the logits have as many rows as sentences.
         """
         positional = self.decoder_positional
-        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.pieces)
-        x = x.view(len(state.beginnings), -1, x.shape[-1])
-        state.grow()
-        mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.pieces))
+        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.tokens)
+        x = x.view(len(state.ancestry), -1, x.shape[-1])
+        state.extend()
+        mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
         memory_mask = _memory_mask(state.source_mask)
         for number, layer in enumerate(self._decoder_layers()):
             x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
@@ -345,7 +345,7 @@ def _layers(config: ModelConfig, side: Side) -> list[ModelConfig]:
 
 
 def _padding_mask(ids: Tensor) -> Tensor | None:
-    """Return where the real pieces of ids [B S] are.
+    """Return where the real tokens of ids [B S] are.
 
     None, for all, is told on a CPU alone: elsewhere the host would have to wait for the answer,
     and a compiled graph would end here.

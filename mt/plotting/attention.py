@@ -25,12 +25,12 @@ from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
 from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Transformer
-from mt.plotting.figures import HIDDEN, WEIGHTS, Pieces, check_picture, label_pieces, write_picture
+from mt.plotting.figures import HIDDEN, WEIGHTS, Tokens, check_picture, label_tokens, write_picture
 from mt.runs import CONFIG_FILE
 from mt.special_ids import BOS, EOS
 
 _CELL, _LETTER = 0.17, 0.11
-"""Inches for a piece, and for a letter of the title."""
+"""Inches for a token, and for a letter of the title."""
 _SMALLEST_PANEL = 1.1
 _logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class Maps:
     name: str
     title: str
     weights: NDArray[np.float32]
-    queries: Pieces
-    keys: Pieces
+    queries: Tokens
+    keys: Tokens
 
 
 def plot_attention(
@@ -77,7 +77,7 @@ def attention_maps(
 ) -> list[Maps]:
     """Return the encoder's, the decoder's and the cross-attention of a translated sentence.
 
-    A row of the decoder is named by the piece that it predicts, a column by one that it has read.
+    A row of the decoder is named by the token that it predicts, a column by one that it has read.
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
@@ -89,12 +89,12 @@ def attention_maps(
         target.pop()
     engine.model.eval()
     recorded = record_attention(engine.model, torch.tensor([source]), torch.tensor([target[:-1]]))
-    source_pieces = _pieces(tokenizer.source, source)
-    target_pieces = _pieces(tokenizer.target, target)
-    looking = Pieces(source_pieces, "source piece (query)", languages[0])
-    seen = Pieces(source_pieces, "source piece (key)", languages[0])
-    read = Pieces(target_pieces[:-1], "piece already written (key); grey: masked", languages[1])
-    predicted = Pieces(target_pieces[1:], "piece to be written next (query)", languages[1])
+    source_tokens = _tokens(tokenizer.source, source)
+    target_tokens = _tokens(tokenizer.target, target)
+    looking = Tokens(source_tokens, "source token (query)", languages[0])
+    seen = Tokens(source_tokens, "source token (key)", languages[0])
+    read = Tokens(target_tokens[:-1], "token already written (key); grey: masked", languages[1])
+    predicted = Tokens(target_tokens[1:], "token to be written next (query)", languages[1])
     decoder = _without_later(recorded.decoder[:, 0].numpy())
     return [
         Maps("encoder", "Encoder self-attention", recorded.encoder[:, 0].numpy(), looking, seen),
@@ -113,13 +113,13 @@ def _source_ids(translator: Translator, sentence: str) -> list[int]:
     ids = translator.tokenizer.encode_source([sentence])[0]
     if len(ids) > translator.longest_source:
         raise UserError(
-            f"the sentence has {len(ids)} pieces, the model knows up to "
+            f"the sentence has {len(ids)} tokens, the model knows up to "
             f"{translator.longest_source}: give a shorter one"
         )
     return ids
 
 
-def _pieces(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
+def _tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(vocabulary.processor.id_to_piece(list(ids)))
 
 
@@ -141,7 +141,7 @@ def _draw(maps: Maps, title: str) -> Figure:
         image = axes.imshow(maps.weights[layer, head], cmap=colours, vmin=0, vmax=1, aspect="auto")
         axes.set_title(f"layer {layer + 1}, head {head + 1}", size=8)
         axes.spines[:].set_visible(False)
-        label_pieces(axes, maps.queries, maps.keys)
+        label_tokens(axes, maps.queries, maps.keys)
         axes.tick_params(labelleft=head == 0)
     bar = figure.colorbar(image, ax=grid, fraction=0.05, pad=0.01, shrink=min(1, 4 / size[1]))
     bar.set_label("attention weight")
@@ -159,7 +159,7 @@ PAIRS = (
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _ALLOWED = "#0072b2"
 _NOTE = (
-    "Rows of <pad> are computed like the others, but no real piece reads them, nor does the loss."
+    "Rows of <pad> are computed like the others, but no real token reads them, nor does the loss."
 )
 
 
@@ -169,8 +169,8 @@ class ShownMask:
 
     title: str
     allowed: NDArray[np.bool_]
-    queries: Pieces
-    keys: Pieces
+    queries: Tokens
+    keys: Tokens
 
 
 def plot_masks(output: Path) -> Path:
@@ -197,10 +197,10 @@ def example_masks() -> list[ShownMask]:
         tuple(words[number] for number in ids[0])
         for ids in (batch.source, batch.target_in, batch.target_out)
     )
-    looking = Pieces(source, "source piece (query)", "en")
-    seen = Pieces(source, "source piece (key)", "en")
-    before = Pieces(read, "piece already written (key)", "de")
-    written = Pieces(predicted, "piece to be written next (query)", "de")
+    looking = Tokens(source, "source token (query)", "en")
+    seen = Tokens(source, "source token (key)", "en")
+    before = Tokens(read, "token already written (key)", "de")
+    written = Tokens(predicted, "token to be written next (query)", "de")
     return [
         ShownMask("Encoder self-attention", _allowed(recorded.encoder), looking, seen),
         ShownMask("Decoder self-attention", _allowed(recorded.decoder), written, before),
@@ -233,7 +233,7 @@ def _draw_masks(masks: list[ShownMask]) -> Figure:
         axes.spines[:].set_visible(False)
         axes.set_title(mask.title)
         axes.set(xlabel=mask.keys.axis, ylabel=mask.queries.axis)
-        label_pieces(axes, mask.queries, mask.keys)
+        label_tokens(axes, mask.queries, mask.keys)
     meanings = {"may look": _ALLOWED, "masked": HIDDEN}
     patches = [Patch(color=colour, label=meaning) for meaning, colour in meanings.items()]
     figure.legend(handles=patches, loc="outside lower left", ncols=2, frameon=False)

@@ -85,21 +85,21 @@ def legend_beside(axes: Axes, **look: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """The pieces along an axis, what the axis is called, and the code of their language."""
+class Tokens:
+    """The tokens along an axis, what the axis is called, and the code of their language."""
 
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     axis: str
     language: str
 
 
-def label_pieces(axes: Axes, rows: Pieces, columns: Pieces) -> None:
-    """Name the rows and columns of a heat map by pieces, in the glyphs of their language."""
+def label_tokens(axes: Axes, rows: Tokens, columns: Tokens) -> None:
+    """Name the rows and columns of a heat map by tokens, in the glyphs of their language."""
     # A Chinese and a Japanese reader expect another shape of the same character.
     axes.yaxis.set_ticks(
-        range(len(rows.pieces)), [*map(printable, rows.pieces)], language=rows.language
+        range(len(rows.tokens)), [*map(printable, rows.tokens)], language=rows.language
     )
-    labels = [downwards(printable(piece)) for piece in columns.pieces]
+    labels = [downwards(printable(token)) for token in columns.tokens]
     axes.xaxis.set_ticks(
         range(len(labels)), [text for text, _ in labels], language=columns.language
     )
@@ -119,9 +119,9 @@ def downwards(text: str) -> tuple[str, int]:
     return text, 90 if len(text) > 1 else 0
 
 
-def printable(piece: str) -> str:
-    """Return a piece with what has no shape of its own, such as a tab, as an escape."""
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
+def printable(token: str) -> str:
+    """Return a token with what has no shape of its own, such as a tab, as an escape."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
     return "".join(escaped)
 
 
@@ -154,7 +154,7 @@ def _style() -> Iterator[None]:
                 "figure.labelsize": 9,
                 "axes.spines.top": False,
                 "axes.spines.right": False,
-                "text.parse_math": False,  # a dollar sign is a piece like any other
+                "text.parse_math": False,  # a dollar sign is a token like any other
                 "svg.fonttype": "path",  # whoever opens it may not have the font
                 "svg.hashsalt": "mt",
             }

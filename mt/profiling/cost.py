@@ -32,7 +32,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class PairLengths:
-    """Pieces of the pair that is counted, end marks included."""
+    """Tokens of the pair that is counted, end marks included."""
 
     source: int
     target: int
@@ -47,7 +47,7 @@ class Part:
     flops: int
     """Of one pair, forward, as in training."""
     step_flops: int
-    """Of the step that decodes the last target piece of one row, all before it being cached."""
+    """Of the step that decodes the last target token of one row, all before it being cached."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Cost:
 
     parts: tuple[Part, ...]
     lengths: PairLengths
-    cache_bytes_per_piece: int
-    """Keys and values of one target piece of one row in all decoder layers, in fp32.
+    cache_bytes_per_token: int
+    """Keys and values of one target token of one row in all decoder layers, in fp32.
 
-    A source piece of a sentence takes as much, whatever the rows.
+    A source token of a sentence takes as much, whatever the rows.
     """
 
     @property
@@ -78,14 +78,14 @@ class Cost:
         return sum(part.step_flops for part in self.parts)
 
     @property
-    def flops_per_target_piece(self) -> float:
-        """Operations of one pair, forward, divided by its target pieces."""
+    def flops_per_target_token(self) -> float:
+        """Operations of one pair, forward, divided by its target tokens."""
         return self.flops / self.lengths.target
 
     @property
-    def training_flops_per_target_piece(self) -> float:
+    def training_flops_per_target_token(self) -> float:
         """The same, forward and backward."""
-        return TRAINING_FACTOR * self.flops_per_target_piece
+        return TRAINING_FACTOR * self.flops_per_target_token
 
     @property
     def weight_bytes(self) -> int:
@@ -107,7 +107,7 @@ def model_cost(
     longest = max(lengths.source, lengths.target)
     if model.longest is not None and longest > model.longest:
         raise UserError(
-            f"a sentence of {longest} pieces does not fit into the {model.longest} positions of "
+            f"a sentence of {longest} tokens does not fit into the {model.longest} positions of "
             f"`model.positional: {config.positional}` (`model.max_positions`); count a shorter one"
         )
     parts = (
@@ -124,7 +124,7 @@ def training_flops(
 ) -> NDArray[np.int64]:
     """Return the operations [N] of training once on each pair, forward and backward.
 
-    `pairs` [N 2] are pieces of source and target, `vocabularies` the sizes of both. The operations
+    `pairs` [N 2] are tokens of source and target, `vocabularies` the sizes of both. The operations
     of a pair are a polynomial of its lengths S and T: a S + b T + c S^2 + d T^2 + e S T. Five
     pairs, counted one by one, give its coefficients.
     """
@@ -251,7 +251,7 @@ def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
 
 
 def _cached_numbers(model: Transformer) -> int:
-    """Return the numbers in the keys and values of one piece, over all decoder layers."""
+    """Return the numbers in the keys and values of one token, over all decoder layers."""
     attentions = [layer.self_attention.attention for layer in _decoder_layers(model)]
     return sum(each.key.out_features + each.value.out_features for each in attentions)
 

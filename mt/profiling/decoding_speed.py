@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mt.config import DecodingConfig
 from mt.config.loading import load_config
 from mt.data.sources import open_source
-from mt.decoding.engine import Engine, Hypothesis, Prefixes
+from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.decoding.translator import load_translator
 from mt.model.device import keep_freed_memory, select_device
 from mt.runs import CONFIG_FILE
@@ -32,7 +32,7 @@ class DecodingSpeed:
     batch_size: int
     sentences: int
     target_tokens: int
-    """Pieces of the translations, end marks included where they were reached."""
+    """Tokens of the translations, end marks included where they were reached."""
     seconds: float
 
     @property
@@ -42,7 +42,7 @@ class DecodingSpeed:
 
     @property
     def target_tokens_per_second(self) -> float:
-        """Pieces of the translations a second, likewise."""
+        """Tokens of the translations a second, likewise."""
         return self.target_tokens / self.seconds
 
 
@@ -104,7 +104,7 @@ class _Counting(Engine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         found = self.engine.n_best_ids(sources, decoding, count, prefixes=prefixes)
         self.target_tokens += sum(len(best.ids) + best.finished for best, *_ in found)

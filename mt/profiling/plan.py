@@ -47,7 +47,7 @@ Bound = Literal["exactly", "at most", "at least"]
 
 @dataclass(frozen=True)
 class Work:
-    """What is counted without training; pieces and operations leave padding out."""
+    """What is counted without training; tokens and operations leave padding out."""
 
     parameters: int
     learning: int
@@ -61,12 +61,12 @@ class Work:
 
     @property
     def flops_per_target_token(self) -> float:
-        """Operations of an update by its target pieces."""
+        """Operations of an update by its target tokens."""
         return self.flops_per_update / self.target_tokens_per_update
 
     @property
     def share_of_the_papers_update(self) -> float:
-        """Target pieces of an update by those of the paper's."""
+        """Target tokens of an update by those of the paper's."""
         return self.target_tokens_per_update / PAPER_TOKENS_PER_UPDATE
 
 

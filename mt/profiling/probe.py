@@ -33,7 +33,7 @@ class HeaviestBatch:
 
     pairs: int
     source_length: int
-    """Pieces of the longest source, end mark included."""
+    """Tokens of the longest source, end mark included."""
     target_length: int
 
     @classmethod

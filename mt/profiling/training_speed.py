@@ -132,13 +132,13 @@ class Side:
     """The sources, or the targets, of some batches."""
 
     lengths: NDArray[np.int64]
-    """[N]: pieces of each sentence."""
+    """[N]: tokens of each sentence."""
     positions: int
     """Of the batches' rectangles, padding included."""
 
     @property
     def tokens(self) -> int:
-        """Pieces of all sentences."""
+        """Tokens of all sentences."""
         return int(self.lengths.sum())
 
     @property
@@ -156,7 +156,7 @@ class Workload:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Pieces of source and target of each pair, [N 2]."""
+        """Tokens of source and target of each pair, [N 2]."""
         return np.stack([self.source.lengths, self.target.lengths], axis=1)
 
 
@@ -182,14 +182,14 @@ class Timing:
     waited_seconds: float
     """Time that the training waited for data."""
     loss: float
-    """Label-smoothed, summed over all target pieces, in nats."""
+    """Label-smoothed, summed over all target tokens, in nats."""
     peak_device_mib: float | None
     """Of tensors on a CUDA device, at any time since the first update; None elsewhere."""
 
 
 @dataclass(frozen=True)
 class TrainingBenchmark:
-    """How fast a config trains; pieces are counted without padding."""
+    """How fast a config trains; tokens are counted without padding."""
 
     device: str
     precision: str
@@ -210,17 +210,17 @@ class TrainingBenchmark:
 
     @property
     def source_tokens_per_second(self) -> float:
-        """Source pieces a second."""
+        """Source tokens a second."""
         return self.work.source.tokens / self.timing.seconds
 
     @property
     def target_tokens_per_second(self) -> float:
-        """Target pieces a second."""
+        """Target tokens a second."""
         return self.work.target.tokens / self.timing.seconds
 
     @property
     def flops_per_target_token(self) -> float:
-        """Model FLOPs by target pieces."""
+        """Model FLOPs by target tokens."""
         return self.flops / self.work.target.tokens
 
     @property

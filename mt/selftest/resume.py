@@ -79,7 +79,7 @@ def selftest_config(folder: Path) -> Config:
 
     The targets have nothing to do with the sources: all there is to learn is soon learned, and
     patience ends the run. Updates are cut into micro-batches, epochs end between checkpoints and
-    have other pieces each, every kind of dropout draws, and weights are averaged as they move.
+    have other tokens each, every kind of dropout draws, and weights are averaged as they move.
     """
     for split, pairs in _PAIRS.items():
         draw = random.Random(split)
@@ -93,7 +93,7 @@ def selftest_config(folder: Path) -> Config:
     }
     return Config.model_validate(
         {
-            "data": {"source_language": "en", "target_language": "de", "max_pieces": 64, **sources},
+            "data": {"source_language": "en", "target_language": "de", "max_tokens": 64, **sources},
             **_SETTINGS,
         }
     )

@@ -108,7 +108,7 @@ class TranslationRequest(BaseModel):
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
     """How many other translations are wanted of each text that is one line."""
     attention: Annotated[bool, Field(strict=True)] = False
-    """Whether the attention between the pieces is wanted."""
+    """Whether the attention between the tokens is wanted."""
 
 
 class Alternative(BaseModel):
@@ -122,11 +122,11 @@ class Attention(BaseModel):
     """The attention of a line, or of a part of a line that was too long for the model."""
 
     source: list[str]
-    """The source pieces, the end mark last."""
+    """The source tokens, the end mark last."""
     target: list[str]
-    """The target pieces, without end mark."""
+    """The target tokens, without end mark."""
     weights: list[list[float]]
-    """A row for each target piece: how much it looks at each source piece; a row sums to 1.
+    """A row for each target token: how much it looks at each source token; a row sums to 1.
 
     The mean over the heads of the last decoder layer but one, to three digits.
     """

@@ -22,11 +22,11 @@ class PartAttention:
     """The attention of a line, or of a part of a line that was split."""
 
     source: list[str]
-    """The source pieces, the end mark last."""
+    """The source tokens, the end mark last."""
     target: list[str]
-    """The target pieces, without end mark."""
+    """The target tokens, without end mark."""
     weights: NDArray[np.float32]
-    """How much each target piece looks at each source piece [T S], from 0 to 1."""
+    """How much each target token looks at each source token [T S], from 0 to 1."""
 
 
 def attention_of(
@@ -57,7 +57,7 @@ def attention_of(
 def _named(
     part: Part, weights: NDArray[np.float32] | None, translator: Translator
 ) -> PartAttention | None:
-    """Return the weights with the names of their pieces."""
+    """Return the weights with the names of their tokens."""
     if weights is None:
         return None
     tokenizer = translator.tokenizer

@@ -31,9 +31,9 @@ class Metrics:
             registry=registry,
         )
         self._sentences = Counter("mt_sentences", "Lines translated.", registry=registry)
-        self._pieces = Counter(
-            "mt_pieces",
-            "Pieces of these lines, by side, end marks not counted.",
+        self._tokens = Counter(
+            "mt_tokens",
+            "Tokens of these lines, by side, end marks not counted.",
             ["side"],
             registry=registry,
         )
@@ -56,8 +56,8 @@ class Metrics:
         texts = [mend(each.source)[0] for each in translations]
         sources = sum(len(ids) - 1 for ids in tokenizer.encode_source(texts))
         targets = sum(len(each.alternatives[0].ids) for each in translations if each.alternatives)
-        self._pieces.labels("source").inc(sources)
-        self._pieces.labels("target").inc(targets)
+        self._tokens.labels("source").inc(sources)
+        self._tokens.labels("target").inc(targets)
         self._sentences.inc(len(translations))
         self._batches.observe(len(translations))
 

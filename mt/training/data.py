@@ -43,7 +43,7 @@ class Corpus:
 
     tokenizer: Tokenizer
     store: PairStore
-    """The training pairs, cleaned, in the pieces that their text has when it is translated."""
+    """The training pairs, cleaned, in the tokens that their text has when it is translated."""
     parts: dict[str, PairStore]
     """The stores of the corpora that `store` is made of, by the keys of their corpora."""
     mixture: Mixture
@@ -51,10 +51,10 @@ class Corpus:
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
     drawn: tuple[DrawnEpochs, ...] = ()
-    """Their pieces in each epoch, corpus by corpus, where `tokenizer.sampling` draws them."""
+    """Their tokens in each epoch, corpus by corpus, where `tokenizer.sampling` draws them."""
 
     def epoch_store(self, epoch: int) -> PairStore:
-        """Return the same pairs in the pieces of an epoch; drawn now if they are not yet."""
+        """Return the same pairs in the tokens of an epoch; drawn now if they are not yet."""
         return joined([each.open(epoch) for each in self.drawn]) if self.drawn else self.store
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Corpus:
 
     @property
     def valid_lengths(self) -> Lengths:
-        """Pieces of source and target of each validation pair [N 2], end marks included."""
+        """Tokens of source and target of each validation pair [N 2], end marks included."""
         return np.array([(len(e.source), len(e.target)) for e in self.valid_examples], np.int32)
 
 
@@ -129,7 +129,7 @@ def _corpus(
         each.key: prepare_store(
             each.source,
             tokenizer.tagged(each.tag),
-            max_pieces=config.data.max_pieces,
+            max_tokens=config.data.max_tokens,
             cache=cache_folder(),
             sums=sums[each.key],
             cleaning=each.cleaning,
@@ -160,12 +160,12 @@ def _mixture(config: Config, sizes: list[int], corpora: Sequence[TrainingCorpus]
 
 
 def first_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
-    """Return the updates of an epoch; the others have as many, or nearly where pieces are drawn."""
+    """Return the updates of an epoch; the others have as many, or nearly where tokens are drawn."""
     return plan_store(corpus, corpus.epoch_store(epoch), config, epoch=epoch)
 
 
 def plan_store(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) -> list[Indices]:
-    """Return the updates of an epoch with the pieces that its pairs have in a store."""
+    """Return the updates of an epoch with the tokens that its pairs have in a store."""
     tokens, seed = config.training.target_tokens_per_update, config.seed
     if corpus.mixture.is_plain:
         return plan_updates(store.lengths, tokens, seed=seed, epoch=epoch)
@@ -187,7 +187,7 @@ def describe(corpus: Corpus, config: Config, plan: list[Indices], *, epoch: int 
         f"{_cleaned(corpus)}{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
-        f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} pieces\n"
+        f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens\n"
         f"{_mixed(corpus, epoch)}{about}{len(plan):,} updates an epoch; padding efficiency "
         f"{efficiency.source:.1%} source, {efficiency.target:.1%} target"
     )
@@ -255,7 +255,7 @@ def _drawn(
             tokenizer=folder.tokenizer,
             source=source,
             target=target,
-            max_pieces=config.data.max_pieces,
+            max_tokens=config.data.max_tokens,
             seed=config.seed,
         )
         for store in stores

@@ -35,10 +35,10 @@ _MOST_POSITIONS = 2048
 
 @dataclass(frozen=True, slots=True)
 class MaskProbe:
-    """The largest change of a target piece's log-probability, in nats, when something changes."""
+    """The largest change of a target token's log-probability, in nats, when something changes."""
 
-    later_pieces: float
-    """Other target pieces after it: without a fault 0, but for the noise of the arithmetic."""
+    later_tokens: float
+    """Other target tokens after it: without a fault 0, but for the noise of the arithmetic."""
     padding: float
     """As much padding again at the end of the source: likewise."""
     source: float
@@ -67,7 +67,7 @@ def probe_masks(model: Transformer, examples: Sequence[Example]) -> MaskProbe:
         padded = log_probabilities(model, batch, F.pad(source, (0, room), value=PAD), target_in)
         other = log_probabilities(model, batch, others, target_in) - plain
     return MaskProbe(
-        later_pieces=_largest(later[batch.real % length < middle]),
+        later_tokens=_largest(later[batch.real % length < middle]),
         padding=_largest(padded - plain),
         source=math.inf if torch.equal(others, source) else _largest(other),
     )
@@ -76,11 +76,11 @@ def probe_masks(model: Transformer, examples: Sequence[Example]) -> MaskProbe:
 def log_probabilities(
     model: Transformer, batch: Batch, source: Tensor, target_in: Tensor
 ) -> Tensor:
-    """Return those of the real target pieces of a batch [N] with this source and beginning."""
+    """Return those of the real target tokens of a batch [N] with this source and beginning."""
     # The method of the class: that of the model may have been replaced by a compiled one.
     states = Transformer.states(model, source, target_in, batch.real)
-    pieces = batch.target_out.flatten().index_select(0, batch.real)
-    return -F.cross_entropy(model.output(states), pieces, reduction="none")
+    tokens = batch.target_out.flatten().index_select(0, batch.real)
+    return -F.cross_entropy(model.output(states), tokens, reduction="none")
 
 
 def _largest(changes: Tensor) -> float:
@@ -93,13 +93,13 @@ _POSITIONS_AT_ONCE = 1024
 
 @dataclass(frozen=True, slots=True)
 class SourceUse:
-    """What was found on some validation pairs, in nats per target piece."""
+    """What was found on some validation pairs, in nats per target token."""
 
     loss: float
     loss_with_others: float
     """Each pair has the source of another one, of about the same length."""
     unigram_entropy: float
-    """That of the target pieces by themselves: the loss of who knows no more than how frequent."""
+    """That of the target tokens by themselves: the loss of who knows no more than how frequent."""
 
     pairs: int
 
@@ -120,15 +120,15 @@ def measure_source_use(model: Transformer, examples: Sequence[Example]) -> Sourc
     lengths = np.array([(len(each.source), len(each.target)) for each in chosen], np.int32)
     budget = max(_POSITIONS_AT_ONCE, 4 * int(lengths.max()))  # so that hardly one is alone
     batches = split_update(np.arange(len(chosen)), lengths, max_tokens_per_batch=budget, ranks=1)[0]
-    right = wrong = pieces = 0.0
+    right = wrong = tokens = 0.0
     with torch.no_grad():
         for indices in batches:
             batch = collate([chosen[number] for number in indices]).to(model.output.weight.device)
             others = batch.source.roll(1, dims=0)
             right -= float(log_probabilities(model, batch, batch.source, batch.target_in).sum())
             wrong -= float(log_probabilities(model, batch, others, batch.target_in).sum())
-            pieces += batch.target_tokens
-    return SourceUse(right / pieces, wrong / pieces, _unigram_entropy(chosen), len(chosen))
+            tokens += batch.target_tokens
+    return SourceUse(right / tokens, wrong / tokens, _unigram_entropy(chosen), len(chosen))
 
 
 def _unigram_entropy(examples: Sequence[Example]) -> float:
@@ -207,12 +207,12 @@ class Evidence:
     validation: Validation | None = None
 
 
-def _later_pieces(evidence: Evidence) -> str | None:
-    change = evidence.masks.later_pieces
+def _later_tokens(evidence: Evidence) -> str | None:
+    change = evidence.masks.later_tokens
     if not change > _NOISE:
         return None
     return (
-        f"target pieces change the probability of earlier ones, by up to {change:.2f} nats: the "
+        f"target tokens change the probability of earlier ones, by up to {change:.2f} nats: the "
         "decoder looks ahead, so its loss will be low and its translations useless; the causal "
         "mask of the decoder is broken"
     )
@@ -223,7 +223,7 @@ def _padding(evidence: Evidence) -> str | None:
     if not change > _NOISE:
         return None
     return (
-        f"padding at the end of a source changes target pieces, by up to {change:.2f} nats: a "
+        f"padding at the end of a source changes target tokens, by up to {change:.2f} nats: a "
         "translation depends on what stands beside it in a batch; the padding mask is broken"
     )
 
@@ -241,7 +241,7 @@ def _unused_source(evidence: Evidence) -> str | None:
     use = evidence.source_use
     if use.pairs < _FEWEST_PAIRS or evidence.update < _PATIENCE:
         return None
-    if evidence.masks.later_pieces > _NOISE:  # who looks ahead needs no source
+    if evidence.masks.later_tokens > _NOISE:  # who looks ahead needs no source
         return None
     if not (use.learnt > _LEARNT and use.gain < _LEAST_GAIN * use.learnt):
         return None
@@ -282,7 +282,7 @@ def _copies(evidence: Evidence) -> str | None:
 
 
 ALARMS: dict[str, Callable[[Evidence], str | None]] = {
-    "causal_mask": _later_pieces,
+    "causal_mask": _later_tokens,
     "padding_mask": _padding,
     "no_source": _no_source,
     "unused_source": _unused_source,
@@ -297,7 +297,7 @@ def compare_sides(session: Session) -> None:
 
     Only before the first update, and nothing where `data.check` is off.
     """
-    if not (session.world.leads and session.config.data.check) or session.state.update:
+    if not (session.world.is_main and session.config.data.check) or session.state.update:
         return
     data, corpus = session.config.data, session.corpus
     valid, trained_on = data.of(data.valid), data.train_corpora()
@@ -337,7 +337,7 @@ def diagnose(session: Session, validation: Validation | None = None) -> None:
     Each kind of alarm is told once in a program.
     """
     model, examples = session.learner.model, _fitting(session)
-    if not (session.world.leads and examples):
+    if not (session.world.is_main and examples):
         return
     was_training = model.training
     model.eval()

@@ -315,7 +315,7 @@ class World:
     """The connections between the ranks, on which they wait for each other however long."""
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Tell whether this is the rank that prepares, validates, saves and speaks."""
         return self.rank == 0
 
@@ -340,13 +340,13 @@ class World:
             )
         return torch.device("cuda", self.local_rank)
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over all ranks; the argument may be overwritten."""
         if self.size > 1:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
-    def largest(self, number: int) -> int:
+    def all_reduce_max(self, number: int) -> int:
         """Return the largest of the numbers that the ranks give, so that all decide alike."""
         if self.size == 1:
             return number
@@ -354,37 +354,37 @@ class World:
         dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group)
         return int(numbers)
 
-    def wait(self) -> None:
+    def barrier(self) -> None:
         """Wait until every rank has come here."""
-        self.largest(0)
+        self.all_reduce_max(0)
 
-    def share(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """Return what rank 0 gives, plain JSON data; what the others give is ignored."""
         if self.size == 1:
             return value
-        data = json.dumps(value if self.leads else None).encode()
-        text = torch.zeros(self.largest(len(data)), dtype=torch.uint8)
+        data = json.dumps(value if self.is_main else None).encode()
+        text = torch.zeros(self.all_reduce_max(len(data)), dtype=torch.uint8)
         text[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         dist.broadcast(text, src=0, group=self.group)
         shared: T = json.loads(bytes(text.numpy()).rstrip(b"\0"))
         return shared
 
-    def in_turn(self, work: Callable[[], T]) -> T:
+    def rank0_first(self, work: Callable[[], T]) -> T:
         """Do work that leaves files behind: on rank 0, then once on each other host, then by all.
 
         What an earlier one has left on the disk, a later one finds there.
         """
-        turn = 0 if self.leads else 1 if self.local_rank == 0 else 2
+        turn = 0 if self.is_main else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
-            self.wait()
+            self.barrier()
         result = work()
         for _ in range(2 - turn):
-            self.wait()
+            self.barrier()
         return result
 
     def agree(self, facts: Mapping[str, str]) -> None:
         """Make sure that what has to be equal on all ranks is; UserError names what is not."""
-        for name, first in self.share(dict(facts)).items():
+        for name, first in self.broadcast(dict(facts)).items():
             if facts.get(name) != first:
                 raise UserError(
                     f"{name} differs: {facts.get(name)} on rank {self.rank} (host "
@@ -398,7 +398,7 @@ class World:
         """
         if self.size == 1:
             return module
-        # The loss is divided by the target pieces of all ranks, so nothing is left to average;
+        # The loss is divided by the target tokens of all ranks, so nothing is left to average;
         # position tables are computed, not learned, and may have grown on the rank that validates.
         with warnings.catch_warnings():
             # Newer releases of torch have another name for it, which older ones do not know.

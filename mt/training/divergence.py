@@ -43,9 +43,9 @@ def roll_back(session: Session, trouble: str) -> Session:
     safe = known_well(former)
     if not safe or former.rollbacks >= MOST_ROLLBACKS:
         stop(session, trouble)
-    loaded = world.in_turn(lambda: checkpoints.resume(session.learner, safe))
+    loaded = world.rank0_first(lambda: checkpoints.resume(session.learner, safe))
     assert loaded is not None, "one is loaded, or all are told to be damaged"
-    kept = set(world.share(checkpoints.updates()))
+    kept = set(world.broadcast(checkpoints.updates()))
     state = replace(
         loaded,
         best=[each for each in loaded.best if each.update in kept],
@@ -55,7 +55,7 @@ def roll_back(session: Session, trouble: str) -> Session:
         rollbacks=former.rollbacks + 1,
         rate_factor=former.rate_factor * RATE_AFTER_ROLLBACK,
     )
-    if world.leads:
+    if world.is_main:
         checkpoints.save(session.learner, state)
     factor = state.rate_factor
     progress.go_back(state.update)
@@ -65,7 +65,7 @@ def roll_back(session: Session, trouble: str) -> Session:
     )
     places = {"from": former.update, "to": state.update}
     progress.record("rollback", update=state.update, **places, reason=trouble, factor=factor)
-    if world.leads:
+    if world.is_main:
         checkpoints.prune(state)
     return replace(session, state=state, unread=[])
 

@@ -1,7 +1,7 @@
 """Fine-tuning: the weights of a finished run as the first weights of another.
 
 A run begins with them at update 0, with a fresh optimiser. Rows of the embeddings and of the output
-layer follow the pieces of the vocabulary; everything else is copied as it is.
+layer follow the tokens of the vocabulary; everything else is copied as it is.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import FormerRow, former_rows, shown_pieces
+from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError
 from mt.model.transformer import Transformer
@@ -54,15 +54,15 @@ _ROWS = {
     "target_embedding.weight": "target",
     "output.weight": "target",
 }
-"""The matrices [V D] with a row for each piece of a side; those that are tied have one name."""
+"""The matrices [V D] with a row for each token of a side; those that are tied have one name."""
 _SHOWN_KEYS = 3
 
 
 def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenizer) -> list[str]:
     """Give `model` the weights of the run `training.init_from`; without one, leave it as it is.
 
-    The row of a piece that the run has is copied. The row of a new piece is the mean of the rows
-    of those pieces into which the run's tokenizer cuts it, bytes included. Returns lines that say
+    The row of a token that the run has is copied. The row of a new token is the mean of the rows
+    of those tokens into which the run's tokenizer cuts it, bytes included. Returns lines that say
     what was copied. Raises RunError as `check_initial_run` does.
     """
     if config.training.init_from is None:
@@ -118,11 +118,11 @@ def _mean_rows(matrix: Tensor, rows: list[FormerRow]) -> Tensor:
 
 
 def _counts(rows: list[FormerRow]) -> str:
-    new = [row.piece for row in rows if row.is_new]
+    new = [row.token for row in rows if row.is_new]
     copied = f"{len(rows) - len(new):,} rows copied"
     if not new:
         return copied
     return (
-        f"{copied}, {len(new):,} new ones are the mean of their pieces' rows, such as "
-        f"{shown_pieces(new)}"
+        f"{copied}, {len(new):,} new ones are the mean of their tokens' rows, such as "
+        f"{shown_tokens(new)}"
     )

@@ -16,7 +16,7 @@ from mt.data.store import PairStore
 from mt.training.data import Corpus, first_plan
 from mt.training.distributed import ALONE, World
 from mt.training.state import TrainState
-from mt.training.step import PieceCounts
+from mt.training.step import TokenCounts
 
 _AHEAD = 4
 """Updates that are ready at most; each holds its batches in memory."""
@@ -32,7 +32,7 @@ class PlannedUpdate:
     """Its place in the epoch, from 0."""
     batches: list[Batch]
     """The micro-batches of this rank."""
-    pieces: PieceCounts
+    tokens: TokenCounts
     """Those of the whole update, on all ranks."""
 
 
@@ -54,12 +54,12 @@ def planned_updates(
                 max_tokens_per_batch=training.max_tokens_per_batch,
                 ranks=world.size,
             )
-            pieces = store.lengths[indices].sum(axis=0, dtype=int).tolist()
+            tokens = store.lengths[indices].sum(axis=0, dtype=int).tolist()
             yield PlannedUpdate(
                 epoch,
                 number,
                 [_on_its_way(batch, device) for batch in rank_batches(store, cut, world.rank)],
-                PieceCounts(source=pieces[SOURCE], target=pieces[TARGET]),
+                TokenCounts(source=tokens[SOURCE], target=tokens[TARGET]),
             )
         first = 0
 
@@ -80,7 +80,7 @@ def _on_its_way(batch: Batch, device: torch.device) -> Batch:
     return batch.pinned() if device.type == "cuda" else batch
 
 
-class Feed:
+class Prefetcher:
     """Updates that a thread prepares ahead, and the time that the model waited for them."""
 
     def __init__(self, updates: Iterator[PlannedUpdate]) -> None:
@@ -126,9 +126,9 @@ class Feed:
 
 
 @contextmanager
-def prepared_ahead(updates: Iterator[PlannedUpdate]) -> Iterator[Feed]:
+def prepared_ahead(updates: Iterator[PlannedUpdate]) -> Iterator[Prefetcher]:
     """Prepare updates in a thread that ends with the context."""
-    feed = Feed(updates)
+    feed = Prefetcher(updates)
     thread = threading.Thread(target=feed.prepare, name="feed", daemon=True)
     thread.start()
     try:

@@ -180,8 +180,8 @@ def _halves(session: Session, batch: Batch) -> tuple[Batch, Batch]:
     if rows == 1:
         raise UserError(
             f"pair {int(batch.index) + 1:,} of the corpus as encoded, of {batch.source_tokens} "
-            f"source and {batch.target_tokens} target pieces, does not fit the device's memory by "
-            "itself; in a new run (--run) leave such pairs out by a lower `data.max_pieces`, or "
+            f"source and {batch.target_tokens} target tokens, does not fit the device's memory by "
+            "itself; in a new run (--run) leave such pairs out by a lower `data.max_tokens`, or "
             "make the model smaller; `training.precision` bf16 needs less, too"
         )
     session.progress.say_once(
@@ -279,7 +279,7 @@ def require_memory(config: Config, corpus: Corpus) -> None:
 def corpus_memory(config: Config, corpus: Corpus) -> tuple[Indices, TrainingMemory]:
     """Return the heaviest batch of an epoch, and what training on the corpus takes.
 
-    By the pieces that its text has when it is translated, also where each epoch draws its own.
+    By the tokens that its text has when it is translated, also where each epoch draws its own.
     """
     store, budget = corpus.store, config.training.max_tokens_per_batch
     plan = plan_store(corpus, store, config, epoch=0)
@@ -410,7 +410,7 @@ def _heaviest_batch(config: Config, corpus: Corpus, indices: Indices) -> str:
     longest = int(indices[int(np.argmax(lengths.max(axis=1)))])
     return (
         f"the heaviest batch has {len(indices):,} pairs of up to {source} source and {target} "
-        f"target pieces, the longest is {pair_place(config, corpus, longest)}"
+        f"target tokens, the longest is {pair_place(config, corpus, longest)}"
     )
 
 
@@ -418,7 +418,7 @@ def _remedies(config: Config) -> str:
     return (
         "lower `training.max_tokens_per_batch`, now "
         f"{config.training.max_tokens_per_batch} (the updates stay the same), or in a new run "
-        f"`data.max_pieces`, now {config.data.max_pieces}, or take a smaller model"
+        f"`data.max_tokens`, now {config.data.max_tokens}, or take a smaller model"
     )
 
 

@@ -17,7 +17,7 @@ from mt.config import TrainingConfig
 from mt.errors import UserError
 from mt.files import naming
 from mt.training.state import TrainState
-from mt.training.step import Measured
+from mt.training.step import StepMetrics
 
 SHOWN = ("train", "validation")
 """The events of the journal whose numbers are drawn, each as `event/name`."""
@@ -111,7 +111,7 @@ class Interval:
     gradient_norms: list[float] = field(default_factory=list)
     started_at: float = field(default_factory=time.perf_counter)
 
-    def add(self, measured: Measured) -> None:
+    def add(self, measured: StepMetrics) -> None:
         """Take in one update; of a skipped one only that it was."""
         self.updates += 1
         if measured.skipped:
@@ -119,8 +119,8 @@ class Interval:
             return
         self.smoothed += measured.smoothed
         self.nll += measured.nll
-        self.tokens += measured.pieces.target
-        self.source_tokens += measured.pieces.source
+        self.tokens += measured.tokens.target
+        self.source_tokens += measured.tokens.source
         self.gradient_norms.append(measured.gradient_norm)
 
     def as_text(self) -> str:
@@ -207,7 +207,7 @@ class Progress:
         self.interval = Interval()
         self.waited_seconds = self._waited_before = 0.0
 
-    def measured(self, measured: Measured) -> None:
+    def measured(self, measured: StepMetrics) -> None:
         """Take in what one update did."""
         self.interval.add(measured)
         self.bar.set_postfix_str(self.interval.as_text(), refresh=False)
@@ -247,7 +247,7 @@ class Progress:
         return f" of {self.bar.total:,}, {tqdm.format_interval(seconds)} left"
 
 
-class Unheard(Progress):
+class SilentProgress(Progress):
     """The progress of a rank that leaves speaking to rank 0."""
 
     shown = False

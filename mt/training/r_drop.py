@@ -1,11 +1,11 @@
 """R-Drop: each batch passes twice through the model, and the two answers are held together.
 
 Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2.1: the two passes
-draw other dropout, and of a target piece with the distributions P and Q their loss is
+draw other dropout, and of a target token with the distributions P and Q their loss is
 
     -log P(y) - log Q(y) + alpha / 2 (KL(P || Q) + KL(Q || P))
 
-with label smoothing in the first two terms. Half of it is lowered here, per target piece: it has
+with label smoothing in the first two terms. Half of it is lowered here, per target token: it has
 the same minimum for the same alpha, and its gradient the size of that of one pass, so gradient
 clipping means what it means without R-Drop. Adam is blind to the factor.
 """

@@ -24,7 +24,7 @@ from mt.training.data import Corpus, describe, first_plan
 from mt.training.distributed import ALONE, World, settle
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
-from mt.training.progress import Progress, Unheard, append, open_board
+from mt.training.progress import Progress, SilentProgress, append, open_board
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment, flat
 from mt.training.state import TrainState
@@ -137,20 +137,20 @@ def start(
     initial = load_initial_weights(model, config, corpus.tokenizer) if afresh else []
     learner = build_learner(config, model, device)
     # Rank 0 first: it mends what a killed program has left half done.
-    resumed = world.in_turn(lambda: folder.checkpoints.resume(learner))
+    resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()
     agree_on_start(world, corpus, learner, state)
-    if world.leads:
+    if world.is_main:
         surroundings = _surroundings(learner, world)
         write_json(folder.environment, surroundings)
         append(folder.metrics, _event(resumed), update=state.update, **surroundings)
         _journal_changes(folder, state.update, changes)
     plan = first_plan(corpus, config, epoch=state.epoch)
-    progress = (Progress if world.leads else Unheard)(
+    progress = (Progress if world.is_main else SilentProgress)(
         folder.metrics,
         done_updates=state.update,
         max_updates=most_updates(training, len(plan)),
-        board=open_board(folder.tensorboard, training, state.update) if world.leads else None,
+        board=open_board(folder.tensorboard, training, state.update) if world.is_main else None,
     )
     for line in [
         describe(corpus, config, plan, epoch=state.epoch),

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 
 from mt.errors import RunError
-from mt.training.step import Measured
+from mt.training.step import StepMetrics
 
 MOST_SKIPPED_IN_A_ROW = 25
 WINDOW = 50
@@ -13,7 +13,7 @@ MARGIN = 1.5
 """Nats above the lowest mean at which the loss has exploded: 4.5 times the best perplexity.
 
 A run that is well stays within some tenths of its lowest mean. One whose optimiser has destroyed
-it comes to about the entropy of the pieces without their context, or above, and stays there.
+it comes to about the entropy of the tokens without their context, or above, and stays there.
 """
 
 
@@ -22,7 +22,7 @@ class Health:
     """How the last updates went, and the best there was."""
 
     losses: list[float] = field(default_factory=list)
-    """Smoothed loss, nats per target piece, of the last updates that were not skipped."""
+    """Smoothed loss, nats per target token, of the last updates that were not skipped."""
     lowest: float | None = None
     """The lowest mean over WINDOW losses so far; before there is one, the first loss."""
     well_at: int = 0
@@ -32,13 +32,13 @@ class Health:
     """
     skipped_in_a_row: int = 0
 
-    def take_in(self, measured: Measured, update: int) -> None:
+    def take_in(self, measured: StepMetrics, update: int) -> None:
         """Take in what one update found."""
         if measured.skipped:
             self.skipped_in_a_row += 1
             return
         self.skipped_in_a_row = 0
-        loss = measured.smoothed / measured.pieces.target
+        loss = measured.smoothed / measured.tokens.target
         self.losses = [*self.losses, loss][-WINDOW:]
         mean = fmean(self.losses)
         if self.lowest is None:

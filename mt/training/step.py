@@ -45,8 +45,8 @@ class Learner:
 
 
 @dataclass(frozen=True)
-class PieceCounts:
-    """Real pieces, end marks included."""
+class TokenCounts:
+    """Real tokens, end marks included."""
 
     source: int
     target: int
@@ -62,17 +62,17 @@ class UpdateResult:
     smoothed: Tensor
     nll: Tensor
     gradient_norm: Tensor
-    pieces: PieceCounts
+    tokens: TokenCounts
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What one update did; sums over its target pieces, in nats."""
+class StepMetrics:
+    """What one update did; sums over its target tokens, in nats."""
 
     smoothed: float
     nll: float
     gradient_norm: float
-    pieces: PieceCounts
+    tokens: TokenCounts
 
     @property
     def skipped(self) -> bool:
@@ -93,22 +93,22 @@ def update(
     micro_batches: Sequence[Batch],
     learning_rate: float,
     *,
-    pieces: PieceCounts | None = None,
+    tokens: TokenCounts | None = None,
 ) -> UpdateResult:
     """Take one optimiser step on the micro-batches together; the host does not wait for it.
 
-    Their summed losses are divided by the target pieces of the whole update, so the gradient is
-    the same however an update is cut. `pieces` is given where other ranks have a share in it.
+    Their summed losses are divided by the target tokens of the whole update, so the gradient is
+    the same however an update is cut. `tokens` is given where other ranks have a share in it.
     Raises BatchTooLarge, before the step.
     """
     for group in learner.optimizer.param_groups:
         group["lr"] = learning_rate
-    pieces = pieces or count_pieces(micro_batches)
-    sums = gather_gradients(learner, micro_batches, pieces.target)
+    tokens = tokens or count_tokens(micro_batches)
+    sums = gather_gradients(learner, micro_batches, tokens.target)
     norm = learner.precision.step(learner.model, learner.optimizer, learner.gradient_clip)
     smoothed = torch.stack([each.smoothed for each in sums]).sum()
     nll = torch.stack([each.nll for each in sums]).sum()
-    return UpdateResult(smoothed, nll, norm, pieces)
+    return UpdateResult(smoothed, nll, norm, tokens)
 
 
 def gather_gradients(learner: Learner, batches: Sequence[Batch], tokens: int) -> list[LossSums]:
@@ -134,23 +134,23 @@ def add_gradients(learner: Learner, batch: Batch, tokens: int) -> LossSums:
     return LossSums(sums.smoothed.detach(), sums.nll, sums.tokens)
 
 
-def count_pieces(batches: Sequence[Batch]) -> PieceCounts:
-    """Return the pieces of some batches."""
-    return PieceCounts(
+def count_tokens(batches: Sequence[Batch]) -> TokenCounts:
+    """Return the tokens of some batches."""
+    return TokenCounts(
         sum(batch.source_tokens for batch in batches), sum(batch.target_tokens for batch in batches)
     )
 
 
-def read(results: Sequence[UpdateResult], world: World = ALONE) -> list[Measured]:
+def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list[StepMetrics]:
     """Wait until the devices have done these updates, and return what they did on all ranks."""
     if not results:
         return []
     columns = torch.stack(
         [torch.stack((each.smoothed, each.nll, each.gradient_norm)) for each in results]
     )
-    losses, norms = world.add_up(columns[:, :2].clone()), columns[:, 2]
+    losses, norms = world.all_reduce_sum(columns[:, :2].clone()), columns[:, 2]
     return [
-        Measured(smoothed, nll, norm, result.pieces)
+        StepMetrics(smoothed, nll, norm, result.tokens)
         for (smoothed, nll), norm, result in zip(
             losses.tolist(), norms.tolist(), results, strict=True
         )

@@ -26,7 +26,7 @@ from mt.training.progress import append, require_tensorboard
 from mt.training.run_folder import RunFolder, begin, only_training, open_run
 from mt.training.setup import Session, agree_on_config, agree_on_folder, start
 from mt.training.state import Ranked
-from mt.training.step import UpdateResult, read, update
+from mt.training.step import UpdateResult, fetch_metrics, update
 from mt.training.validation import validate
 
 _logger = logging.getLogger(__name__)
@@ -45,19 +45,19 @@ def train(config: Config, run: Path) -> str:
         )
         require_tensorboard(config.training)
         agree_on_config(here, config)
-        folder, changes = open_run(run, config) if here.leads else (RunFolder(run), [])
-        with only_training(folder) if here.leads else nullcontext():
+        folder, changes = open_run(run, config) if here.is_main else (RunFolder(run), [])
+        with only_training(folder) if here.is_main else nullcontext():
             told = _train_or_tell(config, folder, changes, here)
-    return f"{run}: {told}" if here.leads else ""
+    return f"{run}: {told}" if here.is_main else ""
 
 
 def _train_or_tell(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
-    if world.leads:
+    if world.is_main:
         begin(folder, config)
-    score = world.share(final_score(folder, config) if world.leads else None)
+    score = world.broadcast(final_score(folder, config) if world.is_main else None)
     if score is None:
         return _train(config, folder, changes, world)
-    if world.leads:
+    if world.is_main:
         for change in changes:
             _logger.info("changed since this run ended: %s", change)
             append(folder.metrics, "config", change=change)
@@ -67,8 +67,8 @@ def _train_or_tell(config: Config, folder: RunFolder, changes: list[str], world:
 def _train(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
     device = world.place(select_device(config.training.device))
     agree_on_folder(world, config, folder)
-    make_ready = prepare if world.leads else join
-    corpus = world.in_turn(lambda: make_ready(config, folder))
+    make_ready = prepare if world.is_main else join
+    corpus = world.rank0_first(lambda: make_ready(config, folder))
     if device.type == "cpu":
         require_memory(config, corpus)
     with interruptible() as interruption:
@@ -138,12 +138,12 @@ def take_update(session: Session, planned: PlannedUpdate) -> None:
 
     def attempt(batches: list[Batch]) -> UpdateResult:
         seed_dropout(config.seed, state.update, session.world.rank)
-        return update(session.learner, batches, rate, pieces=planned.pieces)
+        return update(session.learner, batches, rate, tokens=planned.tokens)
 
     result = in_smaller_batches(session, planned.batches, attempt)
     state.update += 1
     state.epoch, state.update_in_epoch = planned.epoch, planned.number + 1
-    state.target_tokens += planned.pieces.target
+    state.target_tokens += planned.tokens.target
     session.learner.average.update(state.update, result.gradient_norm)
     session.unread.append(result)
     session.progress.taken(rate)
@@ -170,7 +170,7 @@ def read_updates(session: Session) -> None:
     """Wait for the updates taken since the last call, show them, and judge them."""
     state, progress = session.state, session.progress
     first = state.update - len(session.unread) + 1
-    for number, measured in enumerate(read(session.unread, session.world), start=first):
+    for number, measured in enumerate(fetch_metrics(session.unread, session.world), start=first):
         progress.measured(measured)
         state.skipped_updates += measured.skipped
         state.health.take_in(measured, number)
@@ -189,7 +189,7 @@ def stops(session: Session, interruption: Interruption) -> bool:
 
 def asked_to_stop(session: Session, interruption: Interruption) -> bool:
     """Tell whether a signal has come to any rank; if so, it has come to all."""
-    if number := session.world.largest(interruption.signal or 0):
+    if number := session.world.all_reduce_max(interruption.signal or 0):
         interruption.signal = number
     return bool(number)
 
@@ -207,7 +207,9 @@ def has_ended(session: Session) -> bool:
 def validate_and_save(session: Session) -> None:
     """Validate, rank the checkpoint, and save it; raise DivergedError for a model that is none."""
     state = session.state
-    score, trouble = session.world.share(validated(session) if session.world.leads else (0.0, ""))
+    score, trouble = session.world.broadcast(
+        validated(session) if session.world.is_main else (0.0, "")
+    )
     if trouble:
         raise DivergedError(trouble)
     gained = not state.best or score > state.best[0].score
@@ -257,7 +259,7 @@ def save(session: Session) -> None:
     training, state = session.config.training, session.state
     state.best = state.best[: training.keep_best]
     keep_last(state, training.keep_last)
-    if session.world.leads:
+    if session.world.is_main:
         checkpoints = session.folder.checkpoints
         checkpoints.save(session.learner, state)
         checkpoints.prune(state)
@@ -268,23 +270,23 @@ def stop_early(session: Session, interruption: Interruption) -> None:
 
     This checkpoint is none of the `last` ones: a run that nobody stops does not have it.
     """
-    if session.world.leads and session.state.update not in session.state.last:
+    if session.world.is_main and session.state.update not in session.state.last:
         session.folder.checkpoints.save(session.learner, session.state)
     session.progress.say(
         f"stopped after update {session.state.update:,}; the same command goes on from here, and "
         f"with --set training.max_updates={max(session.state.update, 1)} it ends here with a model"
     )
     # Where one process ends, torchrun stops those beside it: not before the checkpoint is whole.
-    session.world.wait()
+    session.world.barrier()
     raise SystemExit(interruption.exit_status)
 
 
 def finish(session: Session) -> str:
     """Write the final model, and tell of it."""
     told = ""
-    if session.world.leads:
+    if session.world.is_main:
         # One that was killed right after its last checkpoint has not come to it.
         session.folder.checkpoints.prune(session.state)
         told = write_final_model(session).as_text() + shown_rollbacks(session.state)
-    session.world.wait()
+    session.world.barrier()
     return told

@@ -124,7 +124,7 @@ def _by_length(
 
 @dataclass(frozen=True)
 class Validation:
-    """How good the model is on the validation pairs; `loss` in nats per target piece."""
+    """How good the model is on the validation pairs; `loss` in nats per target token."""
 
     loss: float
     evaluation: Evaluation
@@ -186,7 +186,7 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
 
 
 def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
-    """Return the mean cross-entropy, without smoothing, in nats per target piece.
+    """Return the mean cross-entropy, without smoothing, in nats per target token.
 
     Pairs that do not fit a batch alone, or are too long for the model, are left out.
     """
@@ -205,7 +205,7 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
         tokens += sums.tokens
     if not tokens:
         raise UserError(
-            f"no pair of `data.valid` has at most {longest} pieces a side, which is all that the "
+            f"no pair of `data.valid` has at most {longest} tokens a side, which is all that the "
             "model or `training.max_tokens_per_batch` allows: there is nothing to validate on"
         )
     return nll / tokens

@@ -22,7 +22,7 @@ data:
 tokenizer: {{vocabulary_size: 300}}
 """
 TINY = (
-    *("data.max_pieces=12", "model.d_model=16", "model.d_ff=32", "model.heads=2"),
+    *("data.max_tokens=12", "model.d_model=16", "model.d_ff=32", "model.heads=2"),
     *("model.encoder_layers=1", "model.decoder_layers=1", "training.device=cpu"),
     *("training.max_updates=2", "training.validate_every=2", "training.max_tokens_per_batch=400"),
     *("training.target_tokens_per_update=50", "decoding.max_length_extra=3"),
@@ -116,7 +116,7 @@ def test_length_generalisation(
     assert all(0 <= float(cell) <= 100 for row in bleu[1:-1] for cell in row[1:])
     assert all(0 < float(cell) < 5 for row in length[1:-1] for cell in row[1:])
     assert picture.read_bytes().startswith(b"<?xml")
-    limits = [_max_pieces(corpus / "runs" / f"lengths-{run}") for run in (*KINDS, "control")]
+    limits = [_max_tokens(corpus / "runs" / f"lengths-{run}") for run in (*KINDS, "control")]
     assert limits == [12, 12, 256]
 
     config = load_config(corpus / "runs" / "lengths-none" / "config.yaml")
@@ -153,5 +153,5 @@ def _lines(corpus: Path, split: str, side: str) -> list[str]:
     return (corpus / f"{split}.{side}").read_text(encoding="utf-8").splitlines()
 
 
-def _max_pieces(run: Path) -> int:
-    return load_config(run / "config.yaml").data.max_pieces
+def _max_tokens(run: Path) -> int:
+    return load_config(run / "config.yaml").data.max_tokens

@@ -43,7 +43,7 @@ def config(tiny_recipe: Path) -> Config:
 def stored(config: Config, folder: Path) -> PairStore:
     pairs = open_source(config.data.train, config.data)
     tokenizer = train_tokenizer(pairs.pairs, folder, config=config.tokenizer, seed=config.seed)
-    return prepare_store(pairs, tokenizer, max_pieces=config.data.max_pieces, cache=cache_folder())
+    return prepare_store(pairs, tokenizer, max_tokens=config.data.max_tokens, cache=cache_folder())
 
 
 def plain_weights(model: Transformer) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ def plain_weights(model: Transformer) -> dict[str, Tensor]:
 
 
 def ragged_examples(vocabulary: int) -> list[Example]:
-    """Return pairs of 2 to 9 pieces a side, so that a batch of them has padding on both."""
+    """Return pairs of 2 to 9 tokens a side, so that a batch of them has padding on both."""
     random = np.random.default_rng(1)
     sides = [
         [np.append(random.integers(4, vocabulary, n), EOS).astype(np.int32) for n in lengths]

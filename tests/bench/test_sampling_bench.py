@@ -13,9 +13,9 @@ def test_both_algorithms_are_measured_with_every_strength(
     module = script("sampling")
     assert module.main(["--config", str(tiny_recipe), "--pairs", "40"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.endswith("pieces")] == [
-        "bpe, 40 pairs, 300 pieces",
-        "unigram, 40 pairs, 286 pieces",
+    assert [line for line in lines if line.endswith("tokens")] == [
+        "bpe, 40 pairs, 300 tokens",
+        "unigram, 40 pairs, 286 tokens",
     ]
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
     growth = {name: float(value.removesuffix(" x")) for name, _, value in rows[2:6]}

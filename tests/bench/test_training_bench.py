@@ -161,7 +161,7 @@ def test_what_is_measured(name: str, tokens: int, shape: tuple[int, ...]) -> Non
 
 def test_runs_that_are_not_of_the_same_updates_are_refused(module: ModuleType) -> None:
     module._check_same_updates(module.Pair(run(module, 1), run(module, 2)))
-    with pytest.raises(UserError, match=r"1,000 target pieces in plain.py, 999 in mt"):
+    with pytest.raises(UserError, match=r"1,000 target tokens in plain.py, 999 in mt"):
         module._check_same_updates(module.Pair(run(module, 1), run(module, 2, target_tokens=999)))
 
 

@@ -311,10 +311,10 @@ def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
     calls = replace_function("mt.evaluation.evaluate", "evaluate_run", FakeEvaluation())
     assert mt("evaluate", "r") == Outcome(0, "BLEU 30\n", "")
     settings = ["--set", "decoding.beam=2", "--device", "cpu", "--json"]
-    wishes = ["--metric", "ter", "--metric", "chrf++", "--bootstrap", "500", "--allow", "pieces"]
+    wishes = ["--metric", "ter", "--metric", "chrf++", "--bootstrap", "500", "--allow", "tokens"]
     outcome = mt("evaluate", "r", "--split", "news", *settings, *wishes)
     assert outcome == Outcome(0, "{}\n", "")
-    job = EvaluationJob(("ter", "chrf++"), 500, ("pieces",))
+    job = EvaluationJob(("ter", "chrf++"), 500, ("tokens",))
     plain = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
     wished = {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu", "job": job}
     assert calls == [((Path("r"),), plain), ((Path("r"),), wished)]
@@ -335,10 +335,10 @@ def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Repl
 
 def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replace) -> None:
     calls = replace_function("mt.evaluation.robustness", "evaluate_robustness", FakeEvaluation())
-    wishes = ["--split", "news", "--allow", "pieces", "--set", "decoding.beam=2"]
+    wishes = ["--split", "news", "--allow", "tokens", "--set", "decoding.beam=2"]
     assert mt("evaluate", "r", "--robustness", *wishes) == Outcome(0, "BLEU 30\n", "")
     named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
-    assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("pieces",))})]
+    assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("tokens",))})]
     outcome = mt("evaluate", "r", "--robustness", "--metric", "ter")
     told = "--metric does not go with --robustness, which is by BLEU and chrF2"
     assert outcome == Outcome(2, "", f"error: {told}\n")

@@ -28,8 +28,8 @@ training: {max_updates: 100}
 
 TABLE = """\
 tiny.yaml
-25 source and 25 target pieces, end marks included
-a joint vocabulary of 1,000 pieces
+25 source and 25 target tokens, end marks included
+a joint vocabulary of 1,000 tokens
 
 part                     parameters   share  MFLOPs   share
 shared embedding            100,000   26.0%    0.00    0.0%
@@ -45,11 +45,11 @@ decoder norms                   600    0.2%    0.00    0.0%
 output layer                      0    0.0%    5.00   25.0%
 total                       383,900  100.0%   20.00  100.0%
 
-one target piece, forward                   0.80  MFLOPs
-one target piece, training                  2.40  MFLOPs
-decoding piece 25 with a cache, one row     0.42  MFLOPs
+one target token, forward                   0.80  MFLOPs
+one target token, training                  2.40  MFLOPs
+decoding token 25 with a cache, one row     0.42  MFLOPs
 weights in fp32                              1.5  MiB
-keys and values of a piece and row in fp32   800  bytes
+keys and values of a token and row in fp32   800  bytes
 
 FLOPs are those of matrix products alone, a multiply-add being two; the table
 has the forward pass. Training is three times it: backward costs twice as much.
@@ -112,11 +112,11 @@ def test_json_holds_every_count_of_the_same_cost(inspected: Run) -> None:
         "target_length": 9,
         "parameters": cost.parameters,
         "flops": cost.flops,
-        "flops_per_target_piece": cost.flops / 9,
-        "training_flops_per_target_piece": pytest.approx(3 * cost.flops / 9),
+        "flops_per_target_token": cost.flops / 9,
+        "training_flops_per_target_token": pytest.approx(3 * cost.flops / 9),
         "step_flops": cost.step_flops,
         "weight_bytes": 4 * cost.parameters,
-        "cache_bytes_per_piece": 4 * 2 * (25 + 25),
+        "cache_bytes_per_token": 4 * 2 * (25 + 25),
     }
 
 
@@ -126,7 +126,7 @@ def test_separate_vocabularies_have_an_embedding_each(inspected: Run) -> None:
     assert parts["source embedding"] == parts["target embedding"] == 100_000
     assert parts["output layer"] == 0
     _, out, _ = inspected(*apart)
-    assert "two vocabularies of 1,000 pieces\n" in out
+    assert "two vocabularies of 1,000 tokens\n" in out
     assert "The output layer's matrix is the target embedding, counted there.\n" in out
 
 
@@ -146,7 +146,7 @@ def test_an_untied_model_and_a_foreign_tokenizer_are_told(inspected: Run) -> Non
         ("--target-length 0", "'--target-length': Input should be greater than or equal to 1."),
         (
             "--set model.positional=learned --source-length 513",
-            "a sentence of 513 pieces does not fit into the 512 positions of `model.positional: l",
+            "a sentence of 513 tokens does not fit into the 512 positions of `model.positional: l",
         ),
     ],
 )

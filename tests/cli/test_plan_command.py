@@ -46,7 +46,7 @@ TEXT = """\
 my.yaml: fp32 on cpu, 2 threads
 
 parameters          7,000,000, 1,000,000 of them frozen
-corpus              29,000 pairs; vocabulary 8,000 / 8,000 pieces
+corpus              29,000 pairs; vocabulary 8,000 / 8,000 tokens
 updates             3,000, 25.0 epochs of 120
 tokens an update    4,000 target, 0.16 of the paper's 25,000
 padding efficiency  95.0% source, 90.0% target

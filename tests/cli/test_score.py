@@ -27,16 +27,16 @@ def test_a_line_for_each_pair_and_the_perplexity_of_all(
     status, out, err = program("score", finished_run, *files)
     rows = [line.split("\t") for line in out.splitlines()]
     assert (status, len(rows)) == (0, 8)
-    sums, pieces = [float(row[0]) for row in rows], [int(row[1]) for row in rows]
-    for row, total, count in zip(rows, sums, pieces, strict=True):
+    sums, tokens = [float(row[0]) for row in rows], [int(row[1]) for row in rows]
+    for row, total, count in zip(rows, sums, tokens, strict=True):
         assert float(row[2]) == pytest.approx(total / count, abs=1e-6)
-    found = re.search(r"perplexity ([\d.]+) per piece, .*, (\d+) pieces .*, 8 sentences\n", err)
+    found = re.search(r"perplexity ([\d.]+) per token, .*, (\d+) tokens .*, 8 sentences\n", err)
     assert found is not None
-    assert int(found[2]) == sum(pieces)
-    assert float(found[1]) == pytest.approx(math.exp(-sum(sums) / sum(pieces)), rel=1e-4)
+    assert int(found[2]) == sum(tokens)
+    assert float(found[1]) == pytest.approx(math.exp(-sum(sums) / sum(tokens)), rel=1e-4)
 
 
-def test_json_has_the_pieces_and_the_log_probability_of_each(
+def test_json_has_the_tokens_and_the_log_probability_of_each(
     finished_run: Path, files: list[str], program: Program
 ) -> None:
     _, plain, _ = program("score", finished_run, *files)
@@ -44,11 +44,11 @@ def test_json_has_the_pieces_and_the_log_probability_of_each(
     assert status == 0
     records = [json.loads(line) for line in out.split("\n")[:-1]]
     for record, line in zip(records, plain.splitlines(), strict=True):
-        assert len(record["pieces"]) == len(record["log_probs"])
+        assert len(record["tokens"]) == len(record["log_probs"])
         assert record["log_prob"] == pytest.approx(sum(record["log_probs"]))
         assert f"{record['log_prob']:.6f}" == line.split("\t")[0]
-    assert records[-1]["pieces"] == ["</s>"]
-    text = "".join(records[0]["pieces"]).replace("\u2581", " ")
+    assert records[-1]["tokens"] == ["</s>"]
+    text = "".join(records[0]["tokens"]).replace("\u2581", " ")
     assert text.removesuffix("</s>").split() == Path(files[3]).read_text().split("\n")[0].split()
 
 

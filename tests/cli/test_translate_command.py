@@ -12,7 +12,7 @@ from mt import Translator
 Program = Callable[..., tuple[int, str, str]]
 
 LONG = b"one two three four five six seven eight nine zero " * 480
-"""10,000 pieces."""
+"""10,000 tokens."""
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
 NASTY = (
     b"",

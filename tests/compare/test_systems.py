@@ -102,17 +102,17 @@ def test_a_forced_score_is_forced_again(run: Path, finished_run: Path) -> None:
     record = read_passport(run / PASSPORT)
     assert record is not None
     inputs = [Input(**each) for each in record.pop("inputs")]
-    forced = {**record["settings"], "forced": "pieces,lowercased"}
+    forced = {**record["settings"], "forced": "tokens,lowercased"}
     scores = {
-        key: {**record[key], "signature": f"{record[key]['signature']}|forced:pieces,lowercased"}
+        key: {**record[key], "signature": f"{record[key]['signature']}|forced:tokens,lowercased"}
         for key in ("bleu", "chrf")
     }
     del record["versions"]
     write_passport(run / PASSPORT, {**record, **scores, "settings": forced}, inputs)
-    told = f"{run / PASSPORT}: was forced against pieces,lowercased"
+    told = f"{run / PASSPORT}: was forced against tokens,lowercased"
     assert why_not_kept(run, run / PASSPORT) == told
-    assert why_not_kept(run, run / PASSPORT, allow=["pieces"]) == told
-    assert why_not_kept(run, run / PASSPORT, allow=["pieces", "lowercased"]) == ""
+    assert why_not_kept(run, run / PASSPORT, allow=["tokens"]) == told
+    assert why_not_kept(run, run / PASSPORT, allow=["tokens", "lowercased"]) == ""
 
 
 def test_other_test_sets_do_not_compare(common: EvaluationSet) -> None:

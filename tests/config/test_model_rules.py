@@ -74,7 +74,7 @@ IMPOSSIBLE = {
     "too few positions": (
         ["positional: learned", "max_positions: 255"],
         2,
-        "`model.max_positions` 255 is below `data.max_pieces` 256: "
+        "`model.max_positions` 255 is below `data.max_tokens` 256: "
         "`model.positional: learned` has no row for the end of the longest pair",
     ),
     "buckets beyond the distance": (

@@ -111,7 +111,7 @@ def test_modern_has_the_parameters_of_base_in_its_feed_forward_layers() -> None:
 @pytest.mark.parametrize(
     ("name", "millions"),
     [
-        ("transformer-base", 65),  # as in table 3, for the 37,000 pieces of section 5.1
+        ("transformer-base", 65),  # as in table 3, for the 37,000 tokens of section 5.1
         ("transformer-big", 213),
         ("transformer-tiny", 6.1),
         ("modern", 63),

@@ -101,16 +101,16 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
     tree["evaluation"] = with_splits(tree.get("evaluation", {}), [*data.get("tests", {})])
     if not any(training.get(end) for end in ("max_updates", "max_epochs")):
         training["patience"] = training.get("patience") or 3
-    training["max_tokens_per_batch"] = data.get("max_pieces", 256) + 7
+    training["max_tokens_per_batch"] = data.get("max_tokens", 256) + 7
     training.update(with_an_end(training))
     embeddings = {"source_embedding", "target_embedding", "output"}
     training["freeze"] = [part for part in training.get("freeze", ()) if part not in embeddings]
-    model = tree["model"] = with_shapes(tree.get("model", {}), data.get("max_pieces", 256))
+    model = tree["model"] = with_shapes(tree.get("model", {}), data.get("max_tokens", 256))
     if training.get("r_drop"):
         model["dropout"] = model.get("dropout", 0.1) or 0.2
     if model.get("tie_embeddings", "all") == "all":
         tree.setdefault("tokenizer", {})["vocabulary"] = "joint"
-    if tree.get("tokenizer", {}).get("added_pieces"):
+    if tree.get("tokenizer", {}).get("added_tokens"):
         training["init_from"] = training.get("init_from") or "runs/a"
     return tree
 
@@ -134,9 +134,9 @@ def with_an_end(training: dict[str, Any]) -> dict[str, Any]:
     return {"decay_updates": max(last, training["max_updates"]), "final_learning_rate": 0.0}
 
 
-def with_shapes(model: dict[str, Any], max_pieces: int) -> dict[str, Any]:
+def with_shapes(model: dict[str, Any], max_tokens: int) -> dict[str, Any]:
     heads = model.get("heads", 8)
-    shapes: dict[str, Any] = {"heads": heads, "d_model": 2 * heads, "max_positions": max_pieces + 3}
+    shapes: dict[str, Any] = {"heads": heads, "d_model": 2 * heads, "max_positions": max_tokens + 3}
     if model.get("kv_heads"):
         shapes["kv_heads"] = math.gcd(model["kv_heads"], heads)
     if model.get("d_head"):

@@ -30,7 +30,7 @@ def test_one_matrix_for_all_needs_one_vocabulary() -> None:
 
 
 def test_the_longest_pair_fits_a_batch() -> None:
-    with pytest.raises(ValidationError, match="_batch` 255 is below `data.max_pieces` 256"):
+    with pytest.raises(ValidationError, match="_batch` 255 is below `data.max_tokens` 256"):
         config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=255))
     fitting = config(training=TrainingConfig(max_updates=10, max_tokens_per_batch=256))
     assert fitting.training.max_tokens_per_batch == 256
@@ -62,15 +62,15 @@ def test_a_band_belongs_to_a_split() -> None:
     assert config(evaluation=EvaluationConfig(expected={"valid": Band(low=3)}))
 
 
-def test_pieces_are_added_to_a_tokenizer_that_is_copied() -> None:
-    more = TokenizerConfig(added_pieces=5)
+def test_tokens_are_added_to_a_tokenizer_that_is_copied() -> None:
+    more = TokenizerConfig(added_tokens=5)
     with pytest.raises(
-        ValidationError, match="`tokenizer.added_pieces` .*set `training.init_from`"
+        ValidationError, match="`tokenizer.added_tokens` .*set `training.init_from`"
     ):
         config(tokenizer=more)
     tuned = config(tokenizer=more, training=TrainingConfig(init_from=Path("runs/a")))
     assert tuned.tokenizer_origin == ("training.init_from", Path("runs/a"))
-    other = TokenizerConfig(added_pieces=5, from_=Path("runs/b"))
+    other = TokenizerConfig(added_tokens=5, from_=Path("runs/b"))
     both = config(tokenizer=other, training=TrainingConfig(init_from=Path("runs/a")))
     assert both.tokenizer_origin == ("tokenizer.from", Path("runs/b"))
     assert config().tokenizer_origin is None

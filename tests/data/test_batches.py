@@ -228,9 +228,9 @@ def test_real_corpora_need_little_padding(corpora: Path, corpus: str, tokens: in
     for language in languages.split("-"):
         path = corpora / f"{name}.{language}.gz"
         with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-            # Characters / 4 (one where the script has no letters) stand for pieces.
-            per_piece = 1 if language == "zh" else 4
-            sides.append([2 + len(line) // per_piece for line in file])
+            # Characters / 4 (one where the script has no letters) stand for tokens.
+            per_token = 1 if language == "zh" else 4
+            sides.append([2 + len(line) // per_token for line in file])
     lengths = np.clip(np.array(sides, dtype=np.int32).T, 2, 256)
     batches = all_batches(plan_updates(lengths, tokens, seed=1, epoch=0), lengths, budget=4096)
     efficiency = padding_efficiency(batches, lengths)

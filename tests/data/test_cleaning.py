@@ -74,7 +74,7 @@ BAD = {
     ),
     "wrong_script": (True, SentencePair("Это по-русски.", "Das ist deutsch.")),
     "mojibake": (True, SentencePair("Cologne is big.", "KÃ¶ln ist groß.")),
-    "pieces": (True, SentencePair("un@@ do it", "mach es ungeschehen")),
+    "tokens": (True, SentencePair("un@@ do it", "mach es ungeschehen")),
     "tokenized": (True, SentencePair("I do n't know .", "Ich weiß nicht.")),
     "control_characters": (True, SentencePair("a\0b", "ab")),
     "markup": (True, SentencePair("A <b>house</b>.", "Ein Haus.")),
@@ -156,12 +156,12 @@ def test_texts_are_changed_before_they_are_judged(data: DataConfig) -> None:
 def test_a_pair_is_counted_for_the_first_filter_and_order_is_kept(data: DataConfig) -> None:
     both = SentencePair("<b>un@@ do</b>", "<b>un@@ do</b>")
     counts = Counter[str]()
-    settings = {"duplicates": "pair", "markup": True, "pieces": True}
+    settings = {"duplicates": "pair", "markup": True, "tokens": True}
     wanted = cleaning(data, **settings)
-    assert wanted.filters == ("pieces", "markup", "duplicates")
+    assert wanted.filters == ("tokens", "markup", "duplicates")
     left = list(wanted.clean([OTHER, both, GOOD, OTHER], counts))
     assert left == [OTHER, GOOD]
-    assert counts == {"pieces": 1, "duplicates": 1}
+    assert counts == {"tokens": 1, "duplicates": 1}
 
 
 def test_the_fingerprint_follows_from_all_that_decides(data: DataConfig, tmp_path: Path) -> None:

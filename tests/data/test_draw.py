@@ -18,7 +18,7 @@ from mt.data.subword_sampling import Drawing, draw
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 
 PAIRS = [SentencePair(f"sentence number {n}", f"das ist der Satz Nummer {n}") for n in range(100)]
-MAX_PIECES = 30
+MAX_TOKENS = 30
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drawing:
     pairs = TextPairs(unverified, tmp_path / "source", tmp_path / "target")
     folder, config = tmp_path / "tokenizer", TokenizerConfig(vocabulary_size=340)
     tokenizer = train_tokenizer(pairs.pairs, folder, config=config, seed=1)
-    store = prepare_store(pairs, tokenizer, max_pieces=MAX_PIECES, cache=tmp_path / "cache")
-    return Drawing(store.path, folder, source=0.3, target=0.2, max_pieces=MAX_PIECES, seed=1)
+    store = prepare_store(pairs, tokenizer, max_tokens=MAX_TOKENS, cache=tmp_path / "cache")
+    return Drawing(store.path, folder, source=0.3, target=0.2, max_tokens=MAX_TOKENS, seed=1)
 
 
 def drawn(drawing: Drawing, epoch: int, *, threads: int = 1) -> PairStore:
@@ -54,7 +54,7 @@ def test_every_epoch_has_the_same_pairs_in_the_same_order(drawing: Drawing) -> N
             for source, target in ids(store)
         ]
         assert found == PAIRS
-        assert store.lengths.max() <= MAX_PIECES
+        assert store.lengths.max() <= MAX_TOKENS
         assert store.lengths.sum() > plain.lengths.sum()
 
 
@@ -89,7 +89,7 @@ def test_each_side_and_chunk_has_a_generator_of_its_own(drawing: Drawing) -> Non
     plain = prepare_store(
         pairs,
         Tokenizer.load(drawing.tokenizer),
-        max_pieces=MAX_PIECES,
+        max_tokens=MAX_TOKENS,
         cache=drawing.store.parents[1],
     )
     store = drawn(replace(drawing, store=plain.path, target=0.3), 0)

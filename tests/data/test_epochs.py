@@ -41,8 +41,8 @@ def drawing_of(pairs: int, folder: Path) -> Drawing:
     source = TextPairs(unverified, folder / "source", folder / "target")
     config = TokenizerConfig(vocabulary_size=340, sample_lines=1000)
     tokenizer = train_tokenizer(source.pairs, folder / "tokenizer", config=config, seed=1)
-    store = prepare_store(source, tokenizer, max_pieces=90, cache=folder / "cache")
-    return Drawing(store.path, folder / "tokenizer", source=0.2, target=0.2, max_pieces=90, seed=1)
+    store = prepare_store(source, tokenizer, max_tokens=90, cache=folder / "cache")
+    return Drawing(store.path, folder / "tokenizer", source=0.2, target=0.2, max_tokens=90, seed=1)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_an_epoch_that_is_not_ready_is_waited_for(
     monkeypatch.setattr(epochs_module, "draw", refuse)
     assert not big_drawing.path(1).exists()
     assert len(epochs.open(1)) == 60_000
-    assert "waiting for the pieces of epoch 2" in caplog.text
+    assert "waiting for the tokens of epoch 2" in caplog.text
     epochs.close()
 
 
@@ -175,7 +175,7 @@ def test_a_process_that_dies_is_told_and_made_up_for(
     process_of(epochs).stdout.read()  # type: ignore[union-attr] # its answer had come already
     assert same(epochs.open(1), one)
     assert (
-        "the process that draws the pieces of epoch 2 ahead has ended with status -9 "
+        "the process that draws the tokens of epoch 2 ahead has ended with status -9 "
         "(it said nothing); drawing them now"
     ) in caplog.text
     wait_until(drawing.path(2).exists)  # by another process

@@ -31,7 +31,7 @@ GOOD = {
 def test_good_text_is_left_alone(language: str) -> None:
     text = GOOD[language]
     assert not checks.has_mojibake(text)
-    assert not checks.holds_pieces(text)
+    assert not checks.holds_tokens(text)
     assert not checks.looks_tokenized(text, language)
     assert not checks.has_control_characters(text)
     assert not checks.has_markup(text)
@@ -113,13 +113,13 @@ def test_a_few_foreign_letters_are_not_the_wrong_script() -> None:
 
 
 @pytest.mark.parametrize("text", ["un@@ do", "end@@", "▁The ▁cat", "play ##ing"])
-def test_pieces(text: str) -> None:
-    assert checks.holds_pieces(text)
+def test_tokens(text: str) -> None:
+    assert checks.holds_tokens(text)
 
 
 @pytest.mark.parametrize("text", ["a@@b", "me@@x.org", "## Title", "C# code", "#tag"])
-def test_no_pieces(text: str) -> None:
-    assert not checks.holds_pieces(text)
+def test_no_tokens(text: str) -> None:
+    assert not checks.holds_tokens(text)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_numbers_that_differ(source: str, target: str) -> None:
         ("May 5, 2010", "2010年5月5日"),
         ("7 December 1941", "7.12.1941"),
         ("40,000 words", "4万字"),
-        ("１２個", "12 pieces"),
+        ("１２個", "12 tokens"),
         ("٣ قطط", "3 cats"),
         ("007", "7"),
         ("0 or 1", "1 oder 0"),

@@ -53,7 +53,7 @@ def sampled(
 ) -> list[list[int]]:
     plain = Rows.of(vocabulary.encode(lines))
     random = np.random.default_rng(seed)
-    drawn = Sampler(vocabulary, strength).sample(plain, random, max_pieces=longest)
+    drawn = Sampler(vocabulary, strength).sample(plain, random, max_tokens=longest)
     return [drawn[row].tolist() for row in range(len(drawn))]
 
 
@@ -101,10 +101,10 @@ def assert_drawn_as(
 ) -> None:
     assert math.isclose(sum(expected.values()), 1.0)
     assert len(expected) > 4
-    for pieces in {*expected, *found}:
-        wanted = expected.get(pieces, 0.0)
+    for tokens in {*expected, *found}:
+        wanted = expected.get(tokens, 0.0)
         deviation = math.sqrt(wanted * (1 - wanted) / DRAWS)
-        assert abs(found.get(pieces, 0.0) - wanted) <= 5 * deviation, pieces
+        assert abs(found.get(tokens, 0.0) - wanted) <= 5 * deviation, tokens
 
 
 def all_segmentations(text: str, known: set[str]) -> Iterator[tuple[str, ...]]:
@@ -121,11 +121,11 @@ def test_unigram_draws_every_segmentation_with_its_probability(exponent: float) 
     """Kudo 2018, section 3.2, with every segmentation counted by hand."""
     scores = {text: UNIGRAM.processor.get_score(n) for n, text in UNIGRAM.texts().items()}
     weights = {
-        pieces: math.exp(exponent * sum(scores[piece] for piece in pieces))
-        for pieces in all_segmentations(f"▁{WORD}", set(scores))
+        tokens: math.exp(exponent * sum(scores[token] for token in tokens))
+        for tokens in all_segmentations(f"▁{WORD}", set(scores))
     }
     total = sum(weights.values())
-    expected = {pieces: weight / total for pieces, weight in weights.items()}
+    expected = {tokens: weight / total for tokens, weight in weights.items()}
     assert_drawn_as(expected, frequencies(UNIGRAM, exponent))
 
 
@@ -136,18 +136,18 @@ def dropout_outcomes(word: str, ranks: dict[str, int], dropout: float) -> Outcom
     """Follow algorithm 1 of Provilkov et al. 2020 through every way that its coins can fall."""
 
     @cache
-    def outcomes_of(pieces: tuple[str, ...]) -> Outcomes:
-        pairs = ["".join(pair) for pair in pairwise(pieces)]
+    def outcomes_of(tokens: tuple[str, ...]) -> Outcomes:
+        pairs = ["".join(pair) for pair in pairwise(tokens)]
         merges = [at for at, pair in enumerate(pairs) if pair in ranks]
         outcomes: Outcomes = defaultdict(float)
         for kept in product([False, True], repeat=len(merges)):
             chance = math.prod(1 - dropout if keep else dropout for keep in kept)
             left = [at for at, keep in zip(merges, kept, strict=True) if keep]
             if not left:
-                outcomes[pieces] += chance
+                outcomes[tokens] += chance
                 continue
             at = min(left, key=lambda at: ranks[pairs[at]])
-            merged = (*pieces[:at], pairs[at], *pieces[at + 2 :])
+            merged = (*tokens[:at], pairs[at], *tokens[at + 2 :])
             for outcome, share in outcomes_of(merged).items():
                 outcomes[outcome] += chance * share
         return outcomes
@@ -187,7 +187,7 @@ def test_a_row_that_would_become_too_long_stays_as_it_is(vocabulary: Vocabulary)
 def test_many_rows_are_drawn_block_by_block(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling_module, "_BLOCK_PIECES", 50)
+    monkeypatch.setattr(sampling_module, "_BLOCK_TOKENS", 50)
     lines = [f"the {number} newest" + " dogs" * (number % 40) for number in range(60)]
     drawn = sampled(vocabulary, lines, 0.3)
     assert [vocabulary.decode(ids) for ids in drawn] == lines
@@ -195,7 +195,7 @@ def test_many_rows_are_drawn_block_by_block(
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_pieces_that_reach_over_spaces_are_drawn_too(algorithm: str) -> None:
+def test_tokens_that_reach_over_spaces_are_drawn_too(algorithm: str) -> None:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["new york is new york"] * 20),
@@ -222,7 +222,7 @@ def test_pieces_that_reach_over_spaces_are_drawn_too(algorithm: str) -> None:
 
 @dataclass(frozen=True)
 class ListedVocabulary:
-    """A vocabulary of which one piece has a character that is no piece."""
+    """A vocabulary of which one token has a character that is no token."""
 
     algorithm: str
 
@@ -241,17 +241,17 @@ class ListedVocabulary:
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_a_piece_that_cannot_be_spelled_stays_whole(algorithm: str) -> None:
+def test_a_token_that_cannot_be_spelled_stays_whole(algorithm: str) -> None:
     sampler = Sampler(cast(Vocabulary, ListedVocabulary(algorithm)), 0.5)
     rows = Rows.of([[7, 5, 6, EOS]] * 50)
-    drawn = sampler.sample(rows, np.random.default_rng(1), max_pieces=9)
+    drawn = sampler.sample(rows, np.random.default_rng(1), max_tokens=9)
     assert {tuple(drawn[row].tolist()) for row in range(50)} == {
         (7, 5, 6, EOS),
         (4, 6, 5, 6, EOS),
     }
 
 
-def test_unknown_pieces_stay_unknown_and_no_other_comes() -> None:
+def test_unknown_tokens_stay_unknown_and_no_other_comes() -> None:
     vocabulary = trained(algorithm="bpe", vocabulary_size=300, byte_fallback="off")
     plain = vocabulary.encode(["the ß lowest"])[0]
     (drawn,) = sampled(vocabulary, ["the ß lowest"], 0.9)

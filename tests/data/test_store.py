@@ -70,7 +70,7 @@ def files(cache: Path) -> list[Path]:
 def test_every_pair_comes_back_as_the_tokenizer_encodes_it(
     tokenizer: Tokenizer, tmp_path: Path, small_chunks: None
 ) -> None:
-    store = prepare_store(corpus(PAIRS), tokenizer, max_pieces=100, cache=tmp_path)
+    store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=100, cache=tmp_path)
     assert len(store) == 100
     assert store.left_out == LeftOut(too_long=0, empty=0, total=100)
     order = np.random.default_rng(0).permutation(100)
@@ -93,7 +93,7 @@ def test_empty_and_long_pairs_are_left_out_and_counted(
     long = " ".join(["seven"] * 50)
     pairs = [*PAIRS[:9], *[SentencePair(long, "kurz"), SentencePair("short", long)] * 9]
     pairs += [SentencePair("", "x"), SentencePair("x", " \u3000\t"), *PAIRS[9:20]]
-    store = prepare_store(corpus(pairs), tokenizer, max_pieces=60, cache=tmp_path)
+    store = prepare_store(corpus(pairs), tokenizer, max_tokens=60, cache=tmp_path)
     assert store.left_out == LeftOut(too_long=18, empty=2, total=40)
     sources = [
         tokenizer.decode_source(example.source.tolist()) for example in store.examples(range(20))
@@ -102,15 +102,15 @@ def test_empty_and_long_pairs_are_left_out_and_counted(
     assert store.lengths.max() <= 60
 
 
-def test_max_pieces_counts_the_end_mark(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_max_tokens_counts_the_end_mark(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pairs = PAIRS[:1]
     longest = max(
         len(tokenizer.encode_source([pairs[0].source])[0]),
         len(tokenizer.encode_target([pairs[0].target])[0]),
     )
-    assert len(prepare_store(corpus(pairs), tokenizer, max_pieces=longest, cache=tmp_path)) == 1
+    assert len(prepare_store(corpus(pairs), tokenizer, max_tokens=longest, cache=tmp_path)) == 1
     with pytest.raises(DataError):
-        prepare_store(corpus(pairs), tokenizer, max_pieces=longest - 1, cache=tmp_path)
+        prepare_store(corpus(pairs), tokenizer, max_tokens=longest - 1, cache=tmp_path)
 
 
 def test_a_corpus_of_which_nothing_is_left_is_an_error(
@@ -118,18 +118,18 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(
 ) -> None:
     pairs = [SentencePair("a", ""), SentencePair("one two three four", "x")]
     with pytest.raises(DataError) as caught:
-        prepare_store(corpus(pairs), tokenizer, max_pieces=3, cache=tmp_path)
+        prepare_store(corpus(pairs), tokenizer, max_tokens=3, cache=tmp_path)
     assert str(caught.value) == (
         "the list: no pair is left to train on: of 2, 1 have an empty side and 1 have more than "
-        "`data.max_pieces` 3 pieces on a side"
+        "`data.max_tokens` 3 tokens on a side"
     )
     assert files(tmp_path) == []
 
 
 def test_a_store_is_prepared_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
     source = corpus(PAIRS)
-    first = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path)
-    second = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path)
+    first = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
+    second = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
     assert source.readings == ["pairs"]
     assert first.left_out == second.left_out
     assert np.array_equal(first.lengths, second.lengths)
@@ -140,23 +140,23 @@ def test_checksums_that_are_known_are_not_taken_again(
 ) -> None:
     source = corpus(PAIRS)
     sums = source.checksums()
-    first = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path)
+    first = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
     monkeypatch.setattr(ListedPairs, "checksums", None)
-    second = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path, sums=sums)
+    second = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path, sums=sums)
     assert first.path == second.path
     other = Checksums(sums.target, sums.source)
-    third = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path, sums=other)
+    third = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path, sums=other)
     assert third.path != first.path
 
 
 def test_whatever_changes_the_ids_gives_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=300)
     other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config, seed=1)
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=51, cache=tmp_path)
-    prepare_store(corpus(PAIRS), other, max_pieces=50, cache=tmp_path)
+    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
+    prepare_store(corpus(PAIRS), tokenizer, max_tokens=51, cache=tmp_path)
+    prepare_store(corpus(PAIRS), other, max_tokens=50, cache=tmp_path)
     changed = [SentencePair("changed", PAIRS[0].target), *PAIRS[1:]]
-    store = prepare_store(corpus(changed), tokenizer, max_pieces=50, cache=tmp_path)
+    store = prepare_store(corpus(changed), tokenizer, max_tokens=50, cache=tmp_path)
     assert tokenizer.decode_source(store.examples([0])[0].source.tolist()) == "changed"
     assert len(files(tmp_path)) == 4
 
@@ -169,11 +169,11 @@ def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level("INFO", logger="mt")
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "log")
+    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path / "log")
     assert capsys.readouterr() == ("", "")
     assert re.search(r"encoding: 100 pairs in \d+\.\d s, [\d,]+ pairs/s", caplog.text)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path / "terminal")
+    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path / "terminal")
     out, err = capsys.readouterr()
     assert out == ""
     assert "encoding: 100 pairs" in err
@@ -183,13 +183,13 @@ def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
 def test_a_truncated_store_is_noticed_and_made_anew(
     tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: float
 ) -> None:
-    prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     (path,) = files(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole))])
     source = corpus(PAIRS)
     with caplog.at_level(logging.WARNING):
-        store = prepare_store(source, tokenizer, max_pieces=50, cache=tmp_path)
+        store = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
     assert source.readings == ["pairs"]
     assert len(store) == 100
     assert path.read_bytes() == whole
@@ -202,11 +202,11 @@ def test_a_truncated_store_is_noticed_and_made_anew(
 def test_offsets_overwritten_with_zeros_are_noticed(
     tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    expected = prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path).lengths.copy()
+    expected = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path).lengths.copy()
     (path,) = files(tmp_path)
     offsets = np.concatenate([[0], np.cumsum(expected[:, 0])]).astype(np.int32).tobytes()
     path.write_bytes(path.read_bytes().replace(offsets[40:200], bytes(160)))
-    store = prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+    store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     assert np.array_equal(store.lengths, expected)
     assert "damaged" in caplog.text
 
@@ -221,7 +221,7 @@ def test_a_corpus_that_fails_on_the_way_leaves_no_file(
 
     with pytest.raises(DataError, match="line 101"):
         prepare_store(
-            Failing(UNVERIFIED, tuple(PAIRS), []), tokenizer, max_pieces=50, cache=tmp_path
+            Failing(UNVERIFIED, tuple(PAIRS), []), tokenizer, max_tokens=50, cache=tmp_path
         )
     assert files(tmp_path) == []
 
@@ -231,7 +231,7 @@ def test_a_full_disk_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
         with pytest.raises(OSError) as caught:
-            prepare_store(corpus(PAIRS * 10), tokenizer, max_pieces=50, cache=tmp_path)
+            prepare_store(corpus(PAIRS * 10), tokenizer, max_tokens=50, cache=tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert caught.value.errno == errno.EFBIG
@@ -246,12 +246,12 @@ def test_a_full_disk_is_named(
 
     monkeypatch.setattr(store_module, "_write", full)
     with pytest.raises(OSError) as caught:
-        prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+        prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     assert caught.value.filename == str(tmp_path / "pairs")
 
 
 def test_opening_a_store_imports_nothing_slow(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = prepare_store(corpus(PAIRS), tokenizer, max_pieces=50, cache=tmp_path)
+    store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     code = f"""
 import sys
 from pathlib import Path

@@ -65,9 +65,9 @@ def test_processes_that_prepare_the_same_store_at_once_do_not_disturb_each_other
     )
     body = """
     model = Tokenizer.load(Path(tokenizer))
-    store = prepare_store(Repeated(once, int(times)), model, max_pieces=50, cache=Path(cache))
-    pieces = sum(len(example.source) for example in store.examples(range(len(store))))
-    print(len(store), int(store.lengths.sum()), pieces)
+    store = prepare_store(Repeated(once, int(times)), model, max_tokens=50, cache=Path(cache))
+    tokens = sum(len(example.source) for example in store.examples(range(len(store))))
+    print(len(store), int(store.lengths.sum()), tokens)
     """
     command = [sys.executable, "-c", prepare_script(body), *written_corpus(tmp_path)]
     command += ["200", str(tmp_path / "tokenizer"), str(tmp_path / "cache")]
@@ -98,10 +98,10 @@ def test_five_million_pairs_take_less_than_two_gibibytes(corpora: Path, tmp_path
         once.pairs, Path(tokenizer), config=TokenizerConfig(vocabulary_size=8000), seed=1
     )
     began = time.monotonic()
-    store = prepare_store(Repeated(once, int(times)), model, max_pieces=256, cache=Path(cache))
+    store = prepare_store(Repeated(once, int(times)), model, max_tokens=256, cache=Path(cache))
     prepared = time.monotonic() - began
     began = time.monotonic()
-    store = prepare_store(Repeated(once, int(times)), model, max_pieces=256, cache=Path(cache))
+    store = prepare_store(Repeated(once, int(times)), model, max_tokens=256, cache=Path(cache))
     opened = time.monotonic() - began
     began = time.monotonic()
     plan = plan_updates(store.lengths, 4096, seed=1, epoch=0)

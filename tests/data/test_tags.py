@@ -1,4 +1,4 @@
-"""Tags: pieces in front of source lines that no text gives."""
+"""Tags: tokens in front of source lines that no text gives."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def trained(folder: Path, **settings: object) -> Tokenizer:
 
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_a_tag_is_one_piece_in_front_that_reads_as_nothing(
+def test_a_tag_is_one_token_in_front_that_reads_as_nothing(
     algorithm: str, vocabulary: str, tmp_path: Path
 ) -> None:
     tokenizer = trained(tmp_path / "t", tags=TAGS, algorithm=algorithm, vocabulary=vocabulary)
@@ -60,7 +60,7 @@ def test_without_tags_the_tokenizer_is_what_it_was(tmp_path: Path) -> None:
 
 
 def test_an_unknown_tag_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="`<fr>` has no piece: .* only `<bt>`, `<2de>`;"):
+    with pytest.raises(ConfigError, match="`<fr>` has no token: .* only `<bt>`, `<2de>`;"):
         trained(tmp_path / "a", tags=TAGS).tagged("<fr>")
     with pytest.raises(ConfigError, match="the tokenizer has none; `tokenizer.tags` reserves"):
         trained(tmp_path / "b").tagged("<bt>")
@@ -86,9 +86,9 @@ def test_a_copied_tokenizer_gets_the_tags_that_it_lacks_and_nothing_else(tmp_pat
     )
 
 
-def test_tags_and_new_pieces_may_come_together(tmp_path: Path) -> None:
+def test_tags_and_new_tokens_may_come_together(tmp_path: Path) -> None:
     old = trained(tmp_path / "old", tags=["<bt>"])
-    config = TokenizerConfig(tags=("<2de>",), added_pieces=10)
+    config = TokenizerConfig(tags=("<2de>",), added_tokens=10)
     pairs = [SentencePair("zebra quagga", "zebra quagga")] * 20
     new = extend_tokenizer(
         tmp_path / "old", tmp_path / "new", pairs=lambda: iter(pairs), config=config, seed=1

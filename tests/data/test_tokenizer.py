@@ -31,7 +31,7 @@ def test_a_joint_tokenizer_is_one_vocabulary_of_both_sides(folder: Path) -> None
     tokenizer = Tokenizer.load(folder)
     assert sorted(path.name for path in folder.iterdir()) == ["joint.model", "tokenizer.json"]
     assert tokenizer.source_size == tokenizer.target_size == len(tokenizer.source)
-    assert {b" dog", b" Hund"} <= set(tokenizer.source.piece_bytes)
+    assert {b" dog", b" Hund"} <= set(tokenizer.source.token_bytes)
     for pair in PAIRS:
         assert tokenizer.decode_source(tokenizer.encode_source([pair.source])[0]) == pair.source
         assert tokenizer.decode_target(tokenizer.encode_target([pair.target])[0]) == pair.target
@@ -45,9 +45,9 @@ def test_a_separate_tokenizer_has_a_vocabulary_for_each_side(tmp_path: Path) -> 
         "target.model",
         "tokenizer.json",
     ]
-    assert b" dog" in tokenizer.source.piece_bytes
-    assert b" dog" not in tokenizer.target.piece_bytes
-    assert b" Hund" in tokenizer.target.piece_bytes
+    assert b" dog" in tokenizer.source.token_bytes
+    assert b" dog" not in tokenizer.target.token_bytes
+    assert b" Hund" in tokenizer.target.token_bytes
     (ids,) = tokenizer.encode_target(["der Hund"])
     assert tokenizer.decode_target(ids) == "der Hund"
     assert Tokenizer.load(tmp_path).encode_source(["the dog"]) == tokenizer.encode_source(

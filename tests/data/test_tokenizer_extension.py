@@ -37,11 +37,11 @@ def settings(algorithm: Algorithm = "bpe", **keys: Any) -> TokenizerConfig:
 
 
 def extended(old: bytes, lines: list[str], count: int, **keys: Any) -> Vocabulary:
-    config = settings(added_pieces=count, **keys)
+    config = settings(added_tokens=count, **keys)
     return Vocabulary.from_model(extend_model(old, lines, config=config, seed=1))
 
 
-def pieces_of(vocabulary: Vocabulary) -> list[str]:
+def tokens_of(vocabulary: Vocabulary) -> list[str]:
     return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
 
 
@@ -52,18 +52,18 @@ each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
 
 
 @each_algorithm
-def test_old_pieces_keep_their_ids_and_scores(algorithm: Algorithm) -> None:
+def test_old_tokens_keep_their_ids_and_scores(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     assert len(new) == len(old) + COUNT
-    assert pieces_of(new)[: len(old)] == pieces_of(old)
-    assert new.piece_bytes[: len(old)] == old.piece_bytes
+    assert tokens_of(new)[: len(old)] == tokens_of(old)
+    assert new.token_bytes[: len(old)] == old.token_bytes
     for number in range(len(old)):
         assert new.processor.get_score(number) == old.processor.get_score(number)
     assert new.algorithm == old.algorithm == algorithm
 
 
 @each_algorithm
-def test_new_pieces_are_used_and_shorten_the_new_text(algorithm: Algorithm) -> None:
+def test_new_tokens_are_used_and_shorten_the_new_text(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     before, after = old.encode(NEW_TEXT), new.encode(NEW_TEXT)
     assert sum(map(len, after)) < 0.4 * sum(map(len, before))
@@ -73,9 +73,9 @@ def test_new_pieces_are_used_and_shorten_the_new_text(algorithm: Algorithm) -> N
 
 
 @each_algorithm
-def test_text_without_a_new_piece_is_cut_as_before(algorithm: Algorithm) -> None:
+def test_text_without_a_new_token_is_cut_as_before(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
-    added = pieces_of(new)[len(old) :]
+    added = tokens_of(new)[len(old) :]
     draw = random.Random(1)
     words = sorted({word for line in OLD_TEXT + NEW_TEXT for word in line.split()})
     same = others = 0
@@ -84,7 +84,7 @@ def test_text_without_a_new_piece_is_cut_as_before(algorithm: Algorithm) -> None
         first = draw.randrange(len(text))
         text = text[first : first + draw.randint(1, 15)]
         before, after = old.encode([text]), new.encode([text])
-        if any(piece in MARK + text.replace(" ", MARK) for piece in added):
+        if any(token in MARK + text.replace(" ", MARK) for token in added):
             others += before != after
         else:
             same += 1
@@ -115,16 +115,16 @@ def joined_by_rank(text: str, ranks: dict[str, int]) -> list[str]:
     return parts
 
 
-def test_new_pieces_of_bpe_are_joined_after_the_old_ones() -> None:
+def test_new_tokens_of_bpe_are_joined_after_the_old_ones() -> None:
     new = NEWER["bpe"]
-    ranks = {piece: number for number, piece in enumerate(pieces_of(new))}
+    ranks = {token: number for number, token in enumerate(tokens_of(new))}
     for line in OLD_TEXT[:20] + NEW_TEXT[:20]:
         text = MARK + line.replace(" ", MARK)
         ours = [new.processor.id_to_piece(number) for number in new.encode([line])[0][:-1]]
         assert ours == [part for part in joined_by_rank(text, ranks) if part in ranks]
 
 
-def test_the_score_of_a_new_piece_of_a_unigram_model_is_what_its_own_text_gives_it() -> None:
+def test_the_score_of_a_new_token_of_a_unigram_model_is_what_its_own_text_gives_it() -> None:
     old, new = OLDER["unigram"], NEWER["unigram"]
     scores = [new.processor.get_score(number) for number in range(len(old), len(new))]
     lowest = min(old.processor.get_score(number) for number in old.texts())
@@ -136,23 +136,23 @@ def test_the_score_of_a_new_piece_of_a_unigram_model_is_what_its_own_text_gives_
 def test_characters_come_first_and_the_frequent_ones_of_them(algorithm: Algorithm) -> None:
     lines = ["狗狗狗狗猫猫猫鸟 the old line was seen here"] * 50
     old = OLDER[algorithm]
-    assert pieces_of(extended(OLD[algorithm], lines, 2))[len(old) :] == ["狗", "猫"]
-    more = pieces_of(extended(OLD[algorithm], lines, 8))[len(old) :]
+    assert tokens_of(extended(OLD[algorithm], lines, 2))[len(old) :] == ["狗", "猫"]
+    more = tokens_of(extended(OLD[algorithm], lines, 8))[len(old) :]
     assert set(more[:3]) == {"狗", "猫", "鸟"}
-    assert all(len(piece) > 1 for piece in more[3:])
+    assert all(len(token) > 1 for token in more[3:])
 
 
-def test_pieces_that_bpe_would_never_make_are_left_out() -> None:
+def test_tokens_that_bpe_would_never_make_are_left_out() -> None:
     draw = random.Random(3)
     texts = [["".join(draw.choices("abcd", k=7)) for _ in range(90)] for _ in range(2)]
     old = train_model(texts[0], config=settings(), seed=1)
-    known = pieces_of(Vocabulary.from_model(old))
+    known = tokens_of(Vocabulary.from_model(old))
     size = TokenizerConfig(vocabulary_size=len(known) + 600 + len("abcd"))
-    learnt = pieces_of(Vocabulary.from_model(train_model(texts[1], config=size, seed=1)))
-    lacking = [piece for piece in learnt if piece not in known]
-    added = pieces_of(extended(old, texts[1], 600))[len(known) :]
-    ranks = {piece: rank for rank, piece in enumerate([*known, *lacking])}
-    made = [piece for piece in lacking if joined_by_rank(piece, ranks) == [piece]]
+    learnt = tokens_of(Vocabulary.from_model(train_model(texts[1], config=size, seed=1)))
+    lacking = [token for token in learnt if token not in known]
+    added = tokens_of(extended(old, texts[1], 600))[len(known) :]
+    ranks = {token: rank for rank, token in enumerate([*known, *lacking])}
+    made = [token for token in lacking if joined_by_rank(token, ranks) == [token]]
     assert added == made
     assert 50 < len(made) < len(lacking) - 10
 
@@ -160,7 +160,7 @@ def test_pieces_that_bpe_would_never_make_are_left_out() -> None:
 def test_the_algorithm_is_that_of_the_old_tokenizer() -> None:
     for own, other in (("bpe", "unigram"), ("unigram", "bpe")):
         new = extended(OLD[own], NEW_TEXT, COUNT, algorithm=other)  # type: ignore[index]
-        assert pieces_of(new) == pieces_of(NEWER[own])  # type: ignore[index]
+        assert tokens_of(new) == tokens_of(NEWER[own])  # type: ignore[index]
 
 
 @each_algorithm
@@ -168,13 +168,13 @@ def test_what_was_extended_can_be_extended_again(algorithm: Algorithm) -> None:
     once = NEWER[algorithm]
     model = once.processor.serialized_model_proto()
     again = extended(model, ["Лекарство помогает пациенту"] * 50, 12)
-    assert pieces_of(again)[: len(once)] == pieces_of(once)
+    assert tokens_of(again)[: len(once)] == tokens_of(once)
     assert (len(again), again.algorithm) == (len(once) + 12, algorithm)
     assert len(again.encode(["пациенту"])[0]) < len(once.encode(["пациенту"])[0])
 
 
 def test_the_same_lines_give_the_same_bytes() -> None:
-    config = settings(added_pieces=50, sample_lines=20)
+    config = settings(added_tokens=50, sample_lines=20)
     one, same, other = (
         extend_model(OLD["bpe"], NEW_TEXT, config=config, seed=seed) for seed in (1, 1, 2)
     )
@@ -182,26 +182,26 @@ def test_the_same_lines_give_the_same_bytes() -> None:
     assert one != other  # another sample
 
 
-def test_fewer_pieces_than_were_asked_for_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_fewer_tokens_than_were_asked_for_are_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mt")
     new = extended(OLD["bpe"], ["狗"] * 5, 1000)
     count = len(new) - len(OLDER["bpe"])
     assert 0 < count < 5
-    told = [message for message in caplog.messages if "new pieces" in message]
-    assert told[0].startswith(f"tokenizer: {count} new pieces after the 340 old ones, such as `狗`")
+    told = [message for message in caplog.messages if "new tokens" in message]
+    assert told[0].startswith(f"tokenizer: {count} new tokens after the 340 old ones, such as `狗`")
     assert caplog.messages[-1] == (
-        f"tokenizer: the text has only {count} pieces to add to the old tokenizer, "
-        "`tokenizer.added_pieces` allows 1,000"
+        f"tokenizer: the text has only {count} tokens to add to the old tokenizer, "
+        "`tokenizer.added_tokens` allows 1,000"
     )
 
 
 def test_a_text_with_nothing_new_adds_nothing() -> None:
     old = train_model(["ab"] * 5, config=settings(), seed=1)
     new = extended(old, ["ab"] * 5, 10)
-    assert pieces_of(new) == pieces_of(Vocabulary.from_model(old))
+    assert tokens_of(new) == tokens_of(Vocabulary.from_model(old))
 
 
-def test_more_characters_than_pieces_are_no_error() -> None:
+def test_more_characters_than_tokens_are_no_error() -> None:
     lines = ["".join(chr(0x4E00 + number) for number in range(500))] * 3
     new = extended(OLD["bpe"], lines, 10, character_coverage=1.0)
     assert len(new) == len(OLDER["bpe"]) + 10
@@ -223,40 +223,40 @@ def test_the_file_is_what_protobuf_reads_and_writes(algorithm: Algorithm) -> Non
     written = NEWER[algorithm].processor.serialized_model_proto()
     new = read(written)
     assert new.SerializeToString() == written
-    assert list(new.pieces[: len(old.pieces)]) == list(old.pieces)
+    assert list(new.tokens[: len(old.tokens)]) == list(old.tokens)
     normal = protobuf.ModelProto.SentencePiece.NORMAL
-    assert {piece.type for piece in new.pieces[len(old.pieces) :]} == {normal}
-    assert new.trainer_spec.vocab_size == len(new.pieces) == len(old.pieces) + COUNT
+    assert {token.type for token in new.tokens[len(old.tokens) :]} == {normal}
+    assert new.trainer_spec.vocab_size == len(new.tokens) == len(old.tokens) + COUNT
     for message in (old, new):
-        del message.pieces[:]
+        del message.tokens[:]
         message.trainer_spec.vocab_size = 0
     assert new == old
 
 
 @each_algorithm
-def test_the_former_row_of_an_old_piece_is_its_own(algorithm: Algorithm) -> None:
+def test_the_former_row_of_an_old_token_is_its_own(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     rows = former_rows(new, old)
     assert [row.ids for row in rows[: len(old)]] == [(number,) for number in range(len(old))]
     assert [row.is_new for row in rows] == [False] * len(old) + [True] * COUNT
-    assert [row.piece for row in rows] == pieces_of(new)
+    assert [row.token for row in rows] == tokens_of(new)
 
 
 @each_algorithm
-def test_the_former_rows_of_a_new_piece_spell_it(algorithm: Algorithm) -> None:
+def test_the_former_rows_of_a_new_token_spell_it(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     for number, row in enumerate(former_rows(new, old)[len(old) :], start=len(old)):
-        assert b"".join(old.piece_bytes[part] for part in row.ids) == new.piece_bytes[number]
-        if row.piece.startswith(MARK):
-            assert list(row.ids) == old.encode([row.piece[1:].replace(MARK, " ")])[0][:-1]
-    (dog,) = (row for row in former_rows(new, old) if row.piece == "抗")
-    assert [old.piece_bytes[part] for part in dog.ids] == [b"\xe6", b"\x8a", b"\x97"]
+        assert b"".join(old.token_bytes[part] for part in row.ids) == new.token_bytes[number]
+        if row.token.startswith(MARK):
+            assert list(row.ids) == old.encode([row.token[1:].replace(MARK, " ")])[0][:-1]
+    (dog,) = (row for row in former_rows(new, old) if row.token == "抗")
+    assert [old.token_bytes[part] for part in dog.ids] == [b"\xe6", b"\x8a", b"\x97"]
 
 
 def test_what_the_old_vocabulary_cannot_spell_is_unknown() -> None:
     old = Vocabulary.from_model(
         train_model(["ab"] * 5, config=settings(byte_fallback="off"), seed=1)
     )
-    rows = {row.piece: row for row in former_rows(OLDER["bpe"], old)}
+    rows = {row.token: row for row in former_rows(OLDER["bpe"], old)}
     assert rows["<0x41>"].ids == rows["h"].ids == rows["<unk>"].ids == (UNK,)
-    assert [rows[piece].is_new for piece in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]
+    assert [rows[token].is_new for token in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]

@@ -37,7 +37,7 @@ def test_three_lines_lower_the_vocabulary_and_say_so(
     size = len(Vocabulary.from_model(model))
     assert 260 < size < 320
     (message,) = caplog.messages
-    assert f"only {size} pieces" in message
+    assert f"only {size} tokens" in message
     assert "`tokenizer.vocabulary_size` asks for 8,000" in message
 
 
@@ -49,7 +49,7 @@ def test_training_writes_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -
 def test_a_vocabulary_too_small_for_the_characters_names_the_smallest_that_does() -> None:
     lines = ["".join(chr(0x4E00 + number) for number in range(100))]
     config = TokenizerConfig(vocabulary_size=300, character_coverage=1.0)
-    with pytest.raises(ConfigError, match=r"`tokenizer\.vocabulary_size` 300 .* 361 pieces"):
+    with pytest.raises(ConfigError, match=r"`tokenizer\.vocabulary_size` 300 .* 361 tokens"):
         train_model(lines, config=config, seed=1)
     enough = TokenizerConfig(vocabulary_size=361, character_coverage=1.0)
     assert len(Vocabulary.from_model(train_model(lines, config=enough, seed=1))) == 361
@@ -64,20 +64,20 @@ def test_a_corpus_without_text_is_an_error(lines: list[str]) -> None:
 def test_text_is_taken_as_it_is() -> None:
     lines = ["ﬁne，　ｗｉｄｅ"] * 20
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
-    assert {character.encode() for character in "ﬁ，　ｗ"} <= set(vocabulary.piece_bytes)
+    assert {character.encode() for character in "ﬁ，　ｗ"} <= set(vocabulary.token_bytes)
 
 
 def test_nmt_nfkc_folds_text_before_it_is_cut() -> None:
     config = TokenizerConfig(normalization="nmt_nfkc")
     vocabulary = Vocabulary.from_model(train_model(["ﬁne，　ｗｉｄｅ"] * 20, config=config, seed=1))
-    assert not {character.encode() for character in "ﬁ，　ｗ"} & set(vocabulary.piece_bytes)
+    assert not {character.encode() for character in "ﬁ，　ｗ"} & set(vocabulary.token_bytes)
     assert vocabulary.decode(vocabulary.encode(["ﬁne，　ｗｉｄｅ"])[0]) == "fine, wide"
 
 
 def test_a_very_long_line_teaches_too() -> None:
     lines = ["short", "zebra " * 2000]
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
-    assert b" zebra" in vocabulary.piece_bytes
+    assert b" zebra" in vocabulary.token_bytes
 
 
 def test_spelled_out_marks_in_the_corpus_do_no_harm() -> None:

@@ -78,8 +78,8 @@ def test_decoding_stops_at_the_end_mark_and_skips_padding_and_begin() -> None:
     assert BPE.decode([BOS, *dog, PAD, *bird, EOS, *dog]) == "dog bird"
 
 
-def test_broken_bytes_and_unknown_pieces_become_replacement_characters() -> None:
-    first_of_three = next(i for i, piece in enumerate(BPE.piece_bytes) if piece == b"\xe4")
+def test_broken_bytes_and_unknown_tokens_become_replacement_characters() -> None:
+    first_of_three = next(i for i, token in enumerate(BPE.token_bytes) if token == b"\xe4")
     (cat, *_) = BPE.encode(["cat"])
     assert BPE.decode([first_of_three, *cat]) == "\ufffd cat"
     assert BPE.decode([UNK, first_of_three, first_of_three]) == "\ufffd\ufffd\ufffd"

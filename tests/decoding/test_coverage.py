@@ -19,7 +19,7 @@ from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS
 
-SOURCE_PIECES = 3
+SOURCE_TOKENS = 3
 VOCABULARY, LIMIT = 6, 4
 
 
@@ -49,7 +49,7 @@ class Attentive:
         return 2.0 * self.drawn("logits", ids, VOCABULARY)
 
     def looks(self, ids: tuple[int, ...]) -> Tensor:
-        return (3.0 * self.drawn("attention", ids, SOURCE_PIECES)).softmax(0)
+        return (3.0 * self.drawn("attention", ids, SOURCE_TOKENS)).softmax(0)
 
     def drawn(self, what: str, ids: tuple[int, ...], count: int) -> Tensor:
         numbers = random.Random(f"{self.seed} {what} {ids}")
@@ -57,11 +57,11 @@ class Attentive:
 
 
 def scored(model: Attentive, ids: tuple[int, ...], beta: float) -> float:
-    """GNMT's score of a translation that ends with EOS, piece by piece."""
-    log_prob, looked = 0.0, [0.0] * SOURCE_PIECES
-    for length, piece in enumerate(ids):
+    """GNMT's score of a translation that ends with EOS, token by token."""
+    log_prob, looked = 0.0, [0.0] * SOURCE_TOKENS
+    for length, token in enumerate(ids):
         before = (BOS, *ids[:length])
-        log_prob += float(model.logits(before).double().log_softmax(0)[piece])
+        log_prob += float(model.logits(before).double().log_softmax(0)[token])
         looked = [sum(pair) for pair in zip(looked, model.looks(before).tolist(), strict=True)]
     penalty = beta * sum(math.log(min(each, 1.0)) for each in looked)
     return log_prob / math.pow((5 + len(ids)) / 6, 0.6) + penalty
@@ -87,7 +87,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(beta: float) -> None:
     assert others > 2, "the penalty decides"
 
 
-def test_a_piece_that_is_looked_at_more_than_enough_gains_nothing() -> None:
+def test_a_token_that_is_looked_at_more_than_enough_gains_nothing() -> None:
     assert coverage_cost(torch.tensor([1.0, 2.5])) == 0.0
     assert coverage_cost(torch.tensor([0.5, 2.5])) == pytest.approx(math.log(2))
     assert coverage_cost(torch.tensor([0.0, 1.0])) < math.inf

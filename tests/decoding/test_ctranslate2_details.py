@@ -11,7 +11,7 @@ import pytest
 
 from mt.decoding import ctranslate2_engine as ctranslate2_details
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.engine import Hypothesis, PieceDetails
+from mt.decoding.engine import Hypothesis, TokenDetails
 from mt.decoding.load import read_run
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
@@ -48,14 +48,14 @@ def test_json_is_that_of_the_run(folder: Path, finished_run: Path, program: Prog
 
     ours, theirs = translated(finished_run), translated(folder)
     assert len(ours) == len(theirs) == 5
-    assert len(ours[3]["piece_log_probs"]) == len(ours[3]["pieces"]) > 20, "a line in parts"
+    assert len(ours[3]["token_log_probs"]) == len(ours[3]["tokens"]) > 20, "a line in parts"
     for one, other in zip(theirs, ours, strict=True):
         assert one.keys() == other.keys()
-        for key in one.keys() - {"score", "log_prob", "piece_log_probs", "alternatives"}:
+        for key in one.keys() - {"score", "log_prob", "token_log_probs", "alternatives"}:
             assert one[key] == other[key], key
-        for key in ("score", "log_prob", "piece_log_probs"):
+        for key in ("score", "log_prob", "token_log_probs"):
             assert one[key] == pytest.approx(
-                other[key], abs=1e-3 if key != "piece_log_probs" else 1e-4
+                other[key], abs=1e-3 if key != "token_log_probs" else 1e-4
             )
     assert sum(len(each["alignment"]) for each in ours) > 20
 
@@ -67,7 +67,7 @@ def test_the_batch_changes_nothing(
     targets = [(25,), tuple(range(60, 100)), (26, 27, 28), ()]
     found = [Hypothesis(ids, 0.0, 0.0, finished=True) for ids in targets]
     together = engine.explain(sources, found)
-    assert together[3] == PieceDetails((), ())
+    assert together[3] == TokenDetails((), ())
     monkeypatch.setattr(ctranslate2_details, "_POSITIONS_AT_ONCE", 1)
     alone = engine.explain(sources, found)
     for one, other, ids in zip(together, alone, targets, strict=True):
@@ -77,7 +77,7 @@ def test_the_batch_changes_nothing(
 
 
 def test_long_sources_are_not_cut(finished_run: Path, tmp_path: Path) -> None:
-    """CTranslate2 by itself reads 1,024 pieces."""
+    """CTranslate2 by itself reads 1,024 tokens."""
     run, ours = read_run(finished_run), load_translator(finished_run, device="cpu").engine
     assert isinstance(ours, TorchEngine)
     weights = {name: tensor.numpy() for name, tensor in run.weights.items()}

@@ -148,7 +148,7 @@ def test_what_the_limit_has_cut_counts_only_where_nothing_is_whole(exported: Tra
 
 
 def test_long_sources_and_translations_are_not_cut(exported: Translator) -> None:
-    """CTranslate2 by itself reads 1,024 pieces and writes 256; its own refusal comes later."""
+    """CTranslate2 by itself reads 1,024 tokens and writes 256; its own refusal comes later."""
     decoding = DecodingConfig(
         search="greedy", min_length_ratio=0.5, max_length_ratio=0.5, max_length_extra=1
     )
@@ -157,7 +157,7 @@ def test_long_sources_and_translations_are_not_cut(exported: Translator) -> None
     assert len(found.ids) >= 300
 
 
-def test_pieces_that_say_nothing_are_never_generated(finished_run: Path, tmp_path: Path) -> None:
+def test_tokens_that_say_nothing_are_never_generated(finished_run: Path, tmp_path: Path) -> None:
     run = read_run(finished_run)
     weights = {name: tensor.numpy().copy() for name, tensor in run.weights.items()}
     embedding = weights["target_embedding.weight"]
@@ -169,7 +169,7 @@ def test_pieces_that_say_nothing_are_never_generated(finished_run: Path, tmp_pat
     )  # fmt: skip
     engine = CTranslate2Engine(tmp_path, device="cpu", tokenizer=run.tokenizer, positions=200)
     loose = engine.translator.translate_batch(
-        [[engine.source_pieces[piece] for piece in source] for source in sources(20)],
+        [[engine.source_tokens[token] for token in source] for source in sources(20)],
         beam_size=4,
         max_decoding_length=20,
     )

@@ -17,11 +17,11 @@ def count_words(texts: Sequence[str]) -> list[int]:
 
 
 def split_words(line: str, longest: int) -> list[str]:
-    return split_line(line, longest, count_pieces=count_words)
+    return split_line(line, longest, count_tokens=count_words)
 
 
 def split_characters(line: str, longest: int) -> list[str]:
-    return split_line(line, longest, count_pieces=count_characters)
+    return split_line(line, longest, count_tokens=count_characters)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,14 @@ def test_packing_takes_as_much_as_fits_and_no_more() -> None:
     [(0, 0, 7), (0, 2, 3), (1, 0, 6)],
     ids=["as the sum", "more than the sum", "less than the sum"],
 )
-def test_pieces_that_reach_across_a_cut_are_counted_as_they_are(
+def test_tokens_that_reach_across_a_cut_are_counted_as_they_are(
     at_the_start: int, between_words: int, words_in_a_part: int
 ) -> None:
     def count(texts: Sequence[str]) -> list[int]:
         words = [len(text.split()) for text in texts]
         return [at_the_start + n + between_words * max(n - 1, 0) + 1 for n in words]
 
-    parts = split_line("aa bb cc dd ee ff gg hh ii jj kk ll", 8, count_pieces=count)
+    parts = split_line("aa bb cc dd ee ff gg hh ii jj kk ll", 8, count_tokens=count)
     assert {len(part.split()) for part in parts[:-1]} == {words_in_a_part}
     assert " ".join(parts) == "aa bb cc dd ee ff gg hh ii jj kk ll"
 
@@ -89,7 +89,7 @@ def test_one_character_too_long_by_itself_stands_alone() -> None:
     def count(texts: Sequence[str]) -> list[int]:
         return [4 * len(text) + 1 for text in texts]
 
-    assert split_line("ab c", 3, count_pieces=count) == ["a", "b", "c"]
+    assert split_line("ab c", 3, count_tokens=count) == ["a", "b", "c"]
 
 
 @given(
@@ -112,7 +112,7 @@ def test_a_very_long_line_takes_time_in_proportion() -> None:
         return [len(text) + 1 for text in texts]
 
     line = "x" * 40_000
-    parts = split_line(line, 100, count_pieces=count)
+    parts = split_line(line, 100, count_tokens=count)
     assert "".join(parts) == line
     assert len(parts) == -(-40_000 // 99)
     assert counted < 30 * len(line)

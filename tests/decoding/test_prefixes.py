@@ -15,7 +15,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.engine import LENGTH_NORMALIZATIONS, Engine, Hypothesis, Prefixes
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Engine, Hypothesis, TargetPrefixes
 from mt.decoding.load import read_run
 from mt.decoding.text import BLOCKED_NGRAM, Prefix, encode_prefixes
 from mt.decoding.torch_engine import TorchEngine
@@ -48,12 +48,12 @@ def tiny_model(seed: int, vocabulary: int = VOCABULARY) -> Transformer:
 
 
 def forced(models: Sequence[Transformer], source: Sequence[int], ids: Sequence[int]) -> list[float]:
-    """The log-probability of each piece, EOS as any other, in the mean of the models."""
+    """The log-probability of each token, EOS as any other, in the mean of the models."""
     target_in = torch.tensor([[BOS, *ids[:-1]]])
     with torch.no_grad():
         each = [model(torch.tensor([source]), target_in).double().softmax(-1) for model in models]
     mean = torch.stack(each).mean(dim=0)
-    return [math.log(mean[place, piece]) for place, piece in enumerate(ids)]
+    return [math.log(mean[place, token]) for place, token in enumerate(ids)]
 
 
 def best_of_all(
@@ -64,7 +64,7 @@ def best_of_all(
     count: int,
     cost: Callable[[Ids, int], float],
 ) -> list[tuple[Ids, float]]:
-    """Rank all translations by what their pieces cost, a multiple of the log-probability."""
+    """Rank all translations by what their tokens cost, a multiple of the log-probability."""
     scores = {}
     for ids in filter(allowed, EVERY):
         parts = enumerate(forced(models, source, ids))
@@ -82,7 +82,7 @@ def begins_with(prefix: Ids) -> Callable[[Ids], bool]:
 
 
 def most_probable(model: Transformer, source: Sequence[int], ids: Ids) -> Ids:
-    longer = [(*ids, piece) for piece in range(EOS, VOCABULARY)]
+    longer = [(*ids, token) for token in range(EOS, VOCABULARY)]
     return max(longer, key=lambda each: forced([model], source, each)[-1])
 
 
@@ -104,7 +104,7 @@ def test_beam_search_finds_the_best_of_all_that_begin_so(others: int) -> None:
         assert found[0].log_prob == pytest.approx(sum(parts), abs=1e-4), "the prefix counts"
 
 
-def test_greedy_search_goes_on_with_the_most_probable_piece() -> None:
+def test_greedy_search_goes_on_with_the_most_probable_token() -> None:
     model = tiny_model(3)
     engine = TorchEngine(model, torch.device("cpu"))
     decoding = DecodingConfig.model_validate({**EXACT, "search": "greedy"})
@@ -119,7 +119,7 @@ def test_greedy_search_goes_on_with_the_most_probable_piece() -> None:
 
 
 def test_a_prefix_stands_above_the_rules_and_they_hold_after_it() -> None:
-    """It comes as it is, though no piece may come twice, and costs nothing."""
+    """It comes as it is, though no token may come twice, and costs nothing."""
     model, source, prefix = tiny_model(2), SOURCES[2], (4, 4)
     engine = TorchEngine(model, torch.device("cpu"))
 
@@ -262,7 +262,7 @@ def test_white_space_at_the_end_of_a_prefix_does_not_count(original: Translator)
 
 
 class Letters:
-    """A tokenizer whose pieces are characters, and that does not know those beyond Latin-1."""
+    """A tokenizer whose tokens are characters, and that does not know those beyond Latin-1."""
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         return [[*(ord(c) if ord(c) < 256 else 1 for c in line), EOS] for line in lines]
@@ -286,7 +286,7 @@ class Echo(Engine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         self.prefixes.append(["".join(map(chr, prefix)) for prefix in prefixes])
         times = 1 if decoding.no_repeat_ngram == BLOCKED_NGRAM else self.times

@@ -7,15 +7,15 @@ from mt.decoding.text import longest_repetition, repeats_itself
 SOURCE = list(range(100, 110))
 
 
-def by_trying_everything(pieces: list[int]) -> int:
+def by_trying_everything(tokens: list[int]) -> int:
     """Every stretch, every period: the longest that is four copies of its beginning or more."""
     return max(
         (
             end - start
-            for start in range(len(pieces))
-            for end in range(start + 1, len(pieces) + 1)
+            for start in range(len(tokens))
+            for end in range(start + 1, len(tokens) + 1)
             for period in range(1, (end - start) // 4 + 1)
-            if all(pieces[i] == pieces[i - period] for i in range(start + period, end))
+            if all(tokens[i] == tokens[i - period] for i in range(start + period, end))
         ),
         default=0,
     )
@@ -25,10 +25,10 @@ def test_the_longest_repetition_is_that_of_trying_everything() -> None:
     dice = random.Random(1)
     found = set()
     for _ in range(400):
-        pieces = [dice.randrange(2) for _ in range(dice.randrange(18))]
-        pieces += pieces[-3:] * dice.randrange(4)
-        found.add(longest_repetition(pieces))
-        assert longest_repetition(pieces) == by_trying_everything(pieces)
+        tokens = [dice.randrange(2) for _ in range(dice.randrange(18))]
+        tokens += tokens[-3:] * dice.randrange(4)
+        found.add(longest_repetition(tokens))
+        assert longest_repetition(tokens) == by_trying_everything(tokens)
     assert len(found) > 8
 
 

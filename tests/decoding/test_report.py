@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from mt.config import DecodingConfig
-from mt.decoding.engine import ExplainingEngine, Hypothesis, PieceDetails, Prefixes
+from mt.decoding.engine import ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
 from mt.decoding.files import as_json, as_n_best, as_text, report_line
 from mt.decoding.translator import Alternative, Part, Translation, Translator
 
@@ -20,7 +20,7 @@ SPLIT = Translation(3, "x", BEST.text, "split", -0.5, ("one", "two"), alternativ
 
 
 class Explaining(ExplainingEngine):
-    """Every piece has its own number for a log-probability and looks at the first of the source."""
+    """Every token has its own number for a log-probability and looks at the first of the source."""
 
     def n_best_ids(
         self,
@@ -28,18 +28,18 @@ class Explaining(ExplainingEngine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         raise AssertionError("nothing is left to search for")
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[PieceDetails]:
+    ) -> list[TokenDetails]:
         assert list(zip(sources, hypotheses, strict=True)) == [
             (part.source, part.hypothesis) for part in (ONE, TWO)
         ]
         return [
-            PieceDetails(
+            TokenDetails(
                 tuple(-float(number) for number in each.ids),
                 tuple((0, place) for place in range(len(each.ids))),
             )
@@ -81,21 +81,21 @@ def test_json_is_an_object_a_line(
         "text": BEST.text,
         "score": -0.5,
         "log_prob": -4.0,
-        "pieces": ["▁5", "▁6", "▁7"],
+        "tokens": ["▁5", "▁6", "▁7"],
     }
-    other = {"text": "c", "score": -1.25, "log_prob": -7.0, "pieces": ["▁5", "▁6", "▁8", "▁9"]}
+    other = {"text": "c", "score": -1.25, "log_prob": -7.0, "tokens": ["▁5", "▁6", "▁8", "▁9"]}
     assert json.loads(written) == {
         "line": 3,
         "status": "split",
         "notes": ["one", "two"],
         **best,
-        "source_pieces": ["▁50", "▁51", "▁52"],
-        "piece_log_probs": log_probs,
+        "source_tokens": ["▁50", "▁51", "▁52"],
+        "token_log_probs": log_probs,
         "alignment": alignment,
         "alternatives": [best, other],
     }
     record = json.loads(empty)
-    assert (record["text"], record["pieces"], record["piece_log_probs"]) == ("", [], [])
+    assert (record["text"], record["tokens"], record["token_log_probs"]) == ("", [], [])
 
 
 def test_the_report_has_number_status_and_notes() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.constraints import Rules, Written, best_continuations, repeating
+from mt.decoding.constraints import Constraints, Prefixes, best_candidates, repeating
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Normalization
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.special_ids import BOS, EOS
@@ -24,7 +24,7 @@ Ids = tuple[int, ...]
 
 
 class Bigrams:
-    """A model whose next piece depends on the last one and on how many there were."""
+    """A model whose next token depends on the last one and on how many there were."""
 
     def __init__(self, seed: int, *, rows: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -44,14 +44,14 @@ class Bigrams:
 
     def log_probs(self, ids: Ids) -> list[float]:
         last, found = BOS, []
-        for place, piece in enumerate(ids):
-            found.append(float(self.table[place, last].double().log_softmax(0)[piece]))
-            last = piece
+        for place, token in enumerate(ids):
+            found.append(float(self.table[place, last].double().log_softmax(0)[token]))
+            last = token
         return found
 
 
 def found_by_beam(
-    seed: int, rules: Rules, *, count: int = 1, normalization: Normalization = "gnmt"
+    seed: int, rules: Constraints, *, count: int = 1, normalization: Normalization = "gnmt"
 ) -> list[tuple[Ids, float]]:
     settings = BeamSettings(WIDTH, 0.6, normalization, count)
     model = Bigrams(seed, rows=WIDTH)
@@ -68,14 +68,14 @@ def best_of_all(
     normalization: Normalization = "gnmt",
     free: int = 0,
 ) -> list[tuple[Ids, float]]:
-    """Rank all translations; the first `free` pieces cost nothing."""
+    """Rank all translations; the first `free` tokens cost nothing."""
     model, normalize = Bigrams(seed, rows=1), LENGTH_NORMALIZATIONS[normalization]
     scores = {}
     for ids in filter(allowed, EVERY):
         parts = model.log_probs(ids)
         total = sum(
-            part * (penalty if piece in ids[:place] else 1.0)
-            for place, (piece, part) in enumerate(zip(ids, parts, strict=True))
+            part * (penalty if token in ids[:place] else 1.0)
+            for place, (token, part) in enumerate(zip(ids, parts, strict=True))
             if place >= free
         )
         scores[ids] = total / normalize(len(ids), 0.6)
@@ -96,7 +96,7 @@ def repeats(ids: Ids, size: int) -> bool:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("normalization", LENGTH_NORMALIZATIONS)
 def test_n_best_are_the_best_of_all(seed: int, normalization: Normalization) -> None:
-    found = found_by_beam(seed, Rules(), count=7, normalization=normalization)
+    found = found_by_beam(seed, Constraints(), count=7, normalization=normalization)
     wanted = best_of_all(seed, lambda _: True, count=7, normalization=normalization)
     assert same(found, wanted)
 
@@ -104,26 +104,26 @@ def test_n_best_are_the_best_of_all(seed: int, normalization: Normalization) -> 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_sequence_comes_twice(seed: int, size: int) -> None:
-    found = found_by_beam(seed, Rules(no_repeat_ngram=size), count=5)
+    found = found_by_beam(seed, Constraints(no_repeat_ngram=size), count=5)
     assert same(found, best_of_all(seed, lambda ids: not repeats(ids, size), count=5))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_repeated_costs_more(seed: int) -> None:
-    found = found_by_beam(seed, Rules(repetition_penalty=1.7), count=5)
+    found = found_by_beam(seed, Constraints(repetition_penalty=1.7), count=5)
     assert same(found, best_of_all(seed, lambda _: True, penalty=1.7, count=5))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_none_is_shorter_than_it_may_be(seed: int) -> None:
-    found = found_by_beam(seed, Rules(shortest=torch.tensor([4])), count=3)
+    found = found_by_beam(seed, Constraints(shortest=torch.tensor([4])), count=3)
     assert same(found, best_of_all(seed, lambda ids: len(ids) >= 4, count=3))
 
 
 @pytest.mark.parametrize("prefix", [(4,), (5, 5), (4, 5, 4)])
 def test_all_begin_with_the_prefix(prefix: Ids) -> None:
     for seed in range(4):
-        found = found_by_beam(seed, Rules(prefixes=[prefix]), count=3)
+        found = found_by_beam(seed, Constraints(prefixes=[prefix]), count=3)
         wanted = best_of_all(
             seed, lambda ids: ids[: len(prefix)] == prefix, count=3, free=len(prefix)
         )
@@ -133,13 +133,13 @@ def test_all_begin_with_the_prefix(prefix: Ids) -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        Rules(),
-        Rules(no_repeat_ngram=1),
-        Rules(no_repeat_ngram=2, repetition_penalty=1.3),
-        Rules(shortest=torch.tensor([3]), prefixes=[(5,)]),
+        Constraints(),
+        Constraints(no_repeat_ngram=1),
+        Constraints(no_repeat_ngram=2, repetition_penalty=1.3),
+        Constraints(shortest=torch.tensor([3]), prefixes=[(5,)]),
     ],
 )
-def test_greedy_keeps_the_rules_of_a_beam_of_one(rules: Rules) -> None:
+def test_greedy_keeps_the_rules_of_a_beam_of_one(rules: Constraints) -> None:
     for seed in range(10):
         limits = torch.tensor([LIMIT])
         taken = greedy(Bigrams(seed, rows=1), limits, rules)[0]
@@ -149,17 +149,17 @@ def test_greedy_keeps_the_rules_of_a_beam_of_one(rules: Rules) -> None:
 
 
 def test_a_row_that_nothing_is_left_for_may_end() -> None:
-    """Both pieces stand there already, and it is too short to end."""
-    rules = Rules(no_repeat_ngram=1, shortest=torch.tensor([9]))
-    written = Written(torch.tensor([0]), torch.tensor([[4, 5]]))
-    best = best_continuations(torch.zeros(1, VOCABULARY), 2, rules, written)
+    """Both tokens stand there already, and it is too short to end."""
+    rules = Constraints(no_repeat_ngram=1, shortest=torch.tensor([9]))
+    written = Prefixes(torch.tensor([0]), torch.tensor([[4, 5]]))
+    best = best_candidates(torch.zeros(1, VOCABULARY), 2, rules, written)
     assert best.ids[0, 0] == EOS
     assert float(best.log_probs[0, 0]) == pytest.approx(-math.log(VOCABULARY))
     assert float(best.log_probs[0, 1]) == -math.inf
 
 
 def test_what_would_repeat_is_what_followed_the_same_end() -> None:
-    pieces = torch.tensor([[4, 5, 6, 4, 5], [7, 7, 7, 7, 7], [4, 5, 6, 7, 8]])
+    tokens = torch.tensor([[4, 5, 6, 4, 5], [7, 7, 7, 7, 7], [4, 5, 6, 7, 8]])
     for size, wanted in (
         (1, [(0, 4), (0, 5), (0, 6), (1, 7), (2, 4), (2, 5), (2, 6), (2, 7), (2, 8)]),
         (2, [(0, 6), (1, 7)]),
@@ -168,5 +168,5 @@ def test_what_would_repeat_is_what_followed_the_same_end() -> None:
         (5, [(1, 7)]),
         (6, []),
     ):
-        rows, ids = repeating(pieces, size)
+        rows, ids = repeating(tokens, size)
         assert sorted(set(zip(rows.tolist(), ids.tolist(), strict=True))) == wanted

@@ -1,4 +1,4 @@
-"""Sampling: which pieces are drawn, how often, and by what."""
+"""Sampling: which tokens are drawn, how often, and by what."""
 
 import math
 from collections import Counter
@@ -7,38 +7,38 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.constraints import NO_RULES, Rules, Written
+from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
 from mt.decoding.sampling import SampleSettings, drawn, sample, uniform_numbers
 from mt.special_ids import EOS
 
-# Of the seven pieces, PAD, UNK and BOS are never drawn.
+# Of the seven tokens, PAD, UNK and BOS are never drawn.
 PROBABILITIES = [0.1, 0.05, 0.05, 0.08, 0.4, 0.2, 0.12]
 DRAWABLE = {4: 0.4, 5: 0.2, 6: 0.12, EOS: 0.08}
 """By falling probability."""
-NOTHING = Written(torch.zeros(1, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
+NOTHING = Prefixes(torch.zeros(1, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
 
 
-def shares(settings: SampleSettings, rules: Rules = NO_RULES) -> dict[int, float]:
-    """How much of [0, 1) chooses each piece, to a thousandth."""
+def shares(settings: SampleSettings, rules: Constraints = NO_CONSTRAINTS) -> dict[int, float]:
+    """How much of [0, 1) chooses each token, to a thousandth."""
     numbers = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     logits = torch.tensor([PROBABILITIES]).log().repeat(1000, 1)
-    written = Written(torch.zeros(1000, dtype=torch.int64), NOTHING.pieces.repeat(1000, 1))
+    written = Prefixes(torch.zeros(1000, dtype=torch.int64), NOTHING.tokens.repeat(1000, 1))
     ids, log_probs = drawn(logits, numbers, settings, rules, written)
-    for piece, log_prob in zip(ids.tolist(), log_probs.tolist(), strict=True):
-        assert log_prob == pytest.approx(math.log(DRAWABLE[piece]), abs=1e-6), "the model's own"
-    return {piece: count / 1000 for piece, count in Counter(ids.tolist()).items()}
+    for token, log_prob in zip(ids.tolist(), log_probs.tolist(), strict=True):
+        assert log_prob == pytest.approx(math.log(DRAWABLE[token]), abs=1e-6), "the model's own"
+    return {token: count / 1000 for token, count in Counter(ids.tolist()).items()}
 
 
 def normalized(weights: dict[int, float]) -> dict[int, float]:
-    return {piece: weight / sum(weights.values()) for piece, weight in weights.items()}
+    return {token: weight / sum(weights.values()) for token, weight in weights.items()}
 
 
 @pytest.mark.parametrize(
     ("settings", "weights"),
     [
         (SampleSettings(), DRAWABLE),
-        (SampleSettings(temperature=0.5), {piece: p**2 for piece, p in DRAWABLE.items()}),
-        (SampleSettings(temperature=2.0), {piece: p**0.5 for piece, p in DRAWABLE.items()}),
+        (SampleSettings(temperature=0.5), {token: p**2 for token, p in DRAWABLE.items()}),
+        (SampleSettings(temperature=2.0), {token: p**0.5 for token, p in DRAWABLE.items()}),
         (SampleSettings(top_k=2), {4: 0.4, 5: 0.2}),
         (SampleSettings(top_k=1), {4: 1.0}),
         # 0.4 of 0.8 is half, 0.6 three quarters.
@@ -49,17 +49,17 @@ def normalized(weights: dict[int, float]) -> dict[int, float]:
         (SampleSettings(temperature=1e-3), {4: 1.0}),
     ],
 )
-def test_pieces_are_drawn_as_often_as_they_should(
+def test_tokens_are_drawn_as_often_as_they_should(
     settings: SampleSettings, weights: dict[int, float]
 ) -> None:
     found = shares(settings)
     assert found.keys() == weights.keys()
-    for piece, share in normalized(weights).items():
-        assert found[piece] == pytest.approx(share, abs=0.0015)
+    for token, share in normalized(weights).items():
+        assert found[token] == pytest.approx(share, abs=0.0015)
 
 
 def test_the_rules_hold() -> None:
-    found = shares(SampleSettings(), Rules(shortest=torch.tensor([2])))
+    found = shares(SampleSettings(), Constraints(shortest=torch.tensor([2])))
     assert found.keys() == {4, 5, 6}
     assert found[4] == pytest.approx(0.4 / 0.72, abs=0.0015)
 
@@ -86,7 +86,7 @@ def test_a_translation_is_what_its_numbers_say() -> None:
         alone = sample(Always(), limits[:1], numbers[place : place + 1], SampleSettings())
         assert alone == [together[place]]
         ids = [*together[place].ids, EOS] if together[place].finished else together[place].ids
-        wanted = sum(math.log(DRAWABLE[piece]) for piece in ids)
+        wanted = sum(math.log(DRAWABLE[token]) for token in ids)
         assert together[place].log_prob == pytest.approx(wanted, abs=1e-5)
     assert len({found.ids for found in together}) > 20
 

@@ -19,8 +19,8 @@ def test_sums_means_and_perplexity() -> None:
         totals.add(ForcedScore(("x",) * len(log_probs), log_probs))
     assert ForcedScore(("a", "b", "c"), (-1.0, -0.5, -0.75)).as_text() == "-2.250000\t3\t-0.750000"
     assert totals.as_text() == (
-        f"perplexity {math.exp(2.5 / 4):.4f} per piece, log-probability -2.5000, "
-        "4 pieces with end marks, 2 sentences"
+        f"perplexity {math.exp(2.5 / 4):.4f} per token, log-probability -2.5000, "
+        "4 tokens with end marks, 2 sentences"
     )
 
 
@@ -61,12 +61,12 @@ def test_files_are_read_window_by_window(
     assert windows == [3], "no more is read than is asked for"
     everything = [first, *found]
     assert windows == [3, 3, 1]
-    assert [each.pieces for each in everything] == [each.pieces for each in expected]
+    assert [each.tokens for each in everything] == [each.tokens for each in expected]
     for one, other in zip(everything, expected, strict=True):
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
 
 
-def test_the_scores_of_files_are_those_of_their_pieces(
+def test_the_scores_of_files_are_those_of_their_tokens(
     finished_run: Path, files: tuple[Path, Path]
 ) -> None:
     sources, targets = files
@@ -83,8 +83,8 @@ def test_the_scores_of_files_are_those_of_their_pieces(
         (source_ids,), (ids,) = tokenizer.encode_source([source]), tokenizer.encode_target([target])
         [alone] = engine.score([source_ids], [ids])
         assert score.log_probs == pytest.approx(alone, abs=1e-5)
-        assert score.pieces == tuple(tokenizer.target.processor.id_to_piece(ids))
-        assert score.pieces[-1] == "</s>"
+        assert score.tokens == tuple(tokenizer.target.processor.id_to_piece(ids))
+        assert score.tokens[-1] == "</s>"
 
 
 def test_what_has_no_score_is_told_before_any_work(
@@ -104,7 +104,7 @@ def test_what_has_no_score_is_told_before_any_work(
 
 
 def test_a_line_beyond_the_last_position_is_named() -> None:
-    with pytest.raises(UserError, match="line 12: 9 pieces, the model has 8 positions"):
+    with pytest.raises(UserError, match="line 12: 9 tokens, the model has 8 positions"):
         scoring._check_positions(8, [[4, EOS], [4] * 8 + [EOS]], [[4, EOS], [EOS]], first=11)
 
 
@@ -122,7 +122,7 @@ def test_an_exported_model_scores_as_its_run_does(
         list(score_files(each, sources=sources, targets=targets, device="cpu"))
         for each in (finished_run, exported)
     )
-    assert [each.pieces for each in theirs] == [each.pieces for each in ours]
+    assert [each.tokens for each in theirs] == [each.tokens for each in ours]
     for one, other in zip(theirs, ours, strict=True):
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
 

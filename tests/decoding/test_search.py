@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mt.decoding.constraints import NO_RULES, Rules, best_continuations
+from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, best_candidates
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis
 from mt.decoding.search import BeamSettings, StepModel, greedy, no_live_row_can_win
 from mt.decoding.search import beam as beam_search
@@ -26,7 +26,7 @@ def beam(
     beam: int,
     length_penalty: float,
     count: int = 1,
-    rules: Rules = NO_RULES,
+    rules: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
     """Search as `mt` does by default."""
     return beam_search(model, limits, BeamSettings(beam, length_penalty, count=count), rules)
@@ -36,7 +36,7 @@ Prefix = tuple[int, ...]
 
 
 class PrefixModel:
-    """A model whose logits depend on the sentence and on every piece read, and that checks calls.
+    """A model whose logits depend on the sentence and on every token read, and that checks calls.
 
     `seeds` has a number per sentence: the same number means the same sentence. The logits of a
     prefix are drawn from a generator seeded by sentence and prefix, so that nothing but a right
@@ -85,8 +85,8 @@ class PrefixModel:
 
     def logits(self, seed: int, prefix: Prefix) -> Tensor:
         number = seed
-        for piece in prefix:
-            number = (number * 1_000_003 + piece + 1) % (2**61 - 1)
+        for token in prefix:
+            number = (number * 1_000_003 + token + 1) % (2**61 - 1)
         generator = torch.Generator().manual_seed(number)
         return self.sharpness * torch.randn(self.vocabulary, generator=generator)
 
@@ -125,9 +125,9 @@ def forced_log_prob(seed: int, ids: tuple[int, ...], vocabulary: int, sharpness:
     model = PrefixModel([seed], beam=1, vocabulary=vocabulary, sharpness=sharpness)
     total = 0.0
     prefix: Prefix = (BOS,)
-    for piece in ids:
-        total += float(model.logits(seed, prefix).double().log_softmax(0)[piece])
-        prefix = (*prefix, piece)
+    for token in ids:
+        total += float(model.logits(seed, prefix).double().log_softmax(0)[token])
+        prefix = (*prefix, token)
     return total
 
 
@@ -148,12 +148,12 @@ def reference_beam(
     finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
         candidates = [
-            (total + float(log_prob), (*ids, piece))
+            (total + float(log_prob), (*ids, token))
             for total, ids in live
-            for piece, log_prob in enumerate(
+            for token, log_prob in enumerate(
                 model.logits(seed, (BOS, *ids)).double().log_softmax(0)
             )
-            if piece not in {PAD, UNK, BOS}
+            if token not in {PAD, UNK, BOS}
         ]
         candidates.sort(key=lambda candidate: -candidate[0])
         penalty = ((5 + length) / 6) ** alpha
@@ -294,7 +294,7 @@ def test_finished_sentences_leave_the_batch() -> None:
     assert model.rows_by_step == [4, 6, 4, 2]
 
 
-# The likelier first piece leads to the less likely sentence.
+# The likelier first token leads to the less likely sentence.
 GARDEN_PATH = {
     (): [0.0, 0.0, 0.0, 0.0, 0.6, 0.4],
     (A,): [0.0, 0.0, 0.0, 0.5, 0.25, 0.25],
@@ -340,7 +340,7 @@ def test_a_sentence_is_over_with_as_many_hypotheses_as_rows() -> None:
         assert model.steps == len(ids[0]) + 1
 
 
-# The end comes first, and both other pieces are wanted beside it.
+# The end comes first, and both other tokens are wanted beside it.
 END_FIRST = {
     (): [0.0, 0.0, 0.0, 0.4, 0.35, 0.25],
     (A,): [0.0, 0.0, 0.0, 0.0, 0.5, 0.5],
@@ -374,7 +374,7 @@ def test_a_finished_hypothesis_goes_before_better_unfinished_ones() -> None:
 
 def test_pad_unk_and_bos_are_never_generated_but_keep_their_probability() -> None:
     table = {(): [0.3, 0.2, 0.1, 0.15, 0.25, 0.0]}
-    best = best_continuations(torch.tensor([table[()]]).log(), 2)
+    best = best_candidates(torch.tensor([table[()]]).log(), 2)
     assert best.ids.tolist() == [[A, EOS]]
     assert best.log_probs.exp().tolist()[0] == pytest.approx([0.25, 0.15])
 
@@ -385,7 +385,7 @@ def test_a_model_that_is_not_finite_is_a_clear_error(bad: float, place: int) -> 
     logits = torch.zeros(3, 7)
     logits[1, place] = bad
     with pytest.raises(UserError, match="not finite"):
-        best_continuations(logits, 4)
+        best_candidates(logits, 4)
 
 
 def test_length_penalty_values() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.decoding.engine import Hypothesis, PieceDetails
+from mt.decoding.engine import Hypothesis, TokenDetails
 from mt.decoding.torch_engine import TorchEngine, explain
 from mt.decoding.translator import load_translator
 from mt.model.attention_hooks import record_attention
@@ -39,7 +39,7 @@ FOUND = [hypothesis(14, 15), hypothesis(16, 17, 18, 19, 20), hypothesis(21), hyp
 def test_details_are_those_of_each_sentence_alone(layers: int, looked_at: int) -> None:
     model = build(layers)
     details = explain([model], SOURCES, FOUND, device=CPU)
-    assert details[3] == PieceDetails((), ())
+    assert details[3] == TokenDetails((), ())
     for source, found, detail in zip(SOURCES[:3], FOUND, details, strict=False):
         row, target = torch.tensor([source]), torch.tensor([[BOS, *found.ids]])
         logits = model(row, target[:, :-1]).detach().double()
@@ -49,10 +49,10 @@ def test_details_are_those_of_each_sentence_alone(layers: int, looked_at: int) -
         assert detail.attention is not None
         assert detail.attention == pytest.approx(cross.numpy(), abs=1e-5)
         places = [
-            max(range(len(source)), key=lambda place, piece=piece: float(cross[piece, place]))  # type: ignore[misc]
-            for piece in range(len(found.ids))
+            max(range(len(source)), key=lambda place, token=token: float(cross[token, place]))  # type: ignore[misc]
+            for token in range(len(found.ids))
         ]
-        pairs = [(place, piece) for piece, place in enumerate(places) if place < len(source) - 1]
+        pairs = [(place, token) for token, place in enumerate(places) if place < len(source) - 1]
         assert list(detail.alignment) == pairs
     assert sum(len(each.alignment) for each in details) > 2
 
@@ -90,7 +90,7 @@ def test_the_log_probabilities_are_those_of_the_search(finished_run: Path) -> No
         details = engine.explain(sources, found)
         for each, detail in zip(found, details, strict=True):
             assert each.finished or not finished
-            if each.finished:  # the end mark is no piece
+            if each.finished:  # the end mark is no token
                 assert sum(detail.log_probs) > each.log_prob
                 assert len(detail.log_probs) == len(each.ids)
             else:

@@ -48,9 +48,9 @@ def by_hand(model: Transformer, source: list[int], target: list[int]) -> list[fl
     return (-F.cross_entropy(logits, torch.tensor(target), reduction="none")).tolist()
 
 
-def test_each_piece_has_the_cross_entropy_of_its_pair_alone() -> None:
+def test_each_token_has_the_cross_entropy_of_its_pair_alone() -> None:
     model, sources, targets = tiny(), sentences(30, seed=1), sentences(30, seed=2)
-    targets[4] = [7, UNK, 9, EOS]  # a piece that no search would say
+    targets[4] = [7, UNK, 9, EOS]  # a token that no search would say
     found = score_pairs(model, sources, targets, device=CPU)
     for source, target, log_probs in zip(sources, targets, found, strict=True):
         assert log_probs == pytest.approx(by_hand(model, source, target), abs=1e-5)

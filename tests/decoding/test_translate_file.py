@@ -86,8 +86,8 @@ def test_n_best_and_json_are_of_the_same_translations(finished_run: Path, tmp_pa
     assert [record["text"] for record in records] == best
     found = [(r["line"] - 1, each["text"]) for r in records for each in r["alternatives"]]
     assert found == [(int(row[0]), row[1]) for row in rows]
-    pieces = records[0]["pieces"]
-    assert "".join(pieces).replace("▁", " ").strip() == best[0]
+    tokens = records[0]["tokens"]
+    assert "".join(tokens).replace("▁", " ").strip() == best[0]
 
 
 def test_a_failure_leaves_the_old_files_and_no_other(

@@ -6,7 +6,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis, Prefixes
+from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.decoding.text import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Part, Translation, Translator, log_notes
 from mt.errors import UserError
@@ -14,7 +14,7 @@ from mt.special_ids import EOS, UNK
 
 
 class Characters:
-    """A tokenizer whose pieces are characters, and that refuses what UTF-8 cannot hold."""
+    """A tokenizer whose tokens are characters, and that refuses what UTF-8 cannot hold."""
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         return [[*(ord(c) for c in line.encode("utf-8").decode()), EOS] for line in lines]
@@ -44,7 +44,7 @@ class UpperCase(Engine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         self.calls.append([len(source) for source in sources])
         assert all(source[-1] == EOS for source in sources)
@@ -102,7 +102,7 @@ def test_parts_are_joined_as_the_target_language_writes() -> None:
 def test_a_line_of_exactly_the_longest_is_not_split() -> None:
     fitting, longer = build(UpperCase()).stream(["x" * 19, "x" * 20])
     assert (fitting.status, fitting.notes) == ("ok", ())
-    note = "21 pieces, the model knows up to 20: translated in 2 parts"
+    note = "21 tokens, the model knows up to 20: translated in 2 parts"
     assert (longer.status, longer.notes) == ("split", (note,))
 
 
@@ -128,7 +128,7 @@ def test_what_was_split_or_cut_is_told() -> None:
     assert translation.notes == (
         "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
         "positions) and is cut there",
-        "31 pieces, the model knows up to 20: translated in 2 parts",
+        "31 tokens, the model knows up to 20: translated in 2 parts",
     )
     assert translation.text == "X" * 19 + " " + "X" * 11
 
@@ -185,7 +185,7 @@ class Answers(Engine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         texts = ["".join(map(chr, source[:-1])) for source in sources]
         if decoding.no_repeat_ngram is not None:

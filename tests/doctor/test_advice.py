@@ -46,7 +46,7 @@ def test_what_good_pairs_have_too_is_filtered_from_two_in_a_thousand_on(
         ("identical", "identical_sides"),
         ("wrong_script", "wrong_script"),
         ("mojibake", "mojibake"),
-        ("pieces", "pieces"),
+        ("tokens", "tokens"),
         ("other_language", "language"),
         ("outer_space", "normalize_spaces"),
         ("u2028", "strip_control"),

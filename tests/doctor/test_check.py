@@ -46,7 +46,7 @@ PLANTED: dict[tuple[str, str], tuple[str, str]] = {
     ("invisible", "target"): ("nothing to see.", "nichts zu\u200b sehen."),
     ("tab", "source"): ("a column\tmore.", "eine Spalte mehr."),
     ("outer_space", "target"): ("some space behind.", "etwas Platz dahinter. "),
-    ("pieces", "target"): ("cut into little pieces.", "in klei@@ ne Stücke zerteilt."),
+    ("tokens", "target"): ("cut into little tokens.", "in klei@@ ne Stücke zerteilt."),
     ("markup", "source"): ("a <b>fat</b> word.", "ein fettes Wort."),
     ("tokenized", "source"): ("some words , and more .", "einige Wörter, und mehr."),
 }

@@ -82,7 +82,7 @@ def test_the_default_loses_nothing(chinese: Callable[..., Config]) -> None:
         assert (ceiling.bleu, ceiling.changed_lines, ceiling.lines) == (100.0, 0, 30)
         assert "|tok:zh|" in ceiling.signature
     for side in (report.source, report.target):
-        assert (side.losses, side.changed_lines, side.unknown_pieces) == ((), 0, 0)
+        assert (side.losses, side.changed_lines, side.unknown_tokens) == ((), 0, 0)
     assert (report.pairs, report.sampled_pairs) == (30, 30)
 
 
@@ -128,11 +128,11 @@ def test_without_byte_fallback_rare_characters_are_unknown(tmp_path: Path) -> No
     (tmp_path / "a.de").write_text("".join(["ß bb\n", *lines[1:]]), encoding="utf-8")
     rare = {"vocabulary_size": 300, "byte_fallback": "off", "character_coverage": 0.999}
     report = report_on(_config(tmp_path, "de", rare))
-    assert (report.source.unknown_pieces, report.target.unknown_pieces) == (0, 1)
+    assert (report.source.unknown_tokens, report.target.unknown_tokens) == (0, 1)
     assert never_written(report.target) == {"ß"}
     assert report.target.losses[0].becomes == "\N{REPLACEMENT CHARACTER}"
     spelled = report_on(_config(tmp_path, "de", {**rare, "byte_fallback": "on"}))
-    assert (spelled.target.unknown_pieces, spelled.target.byte_pieces) == (0, 2)
+    assert (spelled.target.unknown_tokens, spelled.target.byte_tokens) == (0, 2)
     assert spelled.target.losses == ()
 
 
@@ -141,22 +141,22 @@ def test_pieces_are_counted_as_sentencepiece_counts_them(chinese: Callable[..., 
     with configured_tokenizer(config) as tokenizer:
         report = check_tokenizer(config, tokenizer)
         encode = tokenizer.source.processor.encode
-        pieces = [[len(encode(line)) for line in side] for side in (ENGLISH, CHINESE)]
-        used = {piece for line in ENGLISH + CHINESE for piece in encode(line, out_type=str)}
+        tokens = [[len(encode(line)) for line in side] for side in (ENGLISH, CHINESE)]
+        used = {token for line in ENGLISH + CHINESE for token in encode(line, out_type=str)}
         unused = set(tokenizer.source.texts().values()) - used
-    assert report.source.pieces == 5 * sum(pieces[0])
-    assert report.target.pieces == 5 * sum(pieces[1])
+    assert report.source.tokens == 5 * sum(tokens[0])
+    assert report.target.tokens == 5 * sum(tokens[1])
     words, characters = len(" ".join(ENGLISH).split()), len("".join(ENGLISH))
-    assert report.source.pieces_per_word == pytest.approx(sum(pieces[0]) / words)
-    assert report.source.pieces_per_character == pytest.approx(sum(pieces[0]) / characters)
-    assert report.target.pieces_per_word is None
+    assert report.source.tokens_per_word == pytest.approx(sum(tokens[0]) / words)
+    assert report.source.tokens_per_character == pytest.approx(sum(tokens[0]) / characters)
+    assert report.target.tokens_per_word is None
     (vocabulary,) = report.vocabularies
     assert vocabulary.name == "joint"
     assert set(vocabulary.unused) == unused
     assert unused
 
 
-def test_the_advice_counts_the_pieces_that_are_frequent(tmp_path: Path) -> None:
+def test_the_advice_counts_the_tokens_that_are_frequent(tmp_path: Path) -> None:
     """Twenty words 150 times and forty words once: only what builds the twenty is frequent."""
     common = [f"{chr(97 + n)}{chr(98 + n)}{chr(99 + n)}" for n in range(20)]
     rare = [f"{chr(97 + n % 20)}x{chr(97 + n // 2)}y" for n in range(40)]
@@ -168,13 +168,13 @@ def test_the_advice_counts_the_pieces_that_are_frequent(tmp_path: Path) -> None:
         report = check_tokenizer(config, tokenizer)
         counts = dict.fromkeys(tokenizer.source.texts().values(), 0)
         for line in lines:
-            for piece in tokenizer.source.processor.encode(line, out_type=str):
-                counts[piece] += 1
+            for token in tokenizer.source.processor.encode(line, out_type=str):
+                counts[token] += 1
     source, target = report.vocabularies
     assert (source.name, target.name) == ("source", "target")
     frequent = sum(count >= 100 for count in counts.values())
     assert source.rare == len(counts) - frequent
-    others = source.size - source.text_pieces
+    others = source.size - source.text_tokens
     assert others == 4 + 256
     single = sum(len(text) == 1 for text in counts)
     assert source.advised_size is not None
@@ -182,16 +182,16 @@ def test_the_advice_counts_the_pieces_that_are_frequent(tmp_path: Path) -> None:
     assert f"`tokenizer.vocabulary_size: {source.advised_size}`" in tokenizer_as_text(report)
 
 
-def test_a_vocabulary_of_frequent_pieces_fits(
+def test_a_vocabulary_of_frequent_tokens_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 80 lines a sample of 40 shows 40 + 40 of the piece: 160 in all of both sides."""
+    """Of 80 lines a sample of 40 shows 40 + 40 of the token: 160 in all of both sides."""
     monkeypatch.setattr("mt.doctor.tokenizer._MOST_PAIRS", 40)
     for language in ("en", "de"):
         (tmp_path / f"a.{language}").write_text("b\n" * 80)
     report = report_on(_config(tmp_path, "de", {"vocabulary_size": 300}))
     (vocabulary,) = report.vocabularies
-    assert vocabulary.text_pieces == 3  # `▁b`, and its characters, which never stand alone
+    assert vocabulary.text_tokens == 3  # `▁b`, and its characters, which never stand alone
     assert (vocabulary.rare, vocabulary.advised_size) == (2, None)
     assert report.ceilings[0].bleu == 100.0  # though sacreBLEU gives texts so short nothing
 

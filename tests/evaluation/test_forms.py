@@ -22,7 +22,7 @@ def _lower(lines: list[str]) -> list[str]:
 
 def test_what_is_counted_in_a_text_counts_each_line_once() -> None:
     form = form_of(["A b .", "A b .", "", "c@@ d", "E f , g ."], "en")
-    assert form == Form(lines=3, pieces=1, tokenized=2, upper=2, lower=5)
+    assert form == Form(lines=3, tokens=1, tokenized=2, upper=2, lower=5)
 
 
 def test_tokenised_and_plain_text_are_told_apart() -> None:
@@ -33,7 +33,7 @@ def test_tokenised_and_plain_text_are_told_apart() -> None:
 
 @pytest.mark.parametrize(("tokenized", "expected"), [(1, False), (2, True), (8, True)])
 def test_one_line_is_no_proof_of_tokenised_text(tokenized: int, expected: bool) -> None:
-    assert Form(lines=8, pieces=0, tokenized=tokenized, upper=0, lower=0).is_tokenized is expected
+    assert Form(lines=8, tokens=0, tokenized=tokenized, upper=0, lower=0).is_tokenized is expected
 
 
 def test_text_without_capitals_is_lower_cased_once_it_is_long_enough() -> None:

@@ -98,8 +98,8 @@ def _first_lines(text: Text) -> Text:
         ("tokenized", "right.txt: 4 of 4 lines look", MADE, _changed(REFERENCES, _tokenized), 0),
         ("lowercased", "made.txt: is lower-cased, right", _changed(MADE, str.lower), REFERENCES, 0),
         ("lowercased", "right.txt: is lower-cased", MADE, _changed(REFERENCES, str.lower), 0),
-        ("pieces", "made.txt: 4 of 4 lines hold", _changed(MADE, _in_bpe), REFERENCES, 0),
-        ("pieces", "right.txt: 4 of", MADE, _changed(REFERENCES, _in_sentencepiece), 0),
+        ("tokens", "made.txt: 4 of 4 lines hold", _changed(MADE, _in_bpe), REFERENCES, 0),
+        ("tokens", "right.txt: 4 of", MADE, _changed(REFERENCES, _in_sentencepiece), 0),
         ("references", "the same text as the references right.txt", REFERENCES, REFERENCES, 0),
         ("swapped", "made.txt: the hypotheses are the same text as the sources", SOURCES, MADE, 4),
         ("swapped", "sources.txt: the sources are the same text as the ref", MADE, SOURCES, 4),
@@ -121,9 +121,9 @@ def test_each_mistake_has_its_own_line_and_its_own_name(
     assert reason in _check(made, [references], given, allow=REASONS)
 
 
-def test_pieces_in_both_texts_are_no_better() -> None:
+def test_tokens_in_both_texts_are_no_better() -> None:
     both = _changed(MADE, _in_bpe), _changed(REFERENCES, _in_bpe)
-    with pytest.raises(DataError, match="pieces"):
+    with pytest.raises(DataError, match="tokens"):
         _check(both[0], [both[1]], None)
 
 
@@ -222,10 +222,10 @@ def test_no_alarm_on_the_systems_of_wmt22(
     [
         ("en-de", "PROMT", _tokenized, "tokenized"),
         ("en-de", "PROMT", str.lower, "lowercased"),
-        ("en-de", "PROMT", _in_bpe, "pieces"),
+        ("en-de", "PROMT", _in_bpe, "tokens"),
         ("zh-en", "DLUT", _tokenized, "tokenized"),
         ("zh-en", "DLUT", str.lower, "lowercased"),
-        ("zh-en", "DLUT", _in_sentencepiece, "pieces"),
+        ("zh-en", "DLUT", _in_sentencepiece, "tokens"),
         ("en-zh", "GTCOM", _segmented, "tokenized"),
         ("en-zh", "GTCOM", str.lower, "lowercased"),
     ],

@@ -52,7 +52,7 @@ def test_training_leaves_a_card_that_says_what_the_folder_holds(finished_run: Pa
     assert info.model.validation in card
     assert "It has learnt from 60 pairs of the corpus above" in card
     assert "No test split has been scored" in card
-    assert f"more than {info.model.longest_source} pieces" in card
+    assert f"more than {info.model.longest_source} tokens" in card
 
 
 def test_the_head_is_yaml_whatever_the_language(run: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_score_lies_above_within_or_below_the_seed_band(
             "`references` is `1` there and `4` here",
         ),
         (TOKENIZED, {"references": 4}, "`references` is `4` there and `1` here"),
-        (f"{TOKENIZED}|forced:pieces", {}, "the score here is forced (`pieces`)"),
+        (f"{TOKENIZED}|forced:tokens", {}, "the score here is forced (`tokens`)"),
         (
             PLAIN,
             {"scorer": "unknown", "text": "plain"},

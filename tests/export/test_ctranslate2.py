@@ -91,20 +91,20 @@ def sentences(tokenizer: Tokenizer, lengths: tuple[int, ...]) -> list[list[int]]
     return [torch.randint(EOS + 1, size, (n,), generator=generator).tolist() for n in lengths]
 
 
-def pieces(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+def tokens(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     return [tokenizer.source.processor.id_to_piece(number) for number in ids]
 
 
 def check_probabilities(
     folder: Path, config: ModelConfig, model: Transformer, tokenizer: Tokenizer
 ) -> None:
-    """Forced: each piece has the probability that our model gives it."""
+    """Forced: each token has the probability that our model gives it."""
     write(folder, config, model, tokenizer)
     sources = [[*ids, EOS] for ids in sentences(tokenizer, (1, 5, 90, 23))]
     targets = sentences(tokenizer, (3, 2, 80, 20))
     scored = ctranslate2.Translator(str(folder), intra_threads=1).score_batch(
-        [pieces(tokenizer, ids) for ids in sources],
-        [pieces(tokenizer, ids) for ids in targets],
+        [tokens(tokenizer, ids) for ids in sources],
+        [tokens(tokenizer, ids) for ids in targets],
         max_input_length=0,
     )
     for source, target, theirs in zip(sources, targets, scored, strict=True):
@@ -132,7 +132,7 @@ def check_steps(folder: Path, model: Transformer, tokenizer: Tokenizer, search: 
 
 
 def check_details(folder: Path, model: Transformer, tokenizer: Tokenizer) -> None:
-    """Each piece has the probability and the source piece that ours tells of it."""
+    """Each token has the probability and the source token that ours tells of it."""
     engine = CTranslate2Engine(
         folder, device="cpu", tokenizer=tokenizer, positions=POSITIONS, threads=1
     )

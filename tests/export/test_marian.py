@@ -1,4 +1,4 @@
-"""What we write as Marian, transformers loads: the same logits, the same pieces, the same lines."""
+"""What we write as Marian, transformers loads: the same logits, the same tokens, the same lines."""
 
 import itertools
 import json
@@ -96,7 +96,7 @@ def test_the_logits_are_the_same(
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_the_tokenizer_gives_our_pieces(finished_run: Path, tmp_path: Path) -> None:
+def test_the_tokenizer_gives_our_tokens(finished_run: Path, tmp_path: Path) -> None:
     run = read_run(finished_run)
     write_marian(run, tmp_path / "marian")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "marian")

@@ -41,7 +41,7 @@ ONLY_IN_VOCABULARY = ("▁elsewhere", "▁quick", ">>deu<<", ">>zho<<")
 LINES = [
     " ".join(words) for words in itertools.product(SOURCE_WORDS[:5], SOURCE_WORDS[5:], ("", "der"))
 ] + [">>deu<< Hund läuft", "zwei  Räume", "ﬁ → fi", "漢字", "zum >> alten << Haus", "</s> Haus"]
-"""Normalisation, unknown characters, a language in front, words that look like pieces."""
+"""Normalisation, unknown characters, a language in front, words that look like tokens."""
 
 MakeMarian = Callable[..., Path]
 
@@ -61,11 +61,11 @@ def marian(tmp_path: Path) -> MakeMarian:
         folder = tmp_path / "opus"
         folder.mkdir()
         words = {"source": SOURCE_WORDS, "target": TARGET_WORDS}
-        pieces = [_train(words[side], folder / f"{side}.spm", algorithm) for side in words]
-        # A piece of the source that no training text had, as it happens.
-        known = sorted({*pieces[0][:-1], *pieces[1], *ONLY_IN_VOCABULARY})
+        tokens = [_train(words[side], folder / f"{side}.spm", algorithm) for side in words]
+        # A token of the source that no training text had, as it happens.
+        known = sorted({*tokens[0][:-1], *tokens[1], *ONLY_IN_VOCABULARY})
         names = ["</s>", "<unk>", *known, "<pad>"]
-        ids = {piece: number for number, piece in enumerate(names)}
+        ids = {token: number for number, token in enumerate(names)}
         (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         described = {
             "source_lang": "deu",
@@ -88,7 +88,7 @@ def marian(tmp_path: Path) -> MakeMarian:
 
 
 def _train(words: tuple[str, ...], path: Path, algorithm: str) -> list[str]:
-    """Train a model as OPUS-MT did, and return the pieces that are text."""
+    """Train a model as OPUS-MT did, and return the tokens that are text."""
     lines = [" ".join(each) for each in itertools.permutations(words, 2)]
     with path.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
@@ -112,7 +112,7 @@ def _scatter(model: MarianMTModel) -> None:
 
 
 def _learn_to_copy(model: MarianMTModel) -> None:
-    """Let it learn a little of copying: random weights say one piece for ever."""
+    """Let it learn a little of copying: random weights say one token for ever."""
     pad = model.config.pad_token_id
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(100):
@@ -222,7 +222,7 @@ def test_the_translations_are_the_same(
     assert same >= (len(lines) if exact else 0.9 * len(lines))
 
 
-def test_the_pieces_are_the_same(algorithm: str, marian: MakeMarian, tmp_path: Path) -> None:
+def test_the_tokens_are_the_same(algorithm: str, marian: MakeMarian, tmp_path: Path) -> None:
     folder = marian(algorithm)
     import_marian(folder, tmp_path / "run")
     run = read_run(tmp_path / "run")

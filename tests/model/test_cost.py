@@ -83,8 +83,8 @@ def counter() -> Iterator[FlopCounterMode]:
 def last_step(model: Transformer) -> tuple[int, DecoderState]:
     source, target = pair()
     state = model.start(model.encode(source), rows_per_sentence=1)
-    for piece in target[0, :-1]:
-        model.step(piece[None], state)
+    for token in target[0, :-1]:
+        model.step(token[None], state)
     with counter() as counted:
         model.step(target[0, -1:], state)
     return counted.get_total_flops(), state
@@ -137,10 +137,10 @@ def test_every_shape_costs_what_its_passes_multiply_and_keep(positional: str) ->
         step_flops, state = last_step(model)
         assert cost.step_flops == step_flops, config
         kept = sum(layer.keys.nbytes + layer.values.nbytes for layer in state.layers)
-        assert cost.cache_bytes_per_piece * LENGTHS.target == kept, config
+        assert cost.cache_bytes_per_token * LENGTHS.target == kept, config
         memories = [(layer.memory_keys, layer.memory_values) for layer in state.layers]
         kept = sum(keys.nbytes + values.nbytes for keys, values in memories)
-        assert cost.cache_bytes_per_piece * LENGTHS.source == kept, config
+        assert cost.cache_bytes_per_token * LENGTHS.source == kept, config
 
 
 def check_forward(config: ModelConfig) -> tuple[Transformer, Cost]:
@@ -155,7 +155,7 @@ def test_training_costs_three_forward_passes(positional: str) -> None:
     model, cost = built(tiny(positional=positional, feed_forward="swiglu"))
     with counter() as counted:
         model.train()(*pair()).sum().backward()
-    training = cost.training_flops_per_target_piece * LENGTHS.target
+    training = cost.training_flops_per_target_token * LENGTHS.target
     assert round(training) == counted.get_total_flops()
 
 
@@ -208,13 +208,13 @@ def test_a_shared_matrix_is_counted_once(tying: str, expected: dict[str, int]) -
     ("preset", "millions"), [("transformer-base", (63, 65)), ("transformer-big", (210, 215))]
 )
 def test_the_papers_models_have_its_parameters(preset: str, millions: tuple[int, int]) -> None:
-    """Vaswani et al. 2017, table 3: 65 and 213 million, with about 37,000 pieces."""
+    """Vaswani et al. 2017, table 3: 65 and 213 million, with about 37,000 tokens."""
     size = {"source_vocabulary": 37_000, "target_vocabulary": 37_000}
     cost = model_cost(ModelConfig.model_validate({"preset": preset}), PairLengths(25, 25), **size)
     low, high = millions
     assert low * 1e6 <= cost.parameters <= high * 1e6
     assert cost.weight_bytes == 4 * cost.parameters
-    assert cost.flops_per_target_piece * 25 == cost.flops
+    assert cost.flops_per_target_token * 25 == cost.flops
 
 
 def test_a_pair_beyond_the_learned_positions_is_refused() -> None:
@@ -222,5 +222,5 @@ def test_a_pair_beyond_the_learned_positions_is_refused() -> None:
     size = {"source_vocabulary": 37, "target_vocabulary": 37}
     assert model_cost(config, PairLengths(9, 9), **size).flops > 0
     for lengths in (PairLengths(10, 9), PairLengths(9, 10)):
-        with pytest.raises(UserError, match="10 pieces does not fit into the 9 positions of"):
+        with pytest.raises(UserError, match="10 tokens does not fit into the 9 positions of"):
             model_cost(config, lengths, **size)

@@ -58,7 +58,7 @@ def test_pairs_too_long_for_the_model_do_not_stop_a_training(
     recipe.write_text(recipe.read_text().replace(str(tiny_recipe.parent), str(corpus)))
     settings = (
         f"model.positional={positional}",
-        "model.max_positions=40",  # as many as `data.max_pieces`
+        "model.max_positions=40",  # as many as `data.max_tokens`
         "training.max_tokens_per_batch=2000",
         "training.max_updates=2",
         "training.validate_every=1",

@@ -56,7 +56,7 @@ def test_logits_and_gradients_equal_marians(feed_forward: str) -> None:
 
 def test_greedy_translations_equal_marians() -> None:
     ours = Transformer(CONFIG, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
-    # Of random weights, the likeliest piece is the same one for ever.
+    # Of random weights, the likeliest token is the same one for ever.
     learn_to_copy(ours)
     theirs = marian(ours.eval(), CONFIG)
     source = random_sentences()
@@ -74,11 +74,11 @@ def test_greedy_translations_equal_marians() -> None:
 
 
 def random_sentences() -> Tensor:
-    """Return 16 sentences [16 9] of 1 to 8 pieces, their end and padding."""
-    pieces = torch.randint(EOS + 1, VOCABULARY, (16, 9))
+    """Return 16 sentences [16 9] of 1 to 8 tokens, their end and padding."""
+    tokens = torch.randint(EOS + 1, VOCABULARY, (16, 9))
     lengths = torch.randint(1, 9, (16, 1))
     columns = torch.arange(9)
-    return pieces.masked_fill(columns == lengths, EOS).masked_fill(columns > lengths, PAD)
+    return tokens.masked_fill(columns == lengths, EOS).masked_fill(columns > lengths, PAD)
 
 
 def learn_to_copy(model: Transformer) -> None:
@@ -94,7 +94,7 @@ def learn_to_copy(model: Transformer) -> None:
 
 
 def greedy(model: Transformer, source: Tensor, length: int) -> Tensor:
-    """Return the likeliest pieces [B length] one by one; PAD after the end of a sentence."""
+    """Return the likeliest tokens [B length] one by one; PAD after the end of a sentence."""
     last = torch.full((len(source),), BOS)
     ended = torch.zeros(len(source), dtype=torch.bool)
     columns = []

@@ -49,7 +49,7 @@ SMALL: dict[str, Any] = {
 CONFIG = ModelConfig(**SMALL)
 SIDES: list[Side] = ["encoder", "decoder"]
 OF_OFFSETS = ["relative", "relative_bias", "alibi", "rotary", "none"]
-"""The kinds that know how far apart two pieces are, and not where."""
+"""The kinds that know how far apart two tokens are, and not where."""
 POSITIONS = st.integers(0, 2000)
 
 
@@ -163,7 +163,7 @@ def test_a_sentence_beyond_the_last_row_is_a_clear_error() -> None:
     seven, eight = torch.full((1, 7), 5), torch.full((1, 8), 5)
     memory = model.encode(seven)
     model.decode(seven, memory)
-    told = "8 pieces is longer than the 7 positions .*`model.max_positions`"
+    told = "8 tokens is longer than the 7 positions .*`model.max_positions`"
     with pytest.raises(UserError, match=told):
         model.encode(eight)
     with pytest.raises(UserError, match=told):
@@ -491,7 +491,7 @@ def test_a_decoder_without_positions_knows_only_what_came_before(kind: str) -> N
     """With nothing but causality, the order of what came before is not known."""
     model = build(kind)
     memory = model.encode(torch.tensor([[5, 6, EOS]]))
-    one, other = (torch.tensor([[2, *pieces, 20]]) for pieces in ([5, 9, 13], [13, 5, 9]))
+    one, other = (torch.tensor([[2, *tokens, 20]]) for tokens in ([5, 9, 13], [13, 5, 9]))
     with torch.no_grad():
         last = [model.decode(ids, memory)[:, -1] for ids in (one, other)]
     if kind == "none":

@@ -70,7 +70,7 @@ def test_the_state_follows_rows_and_sentences() -> None:
     """Rows that swap and sentences that leave decode on as if they had always stood there."""
     model = build()
     source = source_ids()
-    beginnings = torch.tensor([[4, 5], [6, 7], [8, 9]])  # the second pieces of two rows each
+    beginnings = torch.tensor([[4, 5], [6, 7], [8, 9]])  # the second tokens of two rows each
     state = model.start(model.encode(source), 2)
     first = model.step(torch.full((3,), BOS), state)  # one row stands for both
     alone = all_logits(model, source, torch.full((3, 1), BOS))[:, -1]
@@ -92,7 +92,7 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(together[1:2, :3], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_a_later_target_piece_never_changes_an_earlier_logit() -> None:
+def test_a_later_target_token_never_changes_an_earlier_logit() -> None:
     model = build()
     target_in = target_ids()[:1]
     before = all_logits(model, source_ids()[:1], target_in)
@@ -104,7 +104,7 @@ def test_a_later_target_piece_never_changes_an_earlier_logit() -> None:
         assert not torch.equal(after[:, position], before[:, position])
 
 
-def test_every_target_position_sees_every_source_piece_and_no_padding() -> None:
+def test_every_target_position_sees_every_source_token_and_no_padding() -> None:
     model = build()
     before = all_logits(model, source_ids()[:1], target_ids()[:1])
     for position in range(source_ids().shape[1]):

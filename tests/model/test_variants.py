@@ -20,7 +20,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.optimizer import build_optimizer, choose_precision
-from mt.training.step import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, fetch_metrics, update
 
 VOCABULARY = 24
 # Depths, widths and heads that differ, so that none can stand for another; tables that are longer
@@ -91,26 +91,26 @@ def test_every_combination(config: ModelConfig) -> None:
         logits = all_logits(model, SOURCE, TARGET_IN)
         cached_steps_equal_the_full_pass(model, logits)
         padding_changes_nothing(model, logits)
-        later_pieces_change_no_earlier_logit(model, logits)
-        every_position_sees_every_source_piece(model, logits)
+        later_tokens_change_no_earlier_logit(model, logits)
+        every_position_sees_every_source_token(model, logits)
     decodes(model)
     trains_one_step(model, config)
     its_weights_go_through_a_file(model, config)
 
 
 def cached_steps_equal_the_full_pass(model: Transformer, full: Tensor) -> None:
-    """Two rows a sentence read unlike pieces, and in the middle the second takes the first's."""
-    other = each_piece_changed(TARGET_IN[0], first=1)[0].expand_as(TARGET_IN)
+    """Two rows a sentence read unlike tokens, and in the middle the second takes the first's."""
+    other = each_token_changed(TARGET_IN[0], first=1)[0].expand_as(TARGET_IN)
     of_other = all_logits(model, SOURCE, other)
     state = model.start(model.encode(SOURCE), 2)
     for position in range(TARGET_IN.shape[1]):
-        pieces = torch.stack((other[:, position], TARGET_IN[:, position]), dim=1)
+        tokens = torch.stack((other[:, position], TARGET_IN[:, position]), dim=1)
         if position >= 2:
-            pieces[:, 0] = TARGET_IN[:, position]
+            tokens[:, 0] = TARGET_IN[:, position]
         if position == 0:  # all read BOS: one row stands for both
-            logits = model.step(pieces[:, 0], state).repeat_interleave(2, dim=0)
+            logits = model.step(tokens[:, 0], state).repeat_interleave(2, dim=0)
         else:
-            logits = model.step(pieces.flatten(), state)
+            logits = model.step(tokens.flatten(), state)
         close(logits[1::2], full[:, position])
         close(logits[::2], full[:, position] if position >= 2 else of_other[:, position])
         if position == 1:
@@ -124,8 +124,8 @@ def padding_changes_nothing(model: Transformer, full: Tensor) -> None:
     close(alone, full[1:2, :3])
 
 
-def later_pieces_change_no_earlier_logit(model: Transformer, full: Tensor) -> None:
-    changed = each_piece_changed(TARGET_IN[0], first=1)
+def later_tokens_change_no_earlier_logit(model: Transformer, full: Tensor) -> None:
+    changed = each_token_changed(TARGET_IN[0], first=1)
     after = all_logits(model, SOURCE[:1].expand(len(changed), -1), changed)
     moved = (after - full[0]).abs().amax(dim=-1)
     for row, position in enumerate(range(1, TARGET_IN.shape[1])):
@@ -133,14 +133,14 @@ def later_pieces_change_no_earlier_logit(model: Transformer, full: Tensor) -> No
         assert moved[row, position:].min() > 1e-5, "and it sees all that stands before it"
 
 
-def every_position_sees_every_source_piece(model: Transformer, full: Tensor) -> None:
-    changed = each_piece_changed(SOURCE[0], first=0)
+def every_position_sees_every_source_token(model: Transformer, full: Tensor) -> None:
+    changed = each_token_changed(SOURCE[0], first=0)
     after = all_logits(model, changed, TARGET_IN[:1].expand(len(changed), -1))
     assert (after - full[0]).abs().amax(dim=-1).min() > 1e-5
 
 
-def each_piece_changed(ids: Tensor, *, first: int) -> Tensor:
-    """Return a row for each position from `first` on, another piece standing there."""
+def each_token_changed(ids: Tensor, *, first: int) -> Tensor:
+    """Return a row for each position from `first` on, another token standing there."""
     rows = ids.repeat(len(ids) - first, 1)
     for row, position in enumerate(range(first, len(ids))):
         rows[row, position] = 21
@@ -180,7 +180,7 @@ def trains_one_step(model: Transformer, config: ModelConfig) -> None:
             gradients[name] = parameter.grad.clone()
 
     learner.optimizer.register_step_pre_hook(look)
-    (measured,) = read([update(learner, [collate(examples())], 0.01)])
+    (measured,) = fetch_metrics([update(learner, [collate(examples())], 0.01)])
     assert math.isfinite(measured.nll)
     assert not measured.skipped
     reached = dict(rows_of_positions(model, config))
@@ -213,7 +213,7 @@ def blind(name: str, config: ModelConfig) -> bool:
 
 
 def rows_of_positions(model: Transformer, config: ModelConfig) -> Iterator[tuple[str, list[int]]]:
-    """Yield the tables of positions, with the rows that sentences of LONGEST pieces need."""
+    """Yield the tables of positions, with the rows that sentences of LONGEST tokens need."""
     for side in ("encoder", "decoder"):
         offsets = range(1 - LONGEST, LONGEST if side == "encoder" else 1)
         positional = getattr(model, f"{side}_positional")

@@ -28,11 +28,11 @@ def test_the_maps_are_of_the_sentence_and_its_translation(translator: Translator
     source = tokenizer.encode_source([SENTENCE])[0]
     hypothesis = engine.translate_ids([source], translator.decoding)[0]
     assert hypothesis.finished
-    pieces = [tokenizer.target.processor.id_to_piece(piece) for piece in hypothesis.ids]
-    assert "".join(encoder.keys.pieces) == "▁one▁two▁three</s>"
-    assert encoder.queries.pieces == encoder.keys.pieces == cross.keys.pieces
-    assert decoder.keys.pieces == ("<s>", *pieces)
-    assert decoder.queries.pieces == cross.queries.pieces == (*pieces, "</s>")
+    tokens = [tokenizer.target.processor.id_to_piece(token) for token in hypothesis.ids]
+    assert "".join(encoder.keys.tokens) == "▁one▁two▁three</s>"
+    assert encoder.queries.tokens == encoder.keys.tokens == cross.keys.tokens
+    assert decoder.keys.tokens == ("<s>", *tokens)
+    assert decoder.queries.tokens == cross.queries.tokens == (*tokens, "</s>")
     target_in = torch.tensor([[BOS, *hypothesis.ids]])
     recorded = record_attention(engine.model.eval(), torch.tensor([source]), target_in)
     np.testing.assert_array_equal(encoder.weights, recorded.encoder[:, 0])
@@ -50,9 +50,9 @@ def test_a_translation_that_is_cut_has_no_end_mark(
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
     translator = load_translator(finished_run, overrides=settings, device="cpu")
     _, decoder, cross = attention_maps(translator, SENTENCE, languages=("en", "de"))
-    assert decoder.keys.pieces == ("<s>",)
-    assert len(cross.queries.pieces) == 1
-    assert cross.queries.pieces != ("</s>",)
+    assert decoder.keys.tokens == ("<s>",)
+    assert len(cross.queries.tokens) == 1
+    assert cross.queries.tokens != ("</s>",)
     assert caplog.messages == ["the translation reached its length limit and is cut there"]
 
 
@@ -61,7 +61,7 @@ def test_a_translation_that_is_cut_has_no_end_mark(
     [
         ("", "the sentence is blank"),
         (" \u3000\n", "the sentence is blank"),
-        ("one two " * 50, r"the sentence has \d+ pieces, the model knows up to"),
+        ("one two " * 50, r"the sentence has \d+ tokens, the model knows up to"),
         ("a\udce4b", "the sentence is not UTF-8"),
     ],
 )

@@ -14,11 +14,11 @@ from matplotlib.ft2font import FT2Font
 from mt.errors import UserError
 from mt.plotting import figures
 from mt.plotting.figures import (
-    Pieces,
+    Tokens,
     check_picture,
     downwards,
     font_families,
-    label_pieces,
+    label_tokens,
     line_look,
     printable,
     write_picture,
@@ -37,7 +37,7 @@ def drawing(text: str) -> Callable[[], Figure]:
         figure = Figure(figsize=(3, 2), layout="constrained")
         axes = figure.add_subplot()
         axes.imshow([[0, 1], [1, 0]])
-        label_pieces(axes, Pieces((text, "b"), "rows", "zh"), Pieces(("▁a", r"$\no$"), "", "en"))
+        label_tokens(axes, Tokens((text, "b"), "rows", "zh"), Tokens(("▁a", r"$\no$"), "", "en"))
         return figure
 
     return draw

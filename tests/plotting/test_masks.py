@@ -11,11 +11,11 @@ from mt.plotting.attention import example_masks, plot_masks
 def test_padding_is_hidden_and_nothing_sees_what_comes_later() -> None:
     encoder, decoder, cross = example_masks()
     words = ("the", "dog", "sleeps", "</s>", "<pad>", "<pad>", "<pad>")
-    assert encoder.keys.pieces == encoder.queries.pieces == cross.keys.pieces == words
+    assert encoder.keys.tokens == encoder.queries.tokens == cross.keys.tokens == words
     assert (
-        decoder.queries.pieces[:4] == cross.queries.pieces[:4] == ("der", "Hund", "schläft", "</s>")
+        decoder.queries.tokens[:4] == cross.queries.tokens[:4] == ("der", "Hund", "schläft", "</s>")
     )
-    assert decoder.keys.pieces[:5] == ("<s>", "der", "Hund", "schläft", "<pad>")
+    assert decoder.keys.tokens[:5] == ("<s>", "der", "Hund", "schläft", "<pad>")
     real = np.array([word != "<pad>" for word in words])
     np.testing.assert_array_equal(encoder.allowed, np.tile(real, (7, 1)))
     np.testing.assert_array_equal(cross.allowed, np.tile(real, (7, 1)))

@@ -49,7 +49,7 @@ def test_every_search_with_every_batch_size_on_the_first_test_split(
     assert settings == [("greedy", 2), ("greedy", 64), ("beam", 2), ("beam", 64)]
 
 
-def test_the_pieces_are_those_of_the_translations(finished_run: Path) -> None:
+def test_the_tokens_are_those_of_the_translations(finished_run: Path) -> None:
     result = benchmark_decoding(finished_run, batch_sizes=[3], device="cpu")
     for speed in result.speeds:
         setting = [f"decoding.search={speed.search}"]
@@ -70,7 +70,7 @@ def test_the_beam_can_be_set_and_a_run_without_tests_is_measured_on_valid(
     run = tmp_path / "run"
     shutil.copytree(finished_run, run)
     config = (run / "config.yaml").read_text()
-    begin, end = config.index("  tests:"), config.index("  max_pieces")
+    begin, end = config.index("  tests:"), config.index("  max_tokens")
     (run / "config.yaml").write_text(config[:begin] + config[end:])
     result = benchmark_decoding(run, batch_sizes=[4], overrides=["decoding.beam=3"], device="cpu")
     assert result.split == "valid"

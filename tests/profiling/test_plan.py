@@ -248,7 +248,7 @@ def test_the_training_finds_the_pairs_that_were_encoded(
     assert files(tmp_path / "cache" / "pairs") == before
 
 
-def test_drawn_pieces_are_deleted(
+def test_drawn_tokens_are_deleted(
     config: Config, tried: Tried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MT_CACHE", str(tmp_path / "cache"))

@@ -40,7 +40,7 @@ def examples(*lengths: tuple[int, int]) -> Batch:
     )
 
 
-def test_the_work_of_batches_is_their_pieces_and_their_padding() -> None:
+def test_the_work_of_batches_is_their_tokens_and_their_padding() -> None:
     work = workload([examples((2, 3), (4, 1)), examples((5, 2))])
     assert work.source.lengths.tolist() == [2, 4, 5]
     assert work.target.lengths.tolist() == [3, 1, 2]
@@ -83,7 +83,7 @@ def test_flops_of_many_pairs_are_the_sum_over_the_pairs(variant: dict[str, objec
         for source, target in lengths.T.tolist()
     ]
     expected = [
-        round(cost.training_flops_per_target_piece * cost.lengths.target) for cost in one_by_one
+        round(cost.training_flops_per_target_token * cost.lengths.target) for cost in one_by_one
     ]
     assert training_flops(config, work.lengths, vocabularies=(31, 47)).tolist() == expected
 
@@ -110,10 +110,10 @@ def store(config: Config, tmp_path_factory: pytest.TempPathFactory) -> PairStore
     folder = tmp_path_factory.mktemp("store")
     pairs = open_source(config.data.train, config.data)
     tokenizer = train_tokenizer(pairs.pairs, folder, config=config.tokenizer, seed=config.seed)
-    return prepare_store(pairs, tokenizer, max_pieces=config.data.max_pieces, cache=folder)
+    return prepare_store(pairs, tokenizer, max_tokens=config.data.max_tokens, cache=folder)
 
 
-def test_the_pieces_are_those_of_the_updates_after_the_warm_up(
+def test_the_tokens_are_those_of_the_updates_after_the_warm_up(
     measured: TrainingBenchmark, store: PairStore
 ) -> None:
     plan = [
@@ -175,7 +175,7 @@ def test_the_loss_is_the_one_that_training_tells_of_these_updates(
 def test_other_recipes_are_measured_too(
     setting: str, measured: TrainingBenchmark, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """R-Drop passes each batch twice; sampled pieces are shorter, so there are more of them."""
+    """R-Drop passes each batch twice; sampled tokens are shorter, so there are more of them."""
     monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
     other = benchmark_training(load_config(tiny_recipe, overrides=[setting]), UPDATES)
     if setting.startswith("training"):

@@ -14,7 +14,7 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, PieceDetails, Prefixes
+from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
 from mt.decoding.translator import Translator
 from mt.serving.app import Limits
 from mt.serving.server import build_server
@@ -22,7 +22,7 @@ from mt.special_ids import EOS
 
 
 class Characters:
-    """A tokenizer whose pieces are characters."""
+    """A tokenizer whose tokens are characters."""
 
     def __init__(self) -> None:
         self.source = self.target = self.processor = self
@@ -45,7 +45,7 @@ def turned(text: str, number: int) -> Hypothesis:
 class Backwards(ExplainingEngine):
     """Turns a sentence round; the alternatives are longer and longer; "bell" makes it fail.
 
-    Each piece looks at the one that it is.
+    Each token looks at the one that it is.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Backwards(ExplainingEngine):
         decoding: DecodingConfig,
         count: int,
         *,
-        prefixes: Prefixes = (),
+        prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         texts = ["".join(map(chr, source[:-1])) for source in sources]
         self.calls.append((count, texts))
@@ -75,10 +75,10 @@ class Backwards(ExplainingEngine):
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[PieceDetails]:
+    ) -> list[TokenDetails]:
         self.explained()
         return [
-            PieceDetails((), (), np.eye(len(source), dtype=np.float32)[-2::-1])
+            TokenDetails((), (), np.eye(len(source), dtype=np.float32)[-2::-1])
             for source in sources
         ]
 

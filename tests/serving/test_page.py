@@ -163,7 +163,7 @@ def test_somebody_types_and_reads_the_translation(
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
     found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
-    assert found == ["Alternatives", "Attention between the pieces"] * 2
+    assert found == ["Alternatives", "Attention between the tokens"] * 2
     page.click("details summary")
     for scheme in ("light", "dark"):
         page.colours(scheme)
@@ -187,7 +187,7 @@ HEADS, ROWS, CELLS, SHARES = (
 )
 
 
-def test_the_attention_is_a_table_of_pieces(
+def test_the_attention_is_a_table_of_tokens(
     serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
     client = serve(backwards(beam=2))
@@ -230,7 +230,7 @@ def test_the_page_says_that_there_is_no_attention(
 ) -> None:
     page.open(serve(silent).port)
     page.type("#input", f"ab{_CONTROL}{_ENTER}")
-    told = "The attention between the pieces cannot be shown here."
+    told = "The attention between the tokens cannot be shown here."
     assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == told
     assert page.run(LINES) == ["ba"]
 

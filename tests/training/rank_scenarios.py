@@ -67,16 +67,16 @@ def note_rank(here: World) -> str:
 
 
 def work_in_turn(here: World) -> object:
-    return here.in_turn(lambda: note_rank(here))
+    return here.rank0_first(lambda: note_rank(here))
 
 
 def talk(here: World) -> object:
     return {
-        "leads": here.leads,
-        "share": here.share({"text": "größer", "number": 0.1} if here.leads else here.rank),
-        "share nothing": here.share(None if here.leads else 1),
-        "largest": [here.largest(here.rank), here.largest(-here.rank)],
-        "add_up": here.add_up(torch.tensor([1.0, here.rank])).tolist(),
+        "leads": here.is_main,
+        "share": here.broadcast({"text": "größer", "number": 0.1} if here.is_main else here.rank),
+        "share nothing": here.broadcast(None if here.is_main else 1),
+        "largest": [here.all_reduce_max(here.rank), here.all_reduce_max(-here.rank)],
+        "add_up": here.all_reduce_sum(torch.tensor([1.0, here.rank])).tolist(),
         "interface": os.environ["GLOO_SOCKET_IFNAME"],
     }
 
@@ -105,7 +105,7 @@ def learner_of(here: World) -> Learner:
 
 
 class Pairs:
-    """Thirty-two pairs of random pieces."""
+    """Thirty-two pairs of random tokens."""
 
     def __init__(self) -> None:
         draw = np.random.default_rng(1)
@@ -118,7 +118,7 @@ class Pairs:
 
 
 def gradient(here: World, update: range, budget: int) -> tuple[Tensor, list[int]]:
-    """The gradient of some pairs, and how many target pieces each micro-batch of this rank had."""
+    """The gradient of some pairs, and how many target tokens each micro-batch of this rank had."""
     store: Any = Pairs()
     learner = learner_of(here)
     indices = np.array(update)
@@ -135,10 +135,10 @@ def gradients(here: World) -> object:
     """How far the gradient over the ranks is from that of one process, and who did how much."""
     report = {}
     for name, update, budget in (("all", range(32), 24), ("three", range(3), 1000)):
-        found, pieces = gradient(here, update, budget)
+        found, tokens = gradient(here, update, budget)
         alone, whole = gradient(World(), update, 1000)
         assert len(whole) == 1
-        report[name] = {"off": float((found - alone).abs().max()), "pieces": pieces}
+        report[name] = {"off": float((found - alone).abs().max()), "tokens": tokens}
         report[name] |= {"largest": float(alone.abs().max()), "of": whole[0]}
     return report
 
@@ -150,7 +150,7 @@ def disagree_about_weights(here: World) -> None:
             next(learner.model.parameters())[3, 3] += 1e-7
     corpus: Any = SimpleNamespace(tokenizer=SimpleNamespace(fingerprint="abc"), store=[0])
     agree_on_start(here, corpus, learner, TrainState())
-    here.wait()
+    here.barrier()
 
 
 def disagree_about_config(here: World) -> None:
@@ -159,7 +159,7 @@ def disagree_about_config(here: World) -> None:
     data |= {split: {"source": "a.en", "target": "a.de"} for split in ("train", "valid")}
     config = Config.model_validate({"data": data, "training": {"learning_rate": rate}})
     agree_on_config(here, config)
-    here.wait()
+    here.barrier()
 
 
 def resumed(here: World) -> object:
@@ -176,12 +176,12 @@ def resumed(here: World) -> object:
                 wrapped(part).square().sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-            if update == 2 and here.leads:
+            if update == 2 and here.is_main:
                 torch.save(model.state_dict(), folder / "weights")
         return [parameter.detach().clone() for parameter in model.parameters()]
 
     whole = train(small_model(), [1, 2, 3])
-    here.wait()
+    here.barrier()
     model = small_model()
     model.load_state_dict(torch.load(folder / "weights", weights_only=True))
     last = train(model, [3])
@@ -190,13 +190,13 @@ def resumed(here: World) -> object:
 
 def disagree(here: World) -> None:
     here.agree({"the seed": "1", "the version of torch": "2.8" if here.rank == 2 else "2.9"})
-    here.wait()
+    here.barrier()
 
 
 def die_while_others_wait(here: World) -> None:
     if here.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    here.wait()
+    here.barrier()
 
 
 def die_while_others_work(here: World) -> None:
@@ -208,7 +208,7 @@ def die_while_others_work(here: World) -> None:
 def freeze(here: World) -> None:
     if here.rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
-    here.wait()
+    here.barrier()
 
 
 def be_stopped_beside_a_dead_rank(here: World) -> None:
@@ -216,13 +216,13 @@ def be_stopped_beside_a_dead_rank(here: World) -> None:
     if here.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGTERM)
-    here.wait()
+    here.barrier()
 
 
 def mend_it(here: World) -> None:
     if here.rank == 1:
         raise UserError("lower the rate")
-    here.wait()
+    here.barrier()
 
 
 def all_mend_it(here: World) -> None:
@@ -232,13 +232,13 @@ def all_mend_it(here: World) -> None:
 def defect(here: World) -> None:
     if here.rank == 1:
         raise KeyError("forgotten")
-    here.wait()
+    here.barrier()
 
 
 def runtime_defect(here: World) -> None:
     if here.rank == 1:
         raise RuntimeError("shapes differ")
-    here.wait()
+    here.barrier()
 
 
 def lose_the_store(here: World) -> None:

@@ -141,7 +141,7 @@ def test_the_numbers_are_those_of_the_runs(ended: Ended) -> None:
             assert run.test_bleu.signature == evaluation["bleu"]["signature"]
             assert evaluation["decoding"]["search"] == "greedy"
     assert list(base.runs) == list(untied.runs) == [1, 2]
-    # One embedding matrix of 300 pieces x 32 has become three.
+    # One embedding matrix of 300 tokens x 32 has become three.
     assert untied.parameters - base.parameters == 2 * 300 * 32
     assert base.runs[1].valid_loss != base.runs[2].valid_loss
 
@@ -272,7 +272,7 @@ def test_ctrl_c_while_a_run_is_scored_ends_it_after_that(
 
 
 def stretches(*seconds: float, updates: int = 50, first: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the journal of stretches of so many seconds, at 10 pieces an update."""
+    """Yield the journal of stretches of so many seconds, at 10 tokens an update."""
     for number, duration in enumerate(seconds, 1):
         tokens = 10 * updates
         yield {

@@ -119,7 +119,7 @@ def test_a_run_goes_on_with_its_own_cleaning_alone(finished_run: Path, tiny_reci
         open_run(finished_run, config)
 
 
-def test_pieces_are_drawn_of_what_is_left(dirty: Path, tmp_path: Path) -> None:
+def test_tokens_are_drawn_of_what_is_left(dirty: Path, tmp_path: Path) -> None:
     _, corpus = prepared(dirty, tmp_path / "run", *CLEAN, "tokenizer.sampling=0.3")
     drawn = corpus.epoch_store(1)
     decode = corpus.tokenizer.decode_source

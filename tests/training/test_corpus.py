@@ -1,4 +1,4 @@
-"""What a run trains on, when its pieces are drawn anew for each epoch."""
+"""What a run trains on, when its tokens are drawn anew for each epoch."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def test_without_sampling_every_epoch_is_the_same_store(tiny_recipe: Path, tmp_p
     assert not (cache_folder() / "epochs").exists()
 
 
-def test_with_sampling_every_epoch_has_pieces_of_its_own(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_with_sampling_every_epoch_has_tokens_of_its_own(tiny_recipe: Path, tmp_path: Path) -> None:
     corpus = prepared(tiny_recipe, tmp_path / "run", "tokenizer.sampling=0.3")
     stores = [corpus.epoch_store(epoch) for epoch in (0, 1)]
     texts = [

@@ -206,7 +206,7 @@ def test_sides_of_one_language_or_of_few_words_are_not_called_swapped() -> None:
     assert not sides_are_swapped(pairs([(s, s) for s, _ in train]), pairs(swapped))
 
 
-WELL = MaskProbe(later_pieces=0.0, padding=1e-6, source=1.0)
+WELL = MaskProbe(later_tokens=0.0, padding=1e-6, source=1.0)
 USED = SourceUse(loss=3.0, loss_with_others=5.0, unigram_entropy=5.0, pairs=200)
 
 

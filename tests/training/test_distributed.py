@@ -38,13 +38,13 @@ def test_the_gradient_is_that_of_one_process(update: str, scenarios: Scenarios) 
     results = [rank.result[update] for rank in scenarios["gradients"].values()]
     for result in results:
         assert result["off"] < 1e-6 < 1e-3 * result["largest"]
-    pieces = [result["pieces"] for result in results]
-    assert sum(map(sum, pieces)) == results[0]["of"]
+    tokens = [result["tokens"] for result in results]
+    assert sum(map(sum, tokens)) == results[0]["of"]
     if update == "all":
-        assert {len(each) for each in pieces} == {3}
+        assert {len(each) for each in tokens} == {3}
     else:
-        assert pieces[3] == [0]
-        assert all(len(each) == 1 and each[0] > 0 for each in pieces[:3])
+        assert tokens[3] == [0]
+        assert all(len(each) == 1 and each[0] > 0 for each in tokens[:3])
 
 
 def test_a_resumed_training_adds_up_in_the_same_order(scenarios: Scenarios) -> None:
@@ -89,14 +89,14 @@ def test_alone_everything_is_the_identity() -> None:
     module, tensor = nn.Linear(2, 1), torch.ones(2)
     with world("cpu") as here:
         assert here == World(rank=0, size=1, local_rank=0)
-        assert here.leads
+        assert here.is_main
         assert here.wrap(module) is module
-        assert here.add_up(tensor) is tensor
-        assert here.largest(-3) == -3
+        assert here.all_reduce_sum(tensor) is tensor
+        assert here.all_reduce_max(-3) == -3
         value = object()
-        assert here.share(value) is value
-        assert here.in_turn(lambda: 7) == 7
-        here.wait()
+        assert here.broadcast(value) is value
+        assert here.rank0_first(lambda: 7) == 7
+        here.barrier()
         here.agree({"the seed": "1"})
         assert here.place(torch.device("cuda")) == torch.device("cuda")
         assert list(accumulate(module, [1, 2, 3])) == [1, 2, 3]

@@ -34,7 +34,7 @@ data:
   target_language: de
   train: {{source: {0}/train.en, target: {0}/train.de}}
   valid: {{source: {0}/valid.en, target: {0}/valid.de}}
-  max_pieces: 40
+  max_tokens: 40
 tokenizer: {{vocabulary_size: 300}}
 model: {{d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1}}
 training:

@@ -21,7 +21,7 @@ from mt.training.checkpoint import OPTIMIZER
 from mt.training.initial_weights import PARTS, describe_parameters, freeze
 from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.run_folder import RunFolder
-from mt.training.step import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, fetch_metrics, update
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.0}
@@ -97,7 +97,7 @@ def test_frozen_parts_stay_bit_for_bit_and_count_nowhere(tied: str, frozen: list
     freeze(made, frozen)
     before = {name: each.detach().clone() for name, each in made.named_parameters()}
     learning = learner(made)
-    norms = [read([update(learning, [batch], 0.01)])[0].gradient_norm for _ in range(3)]
+    norms = [fetch_metrics([update(learning, [batch], 0.01)])[0].gradient_norm for _ in range(3)]
     assert norms[0] == pytest.approx(sum(squares.values()) ** 0.5, rel=1e-5)
     for name, parameter in made.named_parameters():
         stays = part_of(name) in frozen

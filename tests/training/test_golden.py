@@ -63,7 +63,7 @@ def golden_config(folder: Path, model: dict[str, Any]) -> Config:
                 "target_language": "de",
                 "train": {"source": f"{folder}/train.en", "target": f"{folder}/train.de"},
                 "valid": {"source": f"{folder}/valid.en", "target": f"{folder}/valid.de"},
-                "max_pieces": 40,
+                "max_tokens": 40,
             },
             "tokenizer": {"vocabulary_size": 300},
             "model": {**shape, **model},

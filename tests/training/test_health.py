@@ -7,14 +7,16 @@ import random
 import pytest
 
 from mt.training.state import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health, TrainState
-from mt.training.step import Measured, PieceCounts
+from mt.training.step import StepMetrics, TokenCounts
 
-PIECES = 400
+TOKENS = 400
 
 
-def of(loss: float) -> Measured:
-    """An update with this loss a piece; one that was skipped for a loss that is no number."""
-    return Measured(loss * PIECES, loss * PIECES, loss, PieceCounts(source=PIECES, target=PIECES))
+def of(loss: float) -> StepMetrics:
+    """An update with this loss a token; one that was skipped for a loss that is no number."""
+    return StepMetrics(
+        loss * TOKENS, loss * TOKENS, loss, TokenCounts(source=TOKENS, target=TOKENS)
+    )
 
 
 def alarm(losses: list[float], health: Health | None = None) -> int | None:

@@ -81,9 +81,9 @@ def write_run(tiny_recipe: Path, tmp_path: Path) -> Write:
     return write
 
 
-def beginning_with(run: Path, config: Config, *, added_pieces: int = 0) -> Config:
+def beginning_with(run: Path, config: Config, *, added_tokens: int = 0) -> Config:
     training = config.training.model_copy(update={"init_from": run})
-    tokenizer = config.tokenizer.model_copy(update={"added_pieces": added_pieces})
+    tokenizer = config.tokenizer.model_copy(update={"added_tokens": added_tokens})
     return config.model_copy(update={"training": training, "tokenizer": tokenizer})
 
 
@@ -142,19 +142,19 @@ def test_with_the_same_tokenizer_the_model_is_the_same(
 
 
 @each_layout
-def test_with_added_pieces_the_logits_of_the_old_ones_are_the_same(
+def test_with_added_tokens_the_logits_of_the_old_ones_are_the_same(
     vocabulary: str, tied: str, write_run: Write, tmp_path: Path
 ) -> None:
     run = tmp_path / "old"
     config = write_run(f"tokenizer.vocabulary={vocabulary}", f"model.tie_embeddings={tied}")
-    config = beginning_with(run, config, added_pieces=25)
+    config = beginning_with(run, config, added_tokens=25)
     old, new = Tokenizer.load(run / "tokenizer"), extended_tokenizer(run, config)
     model = build(config, new)
     told = load_initial_weights(model, config, new)
     for side in ("source", "target") if vocabulary == "separate" else ("",):
         size = old.target_size if side == "target" else old.source_size
         (line,) = (line for line in told if line.startswith(f"{side} vocabulary: ".lstrip()))
-        assert f": {size} rows copied, 25 new ones are the mean of their pieces' rows" in line
+        assert f": {size} rows copied, 25 new ones are the mean of their tokens' rows" in line
     source, target_in = batch_of(old)
     with torch.inference_mode():
         here, there = model(source, target_in), saved_model(run, config)(source, target_in)
@@ -164,25 +164,25 @@ def test_with_added_pieces_the_logits_of_the_old_ones_are_the_same(
 
 
 def expected_row(matrix: Tensor, new: Vocabulary, number: int, old: Vocabulary) -> Tensor:
-    """Return a row, found by reading the old pieces out of the old encoding of a text."""
+    """Return a row, found by reading the old tokens out of the old encoding of a text."""
     if number < len(old):
         return matrix[number]
-    text = new.piece_bytes[number].decode()
-    # Encoding puts a space in front; after a line break, which no piece has, it stands alone.
+    text = new.token_bytes[number].decode()
+    # Encoding puts a space in front; after a line break, which no token has, it stands alone.
     (ids,) = old.encode([text[1:] if text.startswith(" ") else f"\n{text}"])
     (first,) = old.encode([] if text.startswith(" ") else ["\n"]) or [[EOS]]
     parts = ids[len(first) - 1 : -1]
-    assert b"".join(old.piece_bytes[part] for part in parts) == new.piece_bytes[number]
+    assert b"".join(old.token_bytes[part] for part in parts) == new.token_bytes[number]
     return torch.stack([matrix[part] for part in parts]).double().mean(0).float()
 
 
 @each_layout
-def test_the_row_of_a_new_piece_is_the_mean_of_its_pieces(
+def test_the_row_of_a_new_token_is_the_mean_of_its_tokens(
     vocabulary: str, tied: str, write_run: Write, tmp_path: Path
 ) -> None:
     run = tmp_path / "old"
     config = write_run(f"tokenizer.vocabulary={vocabulary}", f"model.tie_embeddings={tied}")
-    config = beginning_with(run, config, added_pieces=25)
+    config = beginning_with(run, config, added_tokens=25)
     old, new = Tokenizer.load(run / "tokenizer"), extended_tokenizer(run, config)
     model = build(config, new)
     load_initial_weights(model, config, new)
@@ -199,7 +199,7 @@ def test_the_row_of_a_new_piece_is_the_mean_of_its_pieces(
         assert torch.equal(after[name], before[name]), name
 
 
-def test_with_another_tokenizer_rows_follow_the_pieces(write_run: Write, tmp_path: Path) -> None:
+def test_with_another_tokenizer_rows_follow_the_tokens(write_run: Write, tmp_path: Path) -> None:
     config = write_run()
     run, other = tmp_path / "old", tmp_path / "other"
     write_run("tokenizer.algorithm=unigram", name="other", pairs=[*OLD_PAIRS, *NEW_PAIRS])
@@ -209,14 +209,14 @@ def test_with_another_tokenizer_rows_follow_the_pieces(write_run: Write, tmp_pat
     before = load_file(run / "model.safetensors")["target_embedding.weight"]
     after = model.target_embedding.weight.detach()
     known = {old.source.processor.id_to_piece(number): number for number in range(len(old.source))}
-    pieces = [new.source.processor.id_to_piece(number) for number in range(len(new.source))]
-    moved = [(number, known[piece]) for number, piece in enumerate(pieces) if piece in known]
+    tokens = [new.source.processor.id_to_piece(number) for number in range(len(new.source))]
+    moved = [(number, known[token]) for number, token in enumerate(tokens) if token in known]
     assert any(here != there for here, there in moved)
     for here, there in moved:
         assert torch.equal(after[here], before[there])
-    new_pieces = len(pieces) - len(moved)
-    assert 0 < new_pieces < len(pieces)
-    assert f"{len(moved)} rows copied, {new_pieces} new ones" in told
+    new_tokens = len(tokens) - len(moved)
+    assert 0 < new_tokens < len(tokens)
+    assert f"{len(moved)} rows copied, {new_tokens} new ones" in told
 
 
 def test_a_run_that_begins_with_nothing_keeps_the_weights_it_drew(
@@ -350,7 +350,7 @@ def test_a_run_begins_with_the_weights_and_the_tokenizer_of_another(
     assert corpora["init_from"] == {"weights": file_sha256(finished_run / "model.safetensors")}
 
 
-def test_a_run_with_added_pieces_says_which_they_are_and_begins_with_their_rows(
+def test_a_run_with_added_tokens_says_which_they_are_and_begins_with_their_rows(
     finished_run: Path,
     other_recipe: Path,
     tmp_path: Path,
@@ -358,14 +358,14 @@ def test_a_run_with_added_pieces_says_which_they_are_and_begins_with_their_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, seen = tmp_path / "run", weights_at_the_first_update(monkeypatch)
-    settings = ["training.max_updates=3", "tokenizer.added_pieces=30"]
+    settings = ["training.max_updates=3", "tokenizer.added_tokens=30"]
     options = [part for setting in settings for part in ("--set", setting)]
     status, _, err = program(
         "train", other_recipe, "--init-from", finished_run, "--run", run, *options
     )
     assert status == 0
     assert (
-        "\nvocabulary: 300 rows copied, 30 new ones are the mean of their pieces' rows, suc" in err
+        "\nvocabulary: 300 rows copied, 30 new ones are the mean of their tokens' rows, suc" in err
     )
     old = load_file(finished_run / "model.safetensors")["target_embedding.weight"]
     new = seen[0]["target_embedding.weight"]
@@ -376,7 +376,7 @@ def test_a_run_with_added_pieces_says_which_they_are_and_begins_with_their_rows(
     (parts,) = Tokenizer.load(finished_run / "tokenizer").encode_target(["零"])
     spelled = parts[-4:-1]  # its bytes; in front of them is the space, behind them the end mark
     torch.testing.assert_close(new[number], torch.stack([old[part] for part in spelled]).mean(0))
-    # What was learnt is the new text, in new pieces, which come back out as text.
+    # What was learnt is the new text, in new tokens, which come back out as text.
     status, out, _ = program("translate", run, stdin=b"one two\n")
     assert (status, out.count("\n")) == (0, 1)
 
@@ -388,9 +388,9 @@ def whole(
     other_recipe: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """A fine-tuning that nobody stopped, with and without new pieces."""
+    """A fine-tuning that nobody stopped, with and without new tokens."""
     run = tmp_path_factory.mktemp("runs") / "whole"
-    settings = [f"tokenizer.added_pieces={request.param}", "training.max_updates=20"]
+    settings = [f"tokenizer.added_tokens={request.param}", "training.max_updates=20"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
         fine_tune(other_recipe, run, *settings, f"training.init_from={finished_run}")

@@ -43,7 +43,7 @@ def _probe(examples: list[Example], **changes: object) -> MaskProbe:
 @pytest.mark.parametrize("changes", VARIANTS, ids=str)
 def test_a_whole_model_looks_nowhere_else(changes: dict[str, str]) -> None:
     found = _probe(_examples(20), **changes)
-    assert found.later_pieces < 1e-4
+    assert found.later_tokens < 1e-4
     assert found.padding < 1e-4
     assert found.source > 0.05
 
@@ -58,7 +58,7 @@ def test_a_decoder_that_looks_ahead_is_seen(
 ) -> None:
     monkeypatch.setattr(transformer, "CAUSAL", EVERYWHERE)
     found = _probe(_examples(20), **changes)
-    assert found.later_pieces > 0.02
+    assert found.later_tokens > 0.02
     assert found.padding < 1e-4
 
 
@@ -69,7 +69,7 @@ def test_padding_that_is_looked_at_is_seen(
     monkeypatch.setattr(transformer, "_padding_mask", lambda _ids: None)
     found = _probe(_examples(20), **changes)
     assert found.padding > 0.02
-    assert found.later_pieces < 1e-4
+    assert found.later_tokens < 1e-4
 
 
 def test_a_decoder_without_memory_is_seen_and_one_pair_proves_nothing(

@@ -187,7 +187,7 @@ data:
   target_language: de
   train: {{source: {folder}/train.en, target: {folder}/train.de}}
   valid: {{source: {folder}/valid.en, target: {folder}/valid.de}}
-  max_pieces: 1024
+  max_tokens: 1024
 tokenizer: {{vocabulary_size: 4000}}
 model: {{{model}}}
 training:
@@ -201,7 +201,7 @@ MODELS = {
     "wide": ("d_model: 512, d_ff: 2048, heads: 8, encoder_layers: 1, decoder_layers: 1", 1024, 10),
     "long": ("d_model: 128, d_ff: 256, heads: 4, encoder_layers: 2, decoder_layers: 2", 2048, 90),
 }
-"""Sizes, target pieces of an update and of a batch, and words of a sentence."""
+"""Sizes, target tokens of an update and of a batch, and words of a sentence."""
 
 
 def write_corpus(folder: Path, words: int) -> None:
@@ -265,7 +265,7 @@ def test_too_little_memory_is_told_before_the_training(
     assert message.startswith("training needs at least 0.00 GiB, and 0.00 GiB of memory are free: ")
     assert "the heaviest batch has " in message
     pattern = (
-        rf"up to (\d+) source and (\d+) target pieces, the longest is line (\d+) of {tiny_corpus}"
+        rf"up to (\d+) source and (\d+) target tokens, the longest is line (\d+) of {tiny_corpus}"
     )
     found = re.search(pattern, message)
     assert found is not None
@@ -274,7 +274,7 @@ def test_too_little_memory_is_told_before_the_training(
     assert sides.max() == max(source, target)
     assert message.endswith(
         "; lower `training.max_tokens_per_batch`, now 200 (the updates stay the same), or in a new "
-        "run `data.max_pieces`, now 40, or take a smaller model"
+        "run `data.max_tokens`, now 40, or take a smaller model"
     )
 
 

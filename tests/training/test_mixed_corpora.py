@@ -182,7 +182,7 @@ def test_a_pair_is_found_in_its_corpus(halves: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_pieces_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None:
+def test_tokens_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
     plain = corpus.store
     for epoch in (0, 1):
@@ -232,7 +232,7 @@ def test_every_source_line_begins_with_the_tag_of_its_corpus(halves: Path, tmp_p
         examples = store.examples(range(len(store)))
         assert [each.source[0] for each in examples] == wanted
         assert not {*numbers.values()} & {
-            piece for each in examples for piece in (*each.source[1:], *each.target)
+            token for each in examples for token in (*each.source[1:], *each.target)
         }
     assert {each.source[0] for each in corpus.valid_examples} == {numbers["<2de>"]}
     places = [pair_place(config, corpus, index).split(" of ")[0] for index in (0, FIRST)]
@@ -282,11 +282,11 @@ def test_a_tag_that_is_not_reserved_is_refused(halves: Path, tmp_path: Path) -> 
     told = r"`data\.train\.corpora\.few\.tag` is `<bt>`, which `tokenizer\.tags` does not reserve"
     with pytest.raises(ConfigError, match=told):
         load_config(halves, overrides=["data.train.corpora.few.tag=<bt>"])
-    with pytest.raises(ConfigError, match="`<unk>` is a special piece already"):
+    with pytest.raises(ConfigError, match="`<unk>` is a special token already"):
         load_config(halves, overrides=["tokenizer.tags=[<unk>]"])
     prepared(halves, tmp_path / "old")
     copied = f"tokenizer.from={tmp_path / 'old'}"
-    with pytest.raises(ConfigError, match="the tag `<bt>` has no piece"):
+    with pytest.raises(ConfigError, match="the tag `<bt>` has no token"):
         prepared(halves, tmp_path / "new", copied, "data.train.corpora.few.tag=<bt>")
     _, corpus = prepared(halves, tmp_path / "newer", copied, *TAGS)
     assert {*corpus.tokenizer.source.tags} == {"<bt>", "<2de>"}

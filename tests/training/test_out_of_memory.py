@@ -100,7 +100,7 @@ def test_an_update_taken_in_halves_is_the_same_update(
     assert max(sizes) > most, "nothing was too large"
     torch.testing.assert_close(halved, whole, atol=1e-6, rtol=1e-5)
     ours, theirs = fresh.unread[0], session.unread[0]
-    assert ours.pieces == theirs.pieces
+    assert ours.tokens == theirs.tokens
     torch.testing.assert_close((ours.nll, ours.smoothed), (theirs.nll, theirs.smoothed))
 
 
@@ -142,8 +142,8 @@ def test_a_pair_that_does_not_fit_by_itself_is_named(
     (pair,) = session.corpus.store.examples(batch.index[:1].numpy())
     assert str(told.value).startswith(
         f"pair {pair.index + 1} of the corpus as encoded, of {len(pair.source)} source and "
-        f"{len(pair.target)} target pieces, does not fit the device's memory by itself; in a new "
-        "run (--run) leave such pairs out by a lower `data.max_pieces`, or make the model smaller"
+        f"{len(pair.target)} target tokens, does not fit the device's memory by itself; in a new "
+        "run (--run) leave such pairs out by a lower `data.max_tokens`, or make the model smaller"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the journal says of an interval: means over its pieces, and of its gradients' norms."""
+"""What the journal says of an interval: means over its tokens, and of its gradients' norms."""
 
 import json
 import math
@@ -7,16 +7,16 @@ from typing import Any
 
 from mt.training.progress import Progress
 from mt.training.state import TrainState
-from mt.training.step import Measured, PieceCounts
+from mt.training.step import StepMetrics, TokenCounts
 
 
-def measured(loss: float, norm: float, pieces: int) -> Measured:
-    """An update with this loss a piece; the plain one is half of it."""
-    counts = PieceCounts(source=2 * pieces, target=pieces)
-    return Measured(loss * pieces, loss * pieces / 2, norm, counts)
+def measured(loss: float, norm: float, tokens: int) -> StepMetrics:
+    """An update with this loss a token; the plain one is half of it."""
+    counts = TokenCounts(source=2 * tokens, target=tokens)
+    return StepMetrics(loss * tokens, loss * tokens / 2, norm, counts)
 
 
-def logged(path: Path, *updates: Measured) -> dict[str, Any]:
+def logged(path: Path, *updates: StepMetrics) -> dict[str, Any]:
     progress = Progress(path / "metrics.jsonl", done_updates=0, max_updates=None)
     for each in updates:
         progress.taken(0.25)
@@ -26,7 +26,7 @@ def logged(path: Path, *updates: Measured) -> dict[str, Any]:
     return line
 
 
-def test_losses_are_means_over_pieces_and_norms_over_updates(tmp_path: Path) -> None:
+def test_losses_are_means_over_tokens_and_norms_over_updates(tmp_path: Path) -> None:
     line = logged(tmp_path, measured(4.0, 3.0, 10), measured(2.0, 1.0, 30), measured(2.0, 2.0, 10))
     assert (line["event"], line["update"], line["learning_rate"]) == ("train", 3, 0.25)
     assert (line["loss"], line["nll"]) == (2.4, 1.2)

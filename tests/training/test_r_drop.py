@@ -14,18 +14,18 @@ from mt.special_ids import EOS
 from mt.training import r_drop as r_drop_module
 from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.r_drop import RDropPass, choose_training_pass, r_drop_loss
-from mt.training.step import Learner, TrainingPass, read, update
+from mt.training.step import Learner, TrainingPass, fetch_metrics, update
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=32, d_ff=64, heads=4, encoder_layers=1, decoder_layers=1)
-ROWS, WIDTH, PIECES = 7, 6, 11
+ROWS, WIDTH, TOKENS = 7, 6, 11
 VOCABULARY = 60
 
 
 def made(rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
     states = torch.randn(2, rows, WIDTH, requires_grad=True)
-    weight = torch.randn(PIECES, WIDTH, requires_grad=True)
-    return states, weight, torch.randint(0, PIECES, (rows,))
+    weight = torch.randn(TOKENS, WIDTH, requires_grad=True)
+    return states, weight, torch.randint(0, TOKENS, (rows,))
 
 
 def written_out(
@@ -89,11 +89,11 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
 
 
 def batch() -> Batch:
-    """Pairs of 2 to 7 pieces, the target the source backwards."""
+    """Pairs of 2 to 7 tokens, the target the source backwards."""
     made = []
     for index in range(24):
-        pieces = torch.randint(4, VOCABULARY, (1 + index % 6,)).numpy().astype("int32")
-        sides = [np.append(side, np.int32(EOS)) for side in (pieces, pieces[::-1])]
+        tokens = torch.randint(4, VOCABULARY, (1 + index % 6,)).numpy().astype("int32")
+        sides = [np.append(side, np.int32(EOS)) for side in (tokens, tokens[::-1])]
         made.append(Example(index, *sides))
     return collate(made)
 
@@ -133,7 +133,7 @@ def test_the_passes_draw_different_dropout_and_learning_brings_them_together() -
     apart = float(sums.objective.detach() - sums.smoothed) / sums.tokens
     assert apart > 0.01
     results = [update(learner, [pairs], 0.002) for _ in range(60)]
-    first, last = read([results[0], results[-1]])
+    first, last = fetch_metrics([results[0], results[-1]])
     assert last.smoothed < 0.8 * first.smoothed
     # What is reported is the loss without R-Drop's own term.
     assert first.smoothed == pytest.approx(float(sums.smoothed), rel=0.1)

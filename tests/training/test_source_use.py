@@ -16,7 +16,7 @@ def test_no_source_is_its_own_opposite_however_long_the_pairs(length: int) -> No
     config = ModelConfig(d_model=16, d_ff=32, heads=2, encoder_layers=1, decoder_layers=1)
     model = Transformer(config, source_vocabulary=60, target_vocabulary=60).eval()
     draw = np.random.default_rng(1)
-    # Each pair has one piece of its own: were the targets alike, no exchange would be seen.
+    # Each pair has one token of its own: were the targets alike, no exchange would be seen.
     pairs = [
         Example(n, draw.integers(5, 60, length, np.int32), np.full(length, 5 + n, np.int32))
         for n in range(6)

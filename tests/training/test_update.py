@@ -14,7 +14,7 @@ from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.optimizer import Precision, build_optimizer, choose_precision
-from mt.training.step import Learner, Measured, TrainingPass, read, update
+from mt.training.step import Learner, StepMetrics, TrainingPass, fetch_metrics, update
 
 CPU = torch.device("cpu")
 CONFIG = ModelConfig(d_model=32, d_ff=64, heads=4, encoder_layers=2, decoder_layers=2, dropout=0.0)
@@ -34,20 +34,20 @@ def learner(precision: str = "fp32", *, clip: float = 1.0, device: torch.device 
     )
 
 
-def taken(made: Learner, batches: Sequence[Batch], rate: float) -> Measured:
+def taken(made: Learner, batches: Sequence[Batch], rate: float) -> StepMetrics:
     """Take an update and wait for it."""
-    (measured,) = read([update(made, batches, rate)])
+    (measured,) = fetch_metrics([update(made, batches, rate)])
     return measured
 
 
 def examples(count: int = 24) -> list[Example]:
-    """Pairs whose target is the source reversed, of 2 to 9 pieces."""
+    """Pairs whose target is the source reversed, of 2 to 9 tokens."""
     random = np.random.default_rng(5)
     made = []
     for index in range(count):
-        pieces = random.integers(4, VOCABULARY, random.integers(1, 9))
-        source = np.append(pieces, EOS).astype(np.int32)
-        target = np.append(pieces[::-1], EOS).astype(np.int32)
+        tokens = random.integers(4, VOCABULARY, random.integers(1, 9))
+        source = np.append(tokens, EOS).astype(np.int32)
+        target = np.append(tokens[::-1], EOS).astype(np.int32)
         made.append(Example(index, source, target))
     return made
 
@@ -78,20 +78,20 @@ def test_the_gradient_does_not_depend_on_how_an_update_is_cut() -> None:
 def test_the_sums_are_those_of_all_micro_batches() -> None:
     pairs = examples()
     result = taken(learner(), [collate(pairs[:10]), collate(pairs[10:])], 0.001)
-    assert result.pieces.target == sum(len(pair.target) for pair in pairs)
-    assert result.pieces.source == sum(len(pair.source) for pair in pairs)
+    assert result.tokens.target == sum(len(pair.target) for pair in pairs)
+    assert result.tokens.source == sum(len(pair.source) for pair in pairs)
     once = taken(learner(), [collate(pairs)], 0.001)
     assert result.nll == pytest.approx(once.nll, rel=1e-5)
     assert result.smoothed == pytest.approx(once.smoothed, rel=1e-5)
     # An untrained model is about as good as chance.
-    assert result.nll / result.pieces.target == pytest.approx(math.log(VOCABULARY), rel=0.25)
+    assert result.nll / result.tokens.target == pytest.approx(math.log(VOCABULARY), rel=0.25)
 
 
 def loss_after(made: Learner, updates: int) -> float:
     batches = [collate(examples())]
     for _ in range(updates):
         result = taken(made, batches, 0.002)
-    return result.smoothed / result.pieces.target
+    return result.smoothed / result.tokens.target
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -112,7 +112,7 @@ def test_half_precision_learns_like_fp32_on_a_gpu(precision: str) -> None:
         made = learner(name, device=cuda)
         for _ in range(50):
             result = taken(made, batches, 0.002)
-        losses[name] = result.smoothed / result.pieces.target
+        losses[name] = result.smoothed / result.tokens.target
         assert_fp32(made)
     assert losses[precision] == pytest.approx(losses["fp32"], rel=0.02)
 
