@@ -1,0 +1,70 @@
+"""Small objects for tests: configs, models, learners, pairs."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from mt.config import Config, ModelConfig
+from mt.data.store import Example
+from mt.model.transformer import Transformer
+from mt.special_ids import EOS
+from mt.training.optimizer import build_optimizer, choose_precision
+from mt.training.step import Learner, TrainingPass
+
+CPU = torch.device("cpu")
+
+
+def model_config(**keys: Any) -> ModelConfig:
+    """Return the config of a tiny model; `keys` override its values."""
+    small = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    return ModelConfig.model_validate({**small, "dropout": 0.0, **keys})
+
+
+def config(**sections: dict[str, Any]) -> Config:
+    """Return a valid config of a tiny model; each of `sections` overrides keys of that section."""
+    side = {"format": "text", "source": "a.en", "target": "a.de"}
+    usual: dict[str, dict[str, Any]] = {
+        "data": {"source_language": "en", "target_language": "de", "train": side, "valid": side},
+        "model": model_config().model_dump(exclude_unset=True),
+        "training": {"max_updates": 1, "device": "cpu"},
+    }
+    merged = {name: {**usual.get(name, {}), **keys} for name, keys in sections.items()}
+    return Config.model_validate({**usual, **merged})
+
+
+def transformer(*, vocabulary: int = 20, seed: int = 1, **keys: Any) -> Transformer:
+    """Return a tiny model with random weights; `keys` override those of its config."""
+    torch.manual_seed(seed)
+    return Transformer(
+        model_config(**keys), source_vocabulary=vocabulary, target_vocabulary=vocabulary
+    )
+
+
+def learner(
+    model: Transformer | None = None,
+    *,
+    precision: str = "fp32",
+    clip: float = 1.0,
+    device: torch.device = CPU,
+) -> Learner:
+    """Return a learner for a model, by default a new `transformer()`."""
+    model = (transformer() if model is None else model).to(device)
+    return Learner(
+        model=model,
+        training_pass=TrainingPass(model, label_smoothing=0.1),
+        optimizer=build_optimizer(model, device),
+        precision=choose_precision(precision, device),
+        gradient_clip=clip,
+    )
+
+
+def examples(count: int = 24, *, vocabulary: int = 20, seed: int = 5) -> list[Example]:
+    """Return encoded pairs of 2 to 9 tokens whose target is the source reversed."""
+    random = np.random.default_rng(seed)
+    made = []
+    for index in range(count):
+        tokens = random.integers(4, vocabulary, random.integers(1, 9))
+        sides = (np.append(side, EOS).astype(np.int32) for side in (tokens, tokens[::-1]))
+        made.append(Example(index, *sides))
+    return made
