@@ -4,12 +4,15 @@ import difflib
 import errno
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib import metadata
 from typing import TextIO
 
+DISTRIBUTION = "mt-train"
 EXIT_USER_ERROR = 2
 # What a shell reports for a program that SIGINT or SIGPIPE has ended; Windows has no SIGPIPE.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -45,6 +48,21 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names for a message: each in backquotes, commas between."""
     return ", ".join(f"`{name}`" for name in names)
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs the packages of an optional dependency group.
+
+    The packages are read from the metadata of the installed distribution.
+    """
+    try:
+        requirements = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return f"install the packages of the extra `{extra}`"
+    marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
+    named = (line.partition(";") for line in requirements)
+    packages = [name.strip() for name, _, condition in named if marker.search(condition)]
+    return "pip install " + " ".join(f'"{package}"' for package in packages)
 
 
 def run_reporting_errors(command: Callable[[], int]) -> int:

@@ -13,7 +13,7 @@ from mt.cli.train import ConfigFile
 from mt.config import Config
 from mt.config.data import tags_as_text, trained_directions, trained_tags
 from mt.config.loading import load_config, require_section
-from mt.errors import UserError
+from mt.errors import UserError, install_hint
 from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
@@ -340,4 +340,4 @@ def attention(
 
 def _require_matplotlib() -> None:
     if find_spec("matplotlib") is None:
-        raise UserError('pictures need matplotlib: pip install "mt[plot]"')
+        raise UserError(f"plots need matplotlib: {install_hint('plot')}")

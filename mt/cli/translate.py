@@ -9,7 +9,7 @@ import typer
 
 from mt.cli.options import DecodingOverrides, Device
 from mt.config.loading import require_section
-from mt.errors import UserError
+from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
     from mt.decoding.files import Form
@@ -125,7 +125,7 @@ def serve(
     """Answer over HTTP: a JSON API, and a page to type into."""
     require_section(overrides or (), "decoding")
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
-        raise UserError('serving needs FastAPI and uvicorn: pip install "mt[serve]"')
+        raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     from mt.serving.app import Limits
     from mt.serving.server import Address, serve_run
 

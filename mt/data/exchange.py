@@ -18,7 +18,7 @@ from xml.parsers import expat
 
 from mt.data.lines import read_chunks
 from mt.data.pairs import ColumnSource, SentencePair
-from mt.errors import DataError, did_you_mean, listed
+from mt.errors import DataError, did_you_mean, install_hint, listed
 
 _DEEPEST = 100
 """Elements inside each other in one unit; no honest file comes near."""
@@ -242,7 +242,7 @@ def _catalogue(path: Path) -> Any:
     try:
         import polib  # an extra that not everyone needs
     except ModuleNotFoundError as error:
-        raise DataError('reading .po needs another package: pip install "mt[po]"') from error
+        raise DataError(f"reading .po needs polib: {install_hint('po')}") from error
     with TemporaryDirectory(prefix="mt-po-") as folder:
         # polib reads files alone as they are: it cuts the lines of a string at U+2028, too.
         plain = Path(folder) / "messages.po"

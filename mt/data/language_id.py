@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 from mt.data.pair_checks import weighted_length
-from mt.errors import DataError
+from mt.errors import DataError, install_hint
 from mt.languages import base_language
 
 _LEAST_LENGTH = 30
@@ -71,6 +71,6 @@ def _identifier() -> Any:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier  # an extra
     except ModuleNotFoundError as error:
         raise DataError(
-            'telling languages apart needs another package: pip install "mt[langid]"'
+            f"language identification needs py3langid: {install_hint('langid')}"
         ) from error
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

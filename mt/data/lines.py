@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from mt.errors import DataError, did_you_mean
+from mt.errors import DataError, did_you_mean, install_hint
 
 _CONVERT = "convert the file first, as by `iconv -f ENCODING -t UTF-8`, such as UTF-16 or GB18030"
 _CHUNK_BYTES = 1 << 20
@@ -69,7 +69,7 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
     try:
         import zstandard  # an extra that not everyone needs
     except ModuleNotFoundError as error:
-        raise DataError('reading .zst needs another package: pip install "mt[zstd]"') from error
+        raise DataError(f"reading .zst needs zstandard: {install_hint('zstd')}") from error
     # The stream reader takes a file that breaks off for a complete one, so frames are told apart
     # here; a file may hold several.
     frame = None

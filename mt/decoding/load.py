@@ -11,7 +11,7 @@ from mt.config.data import chosen_direction, needed_tags, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, why_not_decoded
-from mt.errors import RunError, UserError, listed
+from mt.errors import RunError, UserError, install_hint, listed
 from mt.runs import (
     CONFIG_FILE,
     MODEL_FILE,
@@ -90,7 +90,7 @@ def load_exported(
 def require_ctranslate2() -> None:
     """Raise UserError, with the remedy, where CTranslate2 is not installed."""
     if find_spec("ctranslate2") is None:
-        raise UserError('exported models need CTranslate2: pip install "mt[ctranslate2]"')
+        raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
 
 
 def _device(name: str) -> str:

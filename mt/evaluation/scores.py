@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mt.config.evaluation import MEANT_TOKENIZERS
 from mt.data.pair_checks import holds_tokens, looks_tokenized
-from mt.errors import DataError, UserError, did_you_mean, listed
+from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.off_target import OffTarget
 from mt.languages import base_language, written_without_spaces
 from mt.tables import aligned
@@ -310,7 +310,7 @@ def _bleu(tokenizer: str) -> "BLEU":
             raise
         extra = _EXTRA_BY_TOKENIZER[tokenizer]
         raise UserError(
-            f'BLEU tokenizer `{tokenizer}` needs MeCab: pip install "mt[{extra}]"'
+            f"BLEU tokenizer `{tokenizer}` needs MeCab: {install_hint(extra)}"
         ) from None
 
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
 from mt.decoding.files import check_output, open_output
-from mt.errors import UserError
+from mt.errors import UserError, install_hint
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"
 """Colour maps of signed values (zero is white) and of weights; the grey of what is masked."""
@@ -177,5 +177,5 @@ def _missing_glyphs_told() -> Iterator[None]:
                 warning.message, warning.category, warning.filename, warning.lineno
             )
     if missing:
-        remedy = "" if find_spec(_CJK_PACKAGE) else '; pip install "mt[plot]" brings one for CJK'
+        remedy = "" if find_spec(_CJK_PACKAGE) else f"; {install_hint('plot')} installs one for CJK"
         _logger.warning("boxes stand for %s: no font here has them%s", " ".join(missing), remedy)

@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import TrainingConfig
-from mt.errors import UserError
+from mt.errors import UserError, install_hint
 from mt.files import naming
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
@@ -27,7 +27,7 @@ def require_tensorboard(training: TrainingConfig) -> None:
     """Raise UserError, with the command that mends it, where the package is wanted and missing."""
     if training.tensorboard == "on" and find_spec("tensorboard") is None:
         raise UserError(
-            '`training.tensorboard: on` needs tensorboard: pip install "mt[tensorboard]"'
+            f"`training.tensorboard: on` needs tensorboard: {install_hint('tensorboard')}"
         )
 
 
