@@ -1,0 +1,33 @@
+"""The example notebook runs from its first cell to its last."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_notebook_trains_a_model_that_translates(tmp_path: Path) -> None:
+    for name in ("configs", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    notebook = json.loads((ROOT / "docs" / "quickstart.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    code = "\n".join([*cells, 'print("BLEU", evaluation.bleu.score)'])
+    environment = {**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout.split("BLEU")[-1]) > 80
+    assert "信" in done.stdout  # "a letter", in the first translation
