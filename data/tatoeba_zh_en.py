@@ -1,17 +1,16 @@
-"""Cut Tatoeba's Chinese-English sentences into train, valid and test, the same lines every time.
+"""Split Tatoeba's Chinese-English sentences into train, valid and test, deterministically.
 
     python data/tatoeba_zh_en.py cmn.txt "$MT_CORPORA/tatoeba-zh-en"
 
 reads the upstream file named in data/README.md (English, tab, Chinese, tab, attribution) and
 writes {train,valid,test}.{en,zh}. The rule:
 
-1. Two texts are the same when their keys are: NFKC, lower case, letters and digits alone.
-   A pair that is the same as an earlier one on both sides is dropped.
+1. Two texts are equal if their keys are: NFKC, lower case, letters and digits only.
+   A pair that equals an earlier one on both sides is dropped.
 2. English keys are ordered by the SHA-256 of "tatoeba", "zh" and the key, joined by NUL. In that
-   order each gives its first pair, unless that pair's Chinese was given already, first to test,
-   then to valid, until each is full.
-3. Every other pair whose English and whose Chinese are in neither test nor valid is in train, in
-   the order of the file.
+   order the first pair of each key goes to test, then to valid, until each is full; a pair whose
+   Chinese was taken before is skipped.
+3. Every other pair with neither side in test or valid goes to train, in the order of the file.
 """
 
 import argparse
@@ -40,18 +39,18 @@ class Splits:
 
 
 def key(text: str) -> str:
-    """Return what is left of a text when case, spacing, punctuation and width do not count."""
+    """Return a text without case, spacing, punctuation and width."""
     folded = unicodedata.normalize("NFKC", text).lower()
     return "".join(character for character in folded if character.isalnum())
 
 
 def rank(english_key: str) -> str:
-    """Return what the English keys are ordered by."""
+    """Return the sort key of an English key."""
     return hashlib.sha256(f"tatoeba\0zh\0{english_key}".encode()).hexdigest()
 
 
 def split(pairs: Iterable[SentencePair], *, held_out: int) -> Splits:
-    """Apply the rule; `held_out` pairs go into test, as many into valid."""
+    """Split pairs by the rule; test and valid get `held_out` pairs each."""
     distinct: dict[tuple[str, str], SentencePair] = {}
     for pair in pairs:
         distinct.setdefault((key(pair.source), key(pair.target)), pair)
@@ -74,7 +73,7 @@ def split(pairs: Iterable[SentencePair], *, held_out: int) -> Splits:
 
 
 def write(splits: Splits, folder: Path) -> None:
-    """Write six files of aligned text."""
+    """Write the six text files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test"):
         pairs: list[SentencePair] = getattr(splits, name)
@@ -87,7 +86,7 @@ def write(splits: Splits, folder: Path) -> None:
 
 
 def main() -> int:
-    """Read the names of the file and of the folder from the command line; return 0."""
+    """Run the command line; return 0."""
     parser = argparse.ArgumentParser(description="Cut cmn.txt into train, valid and test.")
     parser.add_argument("upstream", type=Path, help="the upstream file, cmn.txt")
     parser.add_argument("folder", type=Path, help="where the six files go")

@@ -1,4 +1,4 @@
-"""Builds the semantic classes that the slots of the patterns draw from."""
+"""Build the semantic classes that the slots of the patterns draw from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the quickstart corpus next to this file, or checks it: generate.py [--check]."""
+"""Write the quickstart corpus next to this file, or check it: generate.py [--check]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns the word tables into entries with English and Chinese forms, grouped in classes."""
+"""Turn the word tables into entries with English and Chinese forms, grouped in classes."""
 
 from __future__ import annotations
 
