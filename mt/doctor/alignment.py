@@ -107,7 +107,7 @@ def _ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
 
 
 def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> None:
-    """Add the word pairs of lines at most `WINDOW` apart to `counts` [source words, target words]."""
+    """Add the word pairs of lines at most `WINDOW` apart to `counts` [sources, targets]."""
     width = counts.shape[1]
     cells = [np.empty(0, dtype=np.int64)]
     for number, words in enumerate(left):

@@ -26,7 +26,7 @@ class Row:
 
 
 def rows_of(findings: Iterable[Finding]) -> list[Row]:
-    """Return the findings in words; all duplicates, and all overlaps with one split, are one row."""
+    """Return the findings in words; duplicates, and overlaps with one split, share a row."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in findings:
         family = finding.kind.partition("_")[0]

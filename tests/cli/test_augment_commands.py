@@ -57,7 +57,7 @@ def test_a_corpus_of_text_alone(
     assert (status, told) == (2, "")
     assert err == (
         f"error: {out}/more.json: was begun with `decoding.search` sample, now it is beam; "
-        "a folder holds one work: name another --out\n"
+        "name another --out\n"
     )
     assert texts(out) == before
 
