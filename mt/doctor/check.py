@@ -14,6 +14,7 @@ from mt.data.pairs import PairSource
 from mt.data.sources import open_source
 from mt.doctor.alignment import Lexicon, are_unrelated, find_shifts, learn_lexicon, spread_stretches
 from mt.doctor.findings import (
+    KINDS,
     MAX_LINES_SHOWN,
     Example,
     Finding,
@@ -21,7 +22,6 @@ from mt.doctor.findings import (
     SplitReport,
     advise,
     as_yaml,
-    in_order,
 )
 from mt.doctor.first_look import language_warnings, sample_pairs
 from mt.doctor.tally import (
@@ -91,7 +91,9 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
             ]
             for other in splits[:number]:
                 findings += overlaps(split.tally, other.tally, other.name)
-            reports.append(_report(split, in_order(findings)))
+            warnings = [finding for finding in findings if finding.count]
+            warnings.sort(key=lambda finding: [*KINDS].index(finding.kind))
+            reports.append(_report(split, tuple(warnings)))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
     leaks = [

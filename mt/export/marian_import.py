@@ -209,12 +209,8 @@ class MarianRows:
     """Contents of vocab.json."""
     count: int
     """Rows of the embedding, at least the number of ids."""
-    special: Mapping[int, int]
-    """Row of each special id; BOS has that of the decoder's start token, often the one of PAD."""
-
-    def special_rows(self) -> list[int]:
-        """Return the rows of the special tokens in the order of their ids."""
-        return [self.special[number] for number in sorted(self.special)]
+    special: tuple[int, int, int, int]
+    """Rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS."""
 
 
 def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
@@ -230,7 +226,7 @@ def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int
     named = [_token(f"\u2581{text}", _USER_DEFINED) for text in languages]
     rows = [marian.tokens.get(text, marian.special[UNK]) for text, _ in tokens]
     rows += [marian.tokens[text] for text in languages]
-    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special_rows(), *rows]
+    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special, *rows]
 
 
 def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
@@ -245,18 +241,18 @@ def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int
     taken = {text for text, _ in tokens} | {*_SPECIAL.values()}
     texts = {row: text for text, row in marian.tokens.items()}
     others = []
-    for row in sorted({*range(marian.count)} - {*rows, *marian.special.values()}):
+    for row in sorted({*range(marian.count)} - {*rows, *marian.special}):
         text = texts.get(row, f"<row {row}>")
         others.append(_token(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
         rows.append(row)
     return _model(model, [*(token for _, token in tokens), *others]), [
-        *marian.special_rows(),
+        *marian.special,
         *rows,
     ]
 
 
 def _text_tokens(model: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the text and the serialized message of each token, unknown and control tokens excepted."""
+    """Yield text and message of each token other than unknown and control tokens."""
     for field, content in fields(model):
         if field == _TOKENS:
             found = dict(fields(content))
@@ -468,13 +464,9 @@ def _write_tokenizer(
 
 def _rows(folder: MarianFolder, ids: dict[str, int], count: int) -> MarianRows:
     settings = folder.settings
-    special = {
-        PAD: settings.pad_token_id,
-        UNK: ids[folder.tokenizer.unk_token],
-        BOS: settings.decoder_start_token_id,
-        EOS: settings.eos_token_id,
-    }
-    return MarianRows(ids, count, special)
+    unk = ids[folder.tokenizer.unk_token]
+    start, eos = settings.decoder_start_token_id, settings.eos_token_id
+    return MarianRows(ids, count, (settings.pad_token_id, unk, start, eos))
 
 
 def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:

@@ -15,7 +15,7 @@ def test_there_and_back(finished_run: Path, tmp_path: Path, program: Program) ->
     assert status == 0
     assert out.startswith(f"{back}: en-de, ")
     assert "`length_penalty` 0.48 divides" in err
-    assert "`decoding.length_penalty: 0.6` is the most alike" in err
+    assert "`decoding.length_penalty: 0.6` approximates it" in err
     greedy = ["--set", "decoding.search=greedy"]
     sentence = b"one two three\n"
     first = program("translate", finished_run, *greedy, stdin=sentence)
