@@ -135,7 +135,7 @@ def _svg(histogram: Histogram, labels: Sequence[str]) -> str:
     from matplotlib.figure import Figure
 
     with rc_context({"svg.hashsalt": "mt", "svg.fonttype": "none", "font.size": 8}):
-        figure = Figure(figsize=(3.6, 1.6), layout="constrained")
+        figure = Figure(figsize=(3.3, 1.6), layout="constrained")
         axes = figure.add_subplot()
         axes.stairs(histogram.counts, range(len(labels)), fill=True, color="#4477aa")
         axes.set_xticks(range(0, len(labels), 4), labels[::4])
