@@ -86,14 +86,10 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
             lexicon = lexicons[split.languages]
             findings = [
                 *_out_of_step(split, stretches, lexicon, parallel=parallel),
-                *_of_tally(split),
+                *_of_tally(split, splits[:number]),
                 *_other_languages(split, parallel=parallel),
             ]
-            for other in splits[:number]:
-                findings += overlaps(split.tally, other.tally, other.name)
-            warnings = [finding for finding in findings if finding.count]
-            warnings.sort(key=lambda finding: [*KINDS].index(finding.kind))
-            reports.append(_report(split, tuple(warnings)))
+            reports.append(_report(split, findings))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
     leaks = [
@@ -135,13 +131,15 @@ def _out_of_step(
         yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
 
 
-def _of_tally(split: _Split) -> Iterator[Finding]:
+def _of_tally(split: _Split, others: Iterable[_Split]) -> Iterator[Finding]:
     tally = split.tally
     crlf = crlf_lines(split.corpus)
     yield Finding("crlf", "source", crlf[0], tally.source.lines, ())
     yield Finding("crlf", "target", crlf[1], tally.target.lines, ())
     yield from tally.findings()
     yield from duplicates(tally)
+    for other in others:
+        yield from overlaps(tally, other.tally, other.name)
 
 
 def _other_languages(split: _Split, *, parallel: Map) -> list[Finding]:
@@ -184,8 +182,10 @@ def _identify(languages: tuple[str, str], sample: _Numbered) -> tuple[list[int],
     return source, target
 
 
-def _report(split: _Split, findings: tuple[Finding, ...]) -> SplitReport:
-    wanted = {line for finding in findings for line in finding.lines}
+def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
+    warnings = [finding for finding in findings if finding.count]
+    warnings.sort(key=lambda finding: [*KINDS].index(finding.kind))
+    wanted = {line for finding in warnings for line in finding.lines}
     examples = [
         Example(line, source, target)
         for block in split.blocks("reading examples")
@@ -200,7 +200,7 @@ def _report(split: _Split, findings: tuple[Finding, ...]) -> SplitReport:
         split.tally.source.as_side(split.languages[0]),
         split.tally.target.as_side(split.languages[1]),
         split.tally.ratio_histogram(),
-        findings,
+        tuple(warnings),
         tuple(examples),
     )
 

@@ -133,13 +133,14 @@ def _svg(histogram: Histogram, labels: Sequence[str]) -> str:
     """Draw a histogram with bars of equal width; every fourth edge has a label."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     with rc_context({"svg.hashsalt": "mt", "svg.fonttype": "none", "font.size": 8}):
         figure = Figure(figsize=(3.3, 1.6), layout="constrained")
         axes = figure.add_subplot()
         axes.stairs(histogram.counts, range(len(labels)), fill=True, color="#4477aa")
         axes.set_xticks(range(0, len(labels), 4), labels[::4])
-        axes.yaxis.get_major_locator().set_params(integer=True, nbins=4)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
         axes.spines[["top", "right"]].set_visible(False)
         out = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -323,22 +323,21 @@ def _never_written(target: SideReport) -> str:
     never = [loss.character for loss in target.losses if loss.never_written]
     shown = " ".join(_visible(c) or _code(c) for c in never[:_SHOWN_CHARACTERS])
     more = ", ..." if len(never) > _SHOWN_CHARACTERS else ""
-    text = f"characters that no model with this tokenizer can write: {shown}{more}"
-    return f"{len(never):,} {text}" if never else ""
+    what = f"{len(never):,} character{'' if len(never) == 1 else 's'}"
+    return f"{what} that no model with this tokenizer can write: {shown}{more}" if never else ""
 
 
 def _advice(found: VocabularyReport) -> str:
     share = 1 - found.rare / max(1, found.text_tokens)
-    facts = f"{share:.1%} of its text tokens are seen {FREQUENT} times or more"
-    rule = f"{FREQUENT_SHARE:.0%} should be (Gowda and May 2020)"
+    verdict = "its size fits this corpus"
     if found.advised_size is not None:
-        return (
-            f"{found.name} vocabulary: {facts}, {rule}; about "
-            f"`tokenizer.vocabulary_size: {found.advised_size}` would fit this corpus better"
-        )
-    if share < FREQUENT_SHARE:
-        return f"{found.name} vocabulary: {facts}; no smaller one would hold its characters"
-    return f"{found.name} vocabulary: {facts}, {rule}: its size fits this corpus"
+        verdict = f"`tokenizer.vocabulary_size: {found.advised_size}` would fit this corpus better"
+    elif share < FREQUENT_SHARE:
+        verdict = "a smaller one could not hold its characters"
+    return (
+        f"{found.name} vocabulary: {share:.1%} of its text tokens are seen {FREQUENT} times or "
+        f"more, {FREQUENT_SHARE:.0%} should be (Gowda and May 2020); {verdict}"
+    )
 
 
 def _visible(text: str) -> str:

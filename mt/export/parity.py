@@ -90,7 +90,7 @@ class Parity:
 
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
-        rows = [("", "BLEU", "chrF2", "sentences/s")]
+        rows: list[tuple[str, ...]] = [("", "BLEU", "chrF2", "sentences/s")]
         for name, result in (("run", self.run), ("export", self.export)):
             scores = ["-" if s is None else f"{s:.2f}" for s in (result.bleu, result.chrf)]
             rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))

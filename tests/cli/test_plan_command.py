@@ -95,7 +95,7 @@ def test_what_cannot_be_exported_is_told_with_its_key(
 ) -> None:
     rotary = program("plan", "my.yaml", "--set", "model.positional=rotary")[1]
     told = (
-        "\nexport to           ctranslate2; no huggingface: `model.positional: rotary`; Marian has "
+        "\nexport to           ctranslate2; no huggingface: `model.positional: rotary`; Marian supports "
     )
     assert told in rotary
     samples = ("--set", "decoding.search=sample", "--json")
