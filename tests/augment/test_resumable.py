@@ -1,9 +1,4 @@
 import itertools
-import multiprocessing
-import os
-import random
-import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +9,6 @@ import pytest
 from mt.augment.resumable import Job, Made, Shard, read_record, write_pairs
 from mt.data.pairs import SentencePair
 from mt.errors import DataError, UserError
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 TOTAL = 60
 SETTINGS = {"model": "m", "beam": 5, "noise": (0.1, 3)}
@@ -57,6 +50,7 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
 
 
 def test_pairs_are_written_in_order_and_counted(tmp_path: Path) -> None:
+    (tmp_path / ".news.json.part.123").touch()  # left by a killed process
     record = write_pairs(job(tmp_path), make)
     pairs = [each for each in map(made_of, range(TOTAL)) if isinstance(each, SentencePair)]
     assert contents(tmp_path) == {
@@ -137,46 +131,6 @@ def test_resuming_starts_at_the_window_where_it_stopped(tmp_path: Path) -> None:
             write_pairs(job(tmp_path), some)
     write_pairs(job(tmp_path), some)
     assert asked == [range(0, 60), range(14, 60), range(35, 60)]
-
-
-def _slowly(lines: range) -> Iterator[Made]:
-    for line in lines:
-        time.sleep(0.001)
-        yield made_of(line)
-
-
-def _done(folder: Path) -> int:
-    try:
-        return read_record(folder / "news.json.part").done
-    except FileNotFoundError:  # not begun, or finished just now
-        return 0
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_random_moments_it_completes_the_same_files(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    moments = random.Random(7)
-    kills = 0
-    for attempt in range(3):
-        folder = tmp_path / str(attempt)
-        while not (folder / "news.json").exists():
-            process = multiprocessing.get_context("fork").Process(
-                target=write_pairs, args=(job(folder, window=2), _slowly)
-            )
-            process.start()
-            wanted = _done(folder) + moments.randrange(40)
-            while process.is_alive() and _done(folder) < wanted:
-                time.sleep(0.001)
-            time.sleep(moments.uniform(0, 0.01))
-            process.kill()
-            process.join()
-            kills += process.exitcode == -signal.SIGKILL
-            for aside in folder.glob(f".*.{process.pid}"):
-                aside.unlink()  # files it was writing; no other may remain
-        write_pairs(job(folder, window=2), make)
-        assert contents(folder) == whole
-    assert kills >= 4
 
 
 def test_shards_concatenate_to_the_whole(tmp_path: Path, whole: dict[str, bytes]) -> None:

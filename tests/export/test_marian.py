@@ -1,7 +1,7 @@
 import itertools
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
-from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.export.export import export_marian
 from mt.export.marian import (
@@ -30,6 +29,7 @@ from mt.export.marian import (
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
+from tests.factories import engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -87,7 +87,7 @@ def test_logits_are_equal(
     run = random_run(SMALL.model_copy(update=VARIANTS[name]))
     write_marian(run, tmp_path / "marian")
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian").eval()
-    ours = as_model(run)
+    ours = model_of(run)
     source = torch.tensor([[5, 6, 7, 8, 9, EOS], [9, 10, EOS, PAD, PAD, PAD]])
     target_in = torch.tensor([[BOS, 12, 13, 14], [BOS, 15, PAD, PAD]])
     real = target_in != PAD
@@ -148,7 +148,7 @@ def test_translations_are_equal(settings: list[str], finished_run: Path, tmp_pat
     write_marian(run, tmp_path / "marian")
     lines = [" ".join(words) for words in itertools.product(DIGITS[::2], DIGITS[1:6], ("six", ""))]
     assert max(map(len, run.tokenizer.encode_source(lines))) <= run.longest_source
-    ours = translations(finished_run, lines, settings)
+    ours = engine_translations(finished_run, lines, settings)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "marian")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian").eval()
     generated = model.generate(**tokenizer(lines, return_tensors="pt", padding=True))
@@ -166,7 +166,7 @@ def test_the_translation_pipeline_loads_it(finished_run: Path, tmp_path: Path) -
     lines = ["one two three", "  seven </s> nine", "零 🦊"]
     translate = pipeline("translation", model=str(tmp_path / "marian"))
     found = [each["translation_text"] for each in translate(lines)]
-    assert found == [line.strip() for line in translations(finished_run, lines, settings)]
+    assert found == [line.strip() for line in engine_translations(finished_run, lines, settings)]
 
 
 @pytest.mark.parametrize(
@@ -233,21 +233,3 @@ def test_the_exponent_approximates_gnmt_at_common_lengths(alpha: float) -> None:
     average = DecodingConfig(length_normalization="average", length_penalty=alpha)
     nothing = DecodingConfig(length_normalization="none", length_penalty=alpha)
     assert (exponent_of(average), exponent_of(nothing)) == (1.0, 0.0)
-
-
-def translations(path: Path, lines: list[str], settings: Sequence[str] = ()) -> list[str]:
-    """Return the engine's translations, with their repetition loops."""
-    run, translator = read_run(path, overrides=settings), load_translator(path, overrides=settings)
-    found = translator.engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
-    return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
-
-
-def as_model(run: FinishedRun) -> Transformer:
-    tokenizer = run.tokenizer
-    model = Transformer(
-        run.config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    )
-    model.load_state_dict(run.weights, strict=False)
-    return model.eval()

@@ -23,13 +23,13 @@ from transformers import (
 from mt.config.loading import load_config
 from mt.data.tokenizer import copy_tokenizer
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.load import FinishedRun, read_run
-from mt.decoding.translator import load_translator
+from mt.decoding.load import read_run
 from mt.errors import RunError
 from mt.export.marian_import import import_marian
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.initial_weights import load_initial_weights
+from tests.factories import engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -161,11 +161,11 @@ def test_log_probabilities_are_equal(
     import_marian(folder, tmp_path / "run")
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     run = read_run(tmp_path / "run")
-    rows = target_rows(run, folder)
+    rows = _rows(run.tokenizer.target, folder)
     target = [run.tokenizer.target.processor.piece_to_id(f"▁{word}") for word in ("dog", "runs")]
     with torch.no_grad():
         source = torch.tensor(run.tokenizer.encode_source(["Hund läuft nicht"]))
-        ours = as_model(run)(source, torch.tensor([[BOS, *target]])).log_softmax(-1)
+        ours = model_of(run)(source, torch.tensor([[BOS, *target]])).log_softmax(-1)
         found = (
             theirs(
                 **AutoTokenizer.from_pretrained(folder)(["Hund läuft nicht"], return_tensors="pt"),
@@ -206,7 +206,7 @@ def test_translations_are_equal(algorithm: str, marian: MakeMarian, tmp_path: Pa
         assert import_marian(folder, run).notes == ()
         generated = model.generate(**encoded, generation_config=settings)
         theirs = tokenizer.batch_decode(generated, skip_special_tokens=True)
-        ours = translations(run, lines)
+        ours = engine_translations(run, lines)
         assert len({*ours}) > 20
         same = sum(line.strip() == other for line, other in zip(ours, theirs, strict=True))
         # With averaged scores transformers searches longer and sometimes finds another hypothesis.
@@ -219,11 +219,11 @@ def test_tokens_are_equal(algorithm: str, marian: MakeMarian, tmp_path: Path) ->
     import_marian(folder, tmp_path / "run")
     run = read_run(tmp_path / "run")
     theirs = MarianTokenizer.from_pretrained(folder, split_special_tokens=True)
-    rows = source_rows(run, folder)
+    rows = _rows(run.tokenizer.source, folder)
     ours = [[rows[number] for number in ids] for ids in run.tokenizer.encode_source(LINES)]
     assert ours == theirs(LINES)["input_ids"]
     english = [" ".join(words) for words in itertools.permutations(TARGET_WORDS, 2)]
-    rows = target_rows(run, folder)
+    rows = _rows(run.tokenizer.target, folder)
     ours = [[rows[number] for number in ids] for ids in run.tokenizer.encode_target(english)]
     assert ours == theirs(text_target=english)["input_ids"]
     texts = {row: run.tokenizer.decode_target([number]) for number, row in enumerate(rows)}
@@ -308,14 +308,6 @@ class _Harmful:
         return os.mkdir, (str(self.path),)
 
 
-def source_rows(run: FinishedRun, folder: Path) -> list[int]:
-    return _rows(run.tokenizer.source, folder)
-
-
-def target_rows(run: FinishedRun, folder: Path) -> list[int]:
-    return _rows(run.tokenizer.target, folder)
-
-
 def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
     """Return Marian's id of each token, matched by text."""
     ids = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
@@ -326,21 +318,3 @@ def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
         special.get(number, {**languages, **ids}.get(text, ids["<unk>"]))
         for number, text in enumerate(texts)
     ]
-
-
-def translations(path: Path, lines: list[str]) -> list[str]:
-    """Return the engine's translations, with their repetition loops."""
-    run = read_run(path)
-    sources = run.tokenizer.encode_source(lines)
-    found = load_translator(path).engine.translate_ids(sources, run.config.decoding)
-    return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
-
-
-def as_model(run: FinishedRun) -> Transformer:
-    model = Transformer(
-        run.config.model,
-        source_vocabulary=run.tokenizer.source_size,
-        target_vocabulary=run.tokenizer.target_size,
-    )
-    model.load_state_dict(run.weights)
-    return model.eval()
