@@ -36,7 +36,7 @@ ENGLISH = [
     "today is Monday; tomorrow is Tuesday.",
     "excuse me (teacher), where is the library?",
 ]
-SMALL = {"vocabulary_size": 400, "character_coverage": 1.0}
+SMALL: dict[str, Any] = {"vocabulary_size": 400, "character_coverage": 1.0}
 
 
 @pytest.fixture
