@@ -292,13 +292,13 @@ def test_a_pickle_is_read_without_running_it(marian: MakeMarian, tmp_path: Path)
     torch.save(weights, folder / "pytorch_model.bin")
     import_marian(folder, tmp_path / "run")
     assert read_run(tmp_path / "run").weights["target_embedding.weight"].shape[1] == 32
-    torch.save({"x": _Harmful(tmp_path / "harm")}, folder / "pytorch_model.bin")
+    torch.save({"x": _FolderMaker(tmp_path / "made")}, folder / "pytorch_model.bin")
     with pytest.raises(RunError, match="contains objects other than tensors"):
         import_marian(folder, tmp_path / "again")
-    assert not (tmp_path / "harm").exists()
+    assert not (tmp_path / "made").exists()
 
 
-class _Harmful:
+class _FolderMaker:
     """Creates a folder when unpickled."""
 
     def __init__(self, path: Path) -> None:
