@@ -149,7 +149,7 @@ def export_marian(
     if the run cannot be exported, `output` exists, or there is no sample.
     """
     if output.exists():
-        raise RunError(f"{output}: exists already; name a folder that is not there yet")
+        raise RunError(f"{output}: exists already; name a new folder")
     _check_parent(output)
     finished = read_run(run)
     lines = read_sample(finished.config, sample)

@@ -20,25 +20,52 @@ from mt.files import replacing, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 
-_COMMON_LENGTH = 20  # tokens, end mark included
-# d log(((5 + length) / 6) ** alpha) / d log(length) for alpha = 1.
-_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
+_FIXED = {
+    "positional": ("sinusoidal",),
+    "norm": ("layernorm",),
+    "norm_epsilon": (1e-5,),
+    "residual": ("post",),
+    "feed_forward": ("relu", "gelu", "swish"),
+}
+"""Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
+_MIN_POSITIONS = 512
 
 
-def exponent_of(decoding: DecodingConfig) -> float:
-    """Return the `length_penalty` of transformers that ranks hypotheses most like `decoding`.
+def why_not_marian(model: ModelConfig) -> str | None:
+    """Return the key that Marian cannot express and the reason, or None.
 
-    GNMT's penalty (Wu et al. 2016, equation 14) grows more slowly, especially at short lengths.
-    Only ratios of penalties matter, so the exponent is GNMT's growth rate at 20 tokens. The other
-    normalizations are exact.
+    Any tying of embeddings, grouped and narrow heads, any attention temperature and models without
+    biases can be expressed.
     """
-    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
-    return round(exponents[decoding.length_normalization], 6)
+    for key, known in _FIXED.items():
+        if (value := getattr(model, key)) not in known:
+            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, known))}"
+    if model.d_model % model.heads:
+        return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
+    width = model.d_model // model.heads
+    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
+        if wanted > width:
+            return f"`model.{key}: {wanted}`; Marian's limit is `model.d_model / model.heads`"
+    return None
 
 
-def alpha_of(exponent: float) -> float:
-    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `exponent_of`."""
-    return round(exponent / _RATE, 6)
+def write_marian(finished: FinishedRun, folder: Path) -> None:
+    """Write a finished run into `folder` as a Hugging Face Marian model.
+
+    Logits are equal up to rounding. The tokenizer of transformers still strips translations and
+    reads a leading `>>word<<` as a language. Raises UserError before anything is written if
+    `why_not_marian` returns a reason.
+    """
+    if reason := why_not_marian(finished.config.model):
+        raise UserError(f"Marian cannot express {reason}")
+    if tags := finished.tokenizer.source.tags:
+        raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
+    _write_tokenizer(finished, folder)
+    write_json(folder / "generation_config.json", _generation(finished))
+    write_json(folder / "config.json", _config(finished))
 
 
 SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
@@ -111,54 +138,6 @@ def sines_between(tensor: Tensor, axis: int | None) -> Tensor:
 
 def _order(width: int) -> Tensor:
     return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
-
-
-_FIXED = {
-    "positional": ("sinusoidal",),
-    "norm": ("layernorm",),
-    "norm_epsilon": (1e-5,),
-    "residual": ("post",),
-    "feed_forward": ("relu", "gelu", "swish"),
-}
-"""Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
-_MIN_POSITIONS = 512
-
-
-def why_not_marian(model: ModelConfig) -> str | None:
-    """Return the key that Marian cannot express and the reason, or None.
-
-    Any tying of embeddings, grouped and narrow heads, any attention temperature and models without
-    biases can be expressed.
-    """
-    for key, known in _FIXED.items():
-        if (value := getattr(model, key)) not in known:
-            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, known))}"
-    if model.d_model % model.heads:
-        return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
-    width = model.d_model // model.heads
-    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
-        if wanted > width:
-            return f"`model.{key}: {wanted}`; Marian's limit is `model.d_model / model.heads`"
-    return None
-
-
-def write_marian(finished: FinishedRun, folder: Path) -> None:
-    """Write a finished run into `folder` as a Hugging Face Marian model.
-
-    Logits are equal up to rounding. The tokenizer of transformers still strips translations and
-    reads a leading `>>word<<` as a language. Raises UserError before anything is written if
-    `why_not_marian` returns a reason.
-    """
-    if reason := why_not_marian(finished.config.model):
-        raise UserError(f"Marian cannot express {reason}")
-    if tags := finished.tokenizer.source.tags:
-        raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "model.safetensors") as temporary:
-        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
-    _write_tokenizer(finished, folder)
-    write_json(folder / "generation_config.json", _generation(finished))
-    write_json(folder / "config.json", _config(finished))
 
 
 def marian_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
@@ -272,6 +251,27 @@ def _config(finished: FinishedRun) -> dict[str, object]:
         # Overrides the 4 beams of the translation pipeline of transformers 4.
         "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
     }
+
+
+_COMMON_LENGTH = 20  # tokens, end mark included
+# d log(((5 + length) / 6) ** alpha) / d log(length) for alpha = 1.
+_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
+
+
+def exponent_of(decoding: DecodingConfig) -> float:
+    """Return the `length_penalty` of transformers that ranks hypotheses most like `decoding`.
+
+    GNMT's penalty (Wu et al. 2016, equation 14) grows more slowly, especially at short lengths.
+    Only ratios of penalties matter, so the exponent is GNMT's growth rate at 20 tokens. The other
+    normalizations are exact.
+    """
+    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
+    return round(exponents[decoding.length_normalization], 6)
+
+
+def alpha_of(exponent: float) -> float:
+    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `exponent_of`."""
+    return round(exponent / _RATE, 6)
 
 
 def _generation(finished: FinishedRun) -> dict[str, object]:

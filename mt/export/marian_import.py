@@ -54,6 +54,36 @@ _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 B = TypeVar("B", bound=BaseModel)
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Summary of an import."""
+
+    languages: str
+    parameters: int
+    notes: tuple[str, ...]
+    """Search settings that could only be approximated."""
+
+
+def import_marian(path: Path, run: Path) -> Imported:
+    """Write the Marian model in the folder `path` as the finished run `run`.
+
+    Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
+    bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
+    files, if the folder is damaged, the model cannot be expressed, or `run` exists.
+    """
+    if run.exists():
+        raise RunError(f"{run}: exists already; name a new folder")
+    folder = read_marian_folder(path)
+    if reason := _why_not_ours(folder.settings):
+        raise RunError(f"{path}: {reason}")
+    config, notes = _config(folder)
+    with aside(run) as temporary:
+        parameters = _write(RunFolder(temporary), folder, config)
+        put_in_place(temporary, run)
+    languages = f"{config.data.source_language}-{config.data.target_language}"
+    return Imported(languages, parameters, notes)
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -296,36 +326,6 @@ _NO_CORPUS = "an imported model has no corpus"
 _IMPOSSIBLE = -100.0
 """Logit of a token without a row in Marian; its probability is negligible."""
 _TABLE_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """Summary of an import."""
-
-    languages: str
-    parameters: int
-    notes: tuple[str, ...]
-    """Search settings that could only be approximated."""
-
-
-def import_marian(path: Path, run: Path) -> Imported:
-    """Write the Marian model in the folder `path` as the finished run `run`.
-
-    Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
-    bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
-    files, if the folder is damaged, the model cannot be expressed, or `run` exists.
-    """
-    if run.exists():
-        raise RunError(f"{run}: exists already; name a folder that is not there yet")
-    folder = read_marian_folder(path)
-    if reason := _why_not_ours(folder.settings):
-        raise RunError(f"{path}: {reason}")
-    config, notes = _config(folder)
-    with aside(run) as temporary:
-        parameters = _write(RunFolder(temporary), folder, config)
-        put_in_place(temporary, run)
-    languages = f"{config.data.source_language}-{config.data.target_language}"
-    return Imported(languages, parameters, notes)
 
 
 def our_weights(
