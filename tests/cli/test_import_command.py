@@ -27,8 +27,6 @@ def test_what_is_there_stays(finished_run: Path, tmp_path: Path, program: Progra
     (tmp_path / "run").mkdir()
     status, out, err = program("import", tmp_path, "--run", tmp_path / "run")
     assert (status, out) == (2, "")
-    assert err == (
-        f"error: {tmp_path / 'run'}: exists already; name a new folder\n"
-    )
+    assert err == (f"error: {tmp_path / 'run'}: exists already; name a new folder\n")
     status, _, err = program("import", tmp_path / "none", "--run", tmp_path / "new")
     assert (status, err) == (2, f"error: {tmp_path / 'none'}: no such folder\n")
