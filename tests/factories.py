@@ -1,5 +1,7 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,8 @@ import torch
 
 from mt.config import Config, ModelConfig
 from mt.data.store import Example
+from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.translator import load_translator
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.optimizer import build_optimizer, choose_precision
@@ -68,3 +72,22 @@ def examples(count: int = 24, *, vocabulary: int = 20, seed: int = 5) -> list[Ex
         sides = (np.append(side, EOS).astype(np.int32) for side in (tokens, tokens[::-1]))
         made.append(Example(index, *sides))
     return made
+
+
+def model_of(run: FinishedRun) -> Transformer:
+    """Return the model of a finished run, in eval mode."""
+    model = Transformer(
+        run.config.model,
+        source_vocabulary=run.tokenizer.source_size,
+        target_vocabulary=run.tokenizer.target_size,
+    )
+    model.load_state_dict(run.weights, strict=False)
+    return model.eval()
+
+
+def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str] = ()) -> list[str]:
+    """Translate with the engine of a run alone, which keeps repetition loops."""
+    run = read_run(folder, overrides=overrides)
+    engine = load_translator(folder, overrides=overrides).engine
+    found = engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
+    return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]

@@ -1,1 +1,1 @@
-"""Training pairs that a trained model makes: back-translation and distillation."""
+"""Synthetic training pairs from a trained model: back-translation and distillation."""

@@ -1,7 +1,7 @@
-"""Back-translation: a corpus out of text in the target language alone.
+"""Back-translation: a parallel corpus from monolingual target-language text.
 
 Sennrich et al. 2016, "Improving Neural Machine Translation Models with Monolingual Data": a model
-of the other direction makes the source side, and the target side is what people wrote.
+of the reverse direction writes the source side; the target side is human text.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from mt.augment.resumable import Job, Made, Shard
-from mt.augment.teacher import Teacher, plain_name, read_twice, why_left_out
-from mt.data.lines import existing_file, scan
+from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
+from mt.data.lines import scan
 from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
@@ -20,24 +20,24 @@ from mt.errors import UserError
 
 @dataclass(frozen=True)
 class BackTranslation:
-    """Text in the source language of a teacher, and what is done to its translations."""
+    """Text in a teacher's source language, and the noise for its translations."""
 
     teacher: Teacher
     text: Path
     noise: Noise
 
     def job(self, folder: Path, shard: Shard) -> Job:
-        """Return what is to be written; raise UserError or DataError for a text that will not do.
+        """Return the job; raise UserError or DataError if the text is unsuitable.
 
-        The corpus is one of the other direction: its source is the translation.
+        The corpus is in the teacher's reverse direction: its source side is the translation.
         """
         source, target = self.teacher.source_language, self.teacher.target_language
-        text = read_twice(existing_file(self.text))
-        name = plain_name(text, source)
+        text = existing_text(self.text)
+        name = base_name(text, source)
         if name.endswith(f".{target}"):
             raise UserError(
-                f"{text}: is in {target} by its name, and {self.teacher.run} translates from "
-                f"{source} into {target}; the text must be in {source}"
+                f"{text}: is in {target} by its name, but {self.teacher.run} translates from "
+                f"{source} into {target}; give a text in {source}"
             )
         found = scan(text)
         if not found.lines:
@@ -56,7 +56,7 @@ class BackTranslation:
         )
 
     def make(self, lines: range) -> Iterator[Made]:
-        """Yield what becomes of each of some lines of the text."""
+        """Yield the pair, or the reason for leaving it out, of each of some lines of the text."""
         texts = islice(read_lines(self.text), lines.start, lines.stop)
         translations = self.teacher.translator.stream(texts, look_ahead=self.teacher.window)
         for line, translation in zip(lines, translations, strict=False):

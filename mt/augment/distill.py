@@ -1,4 +1,4 @@
-"""Distillation: the training sources, each with what a teacher makes of it.
+"""Sequence-level distillation: training sources with a teacher's translations.
 
 Kim and Rush 2016, "Sequence-Level Knowledge Distillation", sections 3.2 and 3.3.
 """
@@ -13,10 +13,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 from mt.augment.resumable import Job, Made, Shard
-from mt.augment.teacher import Teacher, plain_name, read_twice, usable, why_left_out
+from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
 from mt.config.data import DataConfig
 from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
-from mt.data.lines import existing_file, scan
+from mt.data.lines import scan
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
 from mt.decoding.translator import Translation
@@ -25,7 +25,7 @@ from mt.evaluation.scores import choose_tokenizer
 
 Similarity = Literal["bleu", "chrf"]
 Compare = Callable[[str, str], float]
-"""How near a translation is to the reference, 0 to 100."""
+"""Similarity of a translation to a reference, 0 to 100."""
 
 
 def _bleu(language: str) -> Compare:
@@ -39,12 +39,12 @@ def _chrf(_language: str) -> Compare:
 
 
 SIMILARITIES: dict[Similarity, Callable[[str], Compare]] = {"bleu": _bleu, "chrf": _chrf}
-"""What makes each measure of one sentence, for a target language."""
+"""Sentence-level measures, built for a target language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpolation:
-    """Of `n_best` translations, the one most similar to the reference is taken."""
+    """Choice of the translation most similar to the reference among `n_best`."""
 
     n_best: int
     similarity: Similarity
@@ -52,25 +52,24 @@ class Interpolation:
 
 @dataclass(frozen=True)
 class Distillation:
-    """Sources, with references where they come from a config, and the teacher of both."""
+    """Sources to translate, with references if they come from a config."""
 
     teacher: Teacher
     origin: DataConfig | Path
-    """The corpora of a config, or a text in the source language."""
+    """Corpora of a config, or a text in the source language."""
     interpolation: Interpolation | None = None
 
     def job(self, folder: Path, shard: Shard) -> Job:
-        """Return what is to be written; raise UserError or DataError for what will not do."""
+        """Return the job; raise UserError or DataError if the sources are unsuitable."""
         teacher = self.teacher
         if isinstance(self.origin, Path):
             name, total, settings = self._text(self.origin)
         else:
             name, total, settings = "train", *self._corpus(self.origin)
         if self.interpolation is not None:
-            # Raises at once where the search cannot find so many.
+            # Raises UserError if the search cannot return `n_best` translations.
             teacher.translator.stream((), n_best=self.interpolation.n_best)
-            settings["n_best"] = self.interpolation.n_best
-            settings["similarity"] = self.interpolation.similarity
+            settings |= asdict(self.interpolation)
         if not total:
             raise UserError(f"{name}: is empty")
         return Job(
@@ -85,30 +84,17 @@ class Distillation:
         )
 
     def make(self, lines: range) -> Iterator[Made]:
-        """Yield what becomes of each of some sources."""
+        """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self._pairs(), lines.start, lines.stop))
         n_best = self.interpolation.n_best if self.interpolation else 1
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=n_best, look_ahead=self.teacher.window
         )
-        choose = self._chooser()
+        compare = None
+        if self.interpolation is not None:
+            compare = SIMILARITIES[self.interpolation.similarity](self.teacher.target_language)
         for translation, pair in zip(translations, pairs, strict=True):
-            yield choose(translation, pair)
-
-    def _chooser(self) -> Callable[[Translation, SentencePair], Made]:
-        if self.interpolation is None:
-            return lambda translation, _pair: _first(translation)
-        compare = SIMILARITIES[self.interpolation.similarity](self.teacher.target_language)
-
-        def nearest(translation: Translation, pair: SentencePair) -> Made:
-            texts = [each.text for each in usable(pair.source, translation.alternatives)]
-            if not texts:
-                return _first(translation)
-            # Of equally near ones `max` takes the first, which the teacher prefers.
-            best = max(texts, key=lambda text: compare(text, pair.target))
-            return SentencePair(pair.source, best)
-
-        return nearest
+            yield _choose(translation, pair, compare)
 
     def _pairs(self) -> Iterator[SentencePair]:
         if isinstance(self.origin, Path):
@@ -116,11 +102,11 @@ class Distillation:
         return cleaned_pairs(_corpora(self.origin))
 
     def _text(self, path: Path) -> tuple[str, int, dict[str, Any]]:
-        text = read_twice(existing_file(path))
+        text = existing_text(path)
         if self.interpolation is not None:
             raise UserError(f"{path}: has no references to compare with; --n-best needs a CONFIG")
         found = scan(text)
-        name = plain_name(text, self.teacher.source_language)
+        name = base_name(text, self.teacher.source_language)
         return name, found.lines, {"input": found.sha256}
 
     def _corpus(self, data: DataConfig) -> tuple[int, dict[str, Any]]:
@@ -132,14 +118,21 @@ class Distillation:
         return sum(1 for _ in cleaned_pairs(corpora)), settings
 
 
-def _first(translation: Translation) -> Made:
-    best = translation.alternatives[0] if translation.alternatives else None
-    reason = why_left_out(translation.source, best)
+def _choose(translation: Translation, pair: SentencePair, compare: Compare | None) -> Made:
+    """Return the best usable translation, or with `compare` the one nearest to the reference."""
+    if compare is not None:
+        choices = [each for each in translation.alternatives if not why_left_out(pair.source, each)]
+        if choices:
+            # Among equals `max` returns the first, which the teacher prefers.
+            best = max(choices, key=lambda each: compare(each.text, pair.target))
+            return SentencePair(pair.source, best.text)
+    first = translation.alternatives[0] if translation.alternatives else None
+    reason = why_left_out(translation.source, first)
     return reason or SentencePair(translation.source, translation.text)
 
 
 def _corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
-    """Return what is trained on, as it is trained on but for noise, which is the student's own."""
+    """Return the training corpora without noise, which the student adds itself."""
     return tuple(
         replace(corpus, cleaning=corpus.cleaning.without_noise())
         for corpus in open_training_corpora(data)

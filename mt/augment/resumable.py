@@ -1,9 +1,9 @@
-"""Writing aligned files over hours: killed at any moment, the same call goes on where it was.
+"""Resumable writing of parallel files: killed at any moment, the same call continues.
 
-The work is done in windows of lines. A window's pairs are appended to both files and synced, and
-only then does a small file say so; what stands behind the last place that it names is cut off when
-the work goes on. Windows begin at the same lines however often it was killed, so the same sentences
-are translated together, and the files are the same to the last byte.
+Work proceeds in windows of lines. The pairs of a window are appended to both files and synced, then
+a small record file is updated. On resume, both files are cut to the sizes in the record. Windows
+start at the same lines in every run, so the same sentences are translated together, and the files
+are identical to the last byte.
 """
 
 import json
@@ -23,68 +23,71 @@ from mt.data.pairs import SentencePair
 from mt.errors import DataError, UserError
 from mt.files import sync, sync_folder, write_json
 
+WRITTEN = "written"
+Made = SentencePair | str
+"""A pair, or the reason for leaving a line out."""
+Make = Callable[[range], Iterator[Made]]
+"""Yields the outcome of each line of a range; may read ahead by a window."""
+UNFINISHED = ".part"
+_FORMAT = 1
+_SHOWN_CHARACTERS = 40
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `number` of `of`, from 1: lines that follow each other."""
+    """Part `number` of `of`, from 1: consecutive lines."""
 
     number: int = 1
     of: int = 1
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Read `2/8`; raise UserError for anything but a part that there is."""
+        """Parse `2/8`; raise UserError for anything but a valid part."""
         match = re.fullmatch(r"([0-9]+)/([0-9]+)", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise UserError(
-                f"--shard {text}: say which part of how many, such as 2/8; the first is 1/8"
-            )
+            raise UserError(f"--shard {text}: must be K/N with K from 1 to N, such as 2/8")
         return cls(int(match[1]), int(match[2]))
 
     def lines(self, total: int) -> range:
-        """Return the places of its lines, from 0, among `total`."""
+        """Return the positions of the shard's lines among `total`, from 0."""
         return range(total * (self.number - 1) // self.of, total * self.number // self.of)
 
     def named(self, name: str) -> str:
-        """Return the name of its files; names in the order of the alphabet are in that of lines."""
+        """Return the name of the shard's files; alphabetical order is the order of the lines."""
         if self.of == 1:
             return name
         return f"{name}.{self.number:0{len(str(self.of))}}-of-{self.of}"
 
     def all(self) -> list["Shard"]:
-        """Return all parts of the same work."""
+        """Return all shards of the same work."""
         return [Shard(number, self.of) for number in range(1, self.of + 1)]
-
-
-UNFINISHED = ".part"
-_FORMAT = 1
-_SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be written where, and all that decides about it."""
+    """Output files of a work, and everything that determines their contents."""
 
     folder: Path
     name: str
     languages: tuple[str, str]
-    """Of the two sides of the corpus to write."""
+    """Source and target language of the corpus to write."""
     run: Path
     settings: Mapping[str, Any]
-    """All that decides what is written, by key, as JSON has it."""
+    """JSON values that determine the output, by key."""
     total: int
     """Lines of the whole input."""
     window: int
-    """Lines between two places to go on from; what is read together."""
+    """Lines between two saves."""
     shard: Shard
 
     def __post_init__(self) -> None:
         if self.shard.of > self.total:
-            raise UserError(f"--shard: {self.shard.of} parts of {self.total} lines are too many")
+            raise UserError(f"--shard: {self.total} lines cannot make {self.shard.of} parts")
         if self.languages[0] == self.languages[1]:
             raise UserError(
-                f"{self.run}: translates from {self.languages[0]} into the same language; the two "
-                "files would have one name"
+                f"{self.run}: translates from {self.languages[0]} into the same language, so both "
+                "files would have the same name"
             )
 
     @property
@@ -95,79 +98,92 @@ class Job:
 
     @property
     def record(self) -> Path:
-        """The JSON file of the shard, which is there once the shard is finished."""
+        """The JSON file of the shard, which exists once the shard is finished."""
         return self.folder / f"{self.shard.named(self.name)}.json"
 
     @property
     def lines(self) -> range:
-        """The places of the shard's lines in the input, from 0."""
+        """Positions of the shard's lines in the input, from 0."""
         return self.shard.lines(self.total)
 
     def missing_shards(self) -> list[Shard]:
-        """Return the shards that are not finished."""
+        """Return the unfinished shards."""
         every = [replace(self, shard=shard) for shard in self.shard.all()]
         return [job.shard for job in every if not job.record.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The contents of the JSON file."""
+    """Contents of the JSON file."""
 
     run: str
     settings: Mapping[str, Any]
     lines: int
-    """Lines of the input that the shard is made of."""
+    """Input lines of the shard."""
     done: int = 0
-    """How many of them are dealt with."""
+    """Input lines processed so far."""
     bytes: tuple[int, int] = (0, 0)
-    """What the two texts had when so many were."""
+    """Sizes of the two texts at that point."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Pairs that were written, and lines that were left out, by reason."""
+    """Number of written pairs, and of lines left out by reason."""
 
 
-def unfinished(path: Path) -> Path:
-    """Return the name that a file has as long as the work goes on."""
-    return path.with_name(f"{path.name}{UNFINISHED}")
+def write_pairs(job: Job, make: Make) -> Record:
+    """Write the pairs of a job, continuing earlier work, and return its record.
 
-
-def write_record(path: Path, record: Record) -> None:
-    """Write a record as a whole."""
-    write_json(path, {"format": _FORMAT, **asdict(record)})
+    Files end in `.part` until everything is written. A finished job is not touched. Raises
+    UserError if the folder holds other work, a file that would be replaced, or another process at
+    work.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    _check_folder(job)
+    with _locked(job):
+        if job.record.is_file():
+            _logger.info("%s: finished already", job.record)
+            return read_record(job.record)
+        record = _begin(job)
+        if record.done < record.lines:
+            record = _write_windows(job, record, make)
+        _finish(job)
+    return record
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; raise DataError where it is damaged or none of ours."""
+    """Read a record; raise DataError if it is damaged or of another kind."""
     try:
         content = json.loads(path.read_bytes())
         if content.pop("format") != _FORMAT:
-            raise DataError(f"{path}: of another format than this version of mt knows")
+            raise DataError(f"{path}: is of another format than this version of mt reads")
         left, right = content.pop("bytes")
         return Record(**content, bytes=(int(left), int(right)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: damaged, or not of such a work; name another --out") from error
+        raise DataError(
+            f"{path}: damaged, or not written by this command; name another --out"
+        ) from error
 
 
-def check_folder(job: Job) -> None:
-    """Raise UserError, naming what differs, where another work has been begun in the folder."""
+def write_record(path: Path, record: Record) -> None:
+    """Write a record atomically."""
+    write_json(path, {"format": _FORMAT, **asdict(record)})
+
+
+def _check_folder(job: Job) -> None:
+    """Raise UserError, naming the difference, if the folder holds work with other settings."""
+    new = json.loads(json.dumps(dict(job.settings)))  # tuples become lists, as in the records
     for path in sorted(job.folder.glob("*.json*")):
-        if path.name.endswith((".json", f".json{UNFINISHED}")):
-            with suppress(FileNotFoundError):  # another shard has just been finished
-                _check_same(path, read_record(path), job)
-
-
-def _check_same(path: Path, record: Record, job: Job) -> None:
-    if not record.done:  # nothing would be lost
-        return
-    # Through JSON, which knows no tuples.
-    old, new = record.settings, json.loads(json.dumps(dict(job.settings)))
-    for key in [*old, *(key for key in new if key not in old)]:
-        if old.get(key) == new.get(key):
+        if not path.name.endswith((".json", f".json{UNFINISHED}")):
             continue
-        of = f" (of {record.run} and of {job.run})" if key == "model" else ""
-        raise UserError(
-            f"{path}: was begun with `{key}` {_shown(old.get(key))}, now it is "
-            f"{_shown(new.get(key))}{of}; a folder holds one work: name another --out"
-        )
+        with suppress(FileNotFoundError):  # another shard has just been finished
+            record = read_record(path)
+            old = record.settings
+            changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+            if record.done and changed:
+                key = changed[0]
+                runs = f" (of {record.run} and of {job.run})" if key == "model" else ""
+                raise UserError(
+                    f"{path}: was begun with `{key}` {_shown(old.get(key))}, now it is "
+                    f"{_shown(new.get(key))}{runs}; name another --out"
+                )
 
 
 def _shown(value: object) -> str:
@@ -175,88 +191,78 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-WRITTEN = "written"
-Made = SentencePair | str
-"""What becomes of a line of the input: a pair, or the reason why it is left out."""
-Make = Callable[[range], Iterator[Made]]
-"""Yields what becomes of each of some lines of the input, reading by the window."""
-_logger = logging.getLogger(__name__)
-
-
-def write_pairs(job: Job, make: Make) -> Record:
-    """Write the pairs of a job, going on with what is there; return what was done in all.
-
-    The files have the ending `.part` until all is written. A finished job is left as it is. Raises
-    UserError where the folder holds another work, a file of the user's, or another process at work.
-    """
-    job.folder.mkdir(parents=True, exist_ok=True)
-    check_folder(job)
-    with _alone(job):
-        if job.record.is_file():
-            _logger.info("%s: finished already", job.record)
-            return read_record(job.record)
-        record = _begin(job)
-        if record.done < record.lines:
-            record = _go_on(job, record, make)
-        _finish(job)
-    return record
+@contextmanager
+def _locked(job: Job) -> Iterator[None]:
+    """Lock out other processes, on systems with file locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    path = job.record.with_name(f".{job.record.name}.lock")
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{job.record}: another process is writing it") from None
+        yield
+        path.unlink(missing_ok=True)
 
 
 def _begin(job: Job) -> Record:
-    """Return how far the job has come, and make sure that nothing is in its way."""
-    path = unfinished(job.record)
+    """Return the progress of the job; raise UserError if a file would be replaced."""
+    path = _unfinished(job.record)
     record = Record(str(job.run), dict(job.settings), len(job.lines))
+    foreign = [*job.texts, *map(_unfinished, job.texts)]
     if path.is_file():
-        in_the_way = [text for text in job.texts if unfinished(text).exists()]
+        foreign = [text for text in job.texts if _unfinished(text).exists()]
         begun = read_record(path)
         if begun.done:
-            record, done, lines = begun, f"{begun.done:,}", f"{begun.lines:,}"
-            _logger.info("%s: going on, %s of %s lines are done", path, done, lines)
-    else:
-        in_the_way = [*job.texts, *map(unfinished, job.texts)]
-    for text in in_the_way:
+            record = begun
+            done, lines = f"{begun.done:,}", f"{begun.lines:,}"
+            _logger.info("%s: resuming, %s of %s lines are done", path, done, lines)
+    for text in foreign:
         if text.exists():
-            raise UserError(f"{text}: exists already, and would be replaced; name another --out")
+            raise UserError(f"{text}: exists already and would be replaced; name another --out")
     write_record(path, record)
     return record
 
 
-def _go_on(job: Job, record: Record, make: Make) -> Record:
+def _write_windows(job: Job, record: Record, make: Make) -> Record:
     lines = job.lines[record.done :]
     with ExitStack() as stack:
-        files = [stack.enter_context(_open_at(*each)) for each in _places(job, record)]
+        files = [
+            stack.enter_context(_open_at(_unfinished(text), size))
+            for text, size in zip(job.texts, record.bytes, strict=True)
+        ]
         bar = stack.enter_context(
             tqdm(total=record.lines, initial=record.done, unit=" lines", disable=None)
         )
         made = make(lines)
         while window := list(islice(made, job.window)):
             record = _append(files, record, window)
-            write_record(unfinished(job.record), record)
+            write_record(_unfinished(job.record), record)
             bar.update(len(window))
     if record.done != record.lines:
         raise DataError(f"the input has changed: it ends after {lines.start + record.done:,} lines")
     return record
 
 
-def _places(job: Job, record: Record) -> Iterator[tuple[Path, int]]:
-    return zip(map(unfinished, job.texts), record.bytes, strict=True)
-
-
 @contextmanager
 def _open_at(path: Path, size: int) -> Iterator[IO[bytes]]:
-    """Open a file to append to it behind its first `size` bytes; what follows them is cut off."""
+    """Open a file for appending after its first `size` bytes; the rest is cut off."""
     with path.open("ab") as file:
         if file.tell() < size:
             raise DataError(
-                f"{path}: is shorter than it was, {file.tell():,} bytes instead of {size:,}; "
-                "begin anew in another folder"
+                f"{path}: has {file.tell():,} bytes instead of {size:,}; start again in another "
+                "folder"
             )
         file.truncate(size)
         yield file
 
 
 def _append(files: list[IO[bytes]], record: Record, window: list[Made]) -> Record:
-    """Return the record of what is on the disk after another window."""
+    """Append a window, sync it, and return the new record."""
     pairs = [each for each in window if isinstance(each, SentencePair)]
     counts = Counter(record.counts)
     counts.update(WRITTEN if isinstance(each, SentencePair) else each for each in window)
@@ -273,30 +279,16 @@ def _append(files: list[IO[bytes]], record: Record, window: list[Made]) -> Recor
 
 
 def _finish(job: Job) -> None:
-    """Let the files take their names; the record comes last, and says that all are there."""
+    """Give the files their final names, the record last."""
     for path in (*job.texts, job.record):
-        if unfinished(path).exists():
-            unfinished(path).replace(path)
+        if _unfinished(path).exists():
+            _unfinished(path).replace(path)
             sync_folder(path.parent)
         elif not path.exists():
-            raise DataError(f"{path}: has gone; begin anew in another folder")
-    for left_behind in job.folder.glob(f".{unfinished(job.record).name}.*"):
-        left_behind.unlink()
+            raise DataError(f"{path}: is missing; start again in another folder")
+    for leftover in job.folder.glob(f".{_unfinished(job.record).name}.*"):
+        leftover.unlink()
 
 
-@contextmanager
-def _alone(job: Job) -> Iterator[None]:
-    """Keep other processes from the same files; on systems without file locks nothing does."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
-    path = job.record.with_name(f".{job.record.name}.lock")
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{job.record}: another process is at work on it") from None
-        yield
-        path.unlink(missing_ok=True)
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f"{path.name}{UNFINISHED}")

@@ -1,12 +1,13 @@
-"""The model that makes training pairs: a finished run, or what was exported of one."""
+"""Teacher model: a finished run or an export that translates training text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mt.config.data import chosen_direction
 from mt.config.loading import load_config
+from mt.data.lines import existing_file
 from mt.decoding.translator import Alternative, Translator
 from mt.errors import UserError
 from mt.languages import base_language
@@ -28,25 +29,33 @@ BLANK, NOT_UTF_8, EMPTY, CUT = (
     "empty translation",
     "translation cut at its length limit",
 )
-"""Why a line is left out."""
+"""Reasons for leaving a line out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A translator, and what is to be known of it."""
+    """A translator with its languages and the hash of its weights."""
 
     run: Path
     translator: Translator
     source_language: str
     target_language: str
     model: str
-    """The SHA-256 of its weights; those of an ensemble, with `+` between."""
+    """SHA-256 of the weights; those of an ensemble are joined by `+`."""
 
     @classmethod
     def load(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
-        """Load a run as `mt translate` does; `overrides` are `decoding.KEY=VALUE`."""
+        """Load a run as `mt translate` does; `overrides` are `decoding.KEY=VALUE`.
+
+        Raises UserError if an exported model would have to sample.
+        """
         if is_exported(run):
-            _refuse_sampling(run, overrides)
+            decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
+            if decoding.search == "sample":
+                raise UserError(
+                    f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
+                    "name the run that it was exported from"
+                )
         keep_freed_memory()
         translator = Translator.load(run, overrides=overrides, device=device)
         data = load_config(run / CONFIG_FILE).data
@@ -56,14 +65,14 @@ class Teacher:
 
     @property
     def window(self) -> int:
-        """Lines that are read together: enough to sort by length, few enough to lose in a kill."""
+        """Lines to translate between two saves: many enough to sort by length."""
         return _WINDOW_BATCHES * self.translator.decoding.sentences_at_once
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides about its translations, by key.
+        """Settings that determine the translations, by key.
 
-        Not the batch size, which does so in the last bits alone, and may have to be less.
+        The batch size is left out: it affects only the last bits and may have to be lowered.
         """
         decoding = self.translator.decoding.model_dump(mode="json", exclude={"batch_size"})
         return {
@@ -74,7 +83,7 @@ class Teacher:
         }
 
     def require_direction(self, source: str, target: str, *, of: str) -> None:
-        """Raise UserError unless it translates between these languages, those `of` something."""
+        """Raise UserError unless the teacher translates in this direction, that `of` something."""
         wanted = base_language(source), base_language(target)
         if wanted != (base_language(self.source_language), base_language(self.target_language)):
             raise UserError(
@@ -83,15 +92,15 @@ class Teacher:
             )
 
 
-def read_twice(path: Path) -> Path:
-    """Return the path of a plain file; raise UserError for a pipe, which can be read only once."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError(f"{path}: is read several times, so it must be a file and no pipe")
+def existing_text(path: Path) -> Path:
+    """Return `path`; raise DataError if it does not exist and UserError if it is a pipe."""
+    if not existing_file(path).is_file():
+        raise UserError(f"{path}: is not a regular file; a pipe cannot be read several times")
     return path
 
 
-def plain_name(path: Path, language: str) -> str:
-    """Return the name of a text file without what tells its compression and its language."""
+def base_name(path: Path, language: str) -> str:
+    """Return a file name without the suffixes of compression, `.txt` and `.LANGUAGE`."""
     name = path.name
     for ending in (".gz", ".xz", ".zst", ".txt", f".{language}"):
         name = name.removesuffix(ending)
@@ -99,30 +108,16 @@ def plain_name(path: Path, language: str) -> str:
 
 
 def why_left_out(source: str, choice: Alternative | None) -> str | None:
-    """Return the reason why a line and its translation are no training pair, or None."""
+    """Return why a line and its translation cannot be a training pair, or None."""
     if not source.strip():
         return BLANK
     try:
         source.encode()
-    except UnicodeEncodeError:  # bytes that are not UTF-8, kept as lone surrogates
+    except UnicodeEncodeError:  # invalid bytes are lone surrogates
         return NOT_UTF_8
     if choice is None or not choice.text.strip():
         return EMPTY
     return None if all(part.hypothesis.finished for part in choice.parts) else CUT
-
-
-def usable(source: str, choices: Sequence[Alternative]) -> Iterator[Alternative]:
-    """Yield the translations of a line that may be trained on."""
-    return (choice for choice in choices if why_left_out(source, choice) is None)
-
-
-def _refuse_sampling(exported: Path, overrides: Sequence[str]) -> None:
-    decoding = load_config(exported / CONFIG_FILE, overrides=overrides).decoding
-    if decoding.search == "sample":
-        raise UserError(
-            f"{exported}: an exported model does not sample; add `--set decoding.search=beam`, or "
-            "name the run that it was exported from"
-        )
 
 
 def _weights(run: Path) -> str:

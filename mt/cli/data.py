@@ -38,10 +38,12 @@ def check(
     settings = load_config(config, overrides=overrides or ())
     from mt.decoding.files import check_outputs
     from mt.doctor.check import check_corpora
-    from mt.doctor.report import as_html, as_text
+    from mt.doctor.report import as_html, as_text, check_html_packages
     from mt.files import write_json, write_text
 
     check_outputs([json, html], [config])
+    if html is not None:
+        check_html_packages()
     report = check_corpora(settings.data, processes=processes)
     if json is not None:
         write_json(json, asdict(report))

@@ -1,1 +1,1 @@
-"""What is wrong with a corpus or a tokenizer, told before training."""
+"""Checks of corpora and tokenizers before training."""

@@ -1,104 +1,47 @@
-"""The corpus doctor: everything that can be told of a config's corpora before a training."""
+"""Full check of the corpora of a config, for `mt data check`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.config import DataConfig
-from mt.config.data import Source
 from mt.data.language_id import in_other_language, known_languages
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
-from mt.doctor.alignment import Lexicon, find_shifts, learn_lexicon
+from mt.doctor.alignment import Lexicon, are_unrelated, find_shifts, learn_lexicon, spread_stretches
 from mt.doctor.findings import (
-    MOST_LINES_TOLD,
+    KINDS,
+    MAX_LINES_SHOWN,
     Example,
     Finding,
     Report,
     SplitReport,
     advise,
     as_yaml,
-    in_order,
 )
+from mt.doctor.first_look import language_warnings, sample_pairs
 from mt.doctor.tally import (
     Block,
-    Spread,
+    Map,
     Tally,
     add_up,
     crlf_lines,
     duplicates,
-    here,
     overlaps,
+    process_map,
     read_blocks,
-    spread_over,
     tally_block,
 )
 from mt.errors import DataError
 from mt.languages import base_language, scripts_of
 
-MOST_PAIRS = 100_000
-"""An identifier takes some time for each line; a share is known well enough from so many."""
-_SEED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The lines of a block that are looked at, with their numbers from 1."""
-
-    numbers: list[int]
-    sources: list[str]
-    targets: list[str]
-
-
-def other_languages(
-    blocks: Iterable[Block], pairs: int, *, languages: tuple[str, str], spread: Spread = here
-) -> list[Finding]:
-    """Return how many lines of a sample are surely in another language, for either side.
-
-    The sample is the same in each call; `DataError` where py3langid is not installed.
-    """
-    known_languages()  # raises here, not in another process
-    chosen = _sample(pairs)
-    found: tuple[list[int], list[int]] = ([], [])
-    samples = (_within(chosen, block) for block in blocks)
-    for hits in spread(partial(_judge, languages), samples):
-        for all_hits, more in zip(found, hits, strict=True):
-            all_hits += more
-    return [
-        Finding("other_language", side, len(hits), len(chosen), tuple(hits[:MOST_LINES_TOLD]))
-        for side, hits in zip(("source", "target"), found, strict=True)
-    ]
-
-
-def _judge(languages: tuple[str, str], sample: _Chosen) -> tuple[list[int], list[int]]:
-    sides = (sample.sources, sample.targets)
-    source, target = (
-        [n for n, text in zip(sample.numbers, texts, strict=True) if in_other_language(text, code)]
-        for texts, code in zip(sides, languages, strict=True)
-    )
-    return source, target
-
-
-def _sample(pairs: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Return the numbers of the pairs that are looked at, from 0, in order."""
-    if pairs <= MOST_PAIRS:
-        return np.arange(pairs)
-    generator = np.random.default_rng(_SEED)
-    return np.sort(generator.choice(pairs, MOST_PAIRS, replace=False))
-
-
-def _within(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]", block: Block) -> _Chosen:
-    end = block.first + len(block.sources)
-    first, last = np.searchsorted(chosen, (block.first, end))
-    places = (chosen[first:last] - block.first).tolist()
-    return _Chosen(
-        [block.first + place + 1 for place in places],
-        [block.sources[place] for place in places],
-        [block.targets[place] for place in places],
-    )
+_MAX_IDENTIFIED = 100_000
+"""Pairs in the sample for language identification, which is slow."""
+_SAMPLED_STRETCHES = 100
 
 
 @dataclass(frozen=True)
@@ -108,148 +51,148 @@ class _Split:
     languages: tuple[str, str]
     tally: Tally
 
-    def blocks(self, doing: str) -> Iterator[Block]:
-        """Read the corpus once more, and show how far it has got."""
+    def blocks(self, task: str) -> Iterator[Block]:
+        """Read the corpus once more, with a progress bar."""
         size = max(self.tally.source.lines, self.tally.target.lines)
-        return _watched(read_blocks(self.corpus), f"{self.name}: {doing}", total=size)
+        return _with_progress(read_blocks(self.corpus), f"{self.name}: {task}", total=size)
 
 
 def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
-    """Read every split of a config several times and return all that is found.
+    """Read every split of a config several times and return all warnings.
 
     Each corpus of a mixture is a split of its own. Memory grows by about 110 bytes a pair: 32 for
-    hashes, the rest while they are sorted. The report is the same whatever the number of
-    processes. Raises `DataError` where a corpus cannot be read, or is empty.
+    hashes, the rest while they are sorted. The report does not depend on the number of processes.
+    Raises DataError if a corpus cannot be read or is empty.
     """
     training = data.train_corpora()
     sources = {**training, "valid": data.valid, **data.tests}
     opened = [(name, source, open_source(source, data)) for name, source in sources.items()]
-    with spread_over(processes) as spread:
-        splits = [
-            _Split(name, corpus, languages, _tally(name, corpus, languages, spread=spread))
-            for name, source, corpus in opened
-            for languages in [_languages_of(source, data)]
-        ]
-        lexicons = _Lexicons({})
-        reports = [
-            _report(split, _findings(split, splits[:number], lexicons.of(split), spread=spread))
-            for number, split in enumerate(splits)
-        ]
-    with_training = [
+    splits: list[_Split] = []
+    reports: list[SplitReport] = []
+    notes: list[str] = []
+    lexicons: dict[tuple[str, str], Lexicon] = {}
+    with process_map(processes) as parallel:
+        for name, source, corpus in opened:
+            languages = data.of(source).source_language, data.of(source).target_language
+            tally = _tally(name, corpus, languages, parallel=parallel)
+            splits.append(_Split(name, corpus, languages, tally))
+        for number, split in enumerate(splits):
+            stretches = spread_stretches(
+                split.blocks("sampling lines"), at_least=_SAMPLED_STRETCHES
+            )
+            # The first split in two languages is a training corpus if there is one.
+            if split.languages not in lexicons:
+                lexicons[split.languages] = learn_lexicon(stretches)
+            lexicon = lexicons[split.languages]
+            findings = [
+                *_out_of_step(split, stretches, lexicon, parallel=parallel),
+                *_of_tally(split, splits[:number]),
+                *_other_languages(split, parallel=parallel),
+            ]
+            reports.append(_report(split, findings))
+            sample = sample_pairs(stretches)
+            notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
+    leaks = [
         finding
         for report in reports[len(training) :]
         for finding in report.findings
         if finding.kind.startswith("overlap") and finding.other in training
     ]
-    cleaning = as_yaml(advise(reports[: len(training)], with_training))
-    notes = (*_slips(reports[: len(training)]), *_notes(splits))
-    return Report(tuple(reports), notes, cleaning)
+    train = reports[: len(training)]
+    return Report(
+        tuple(reports),
+        (*_misaligned(train), *notes, *_skipped(splits)),
+        as_yaml(advise(train, leaks)),
+    )
 
 
-def _languages_of(source: Source, data: DataConfig) -> tuple[str, str]:
-    own = data.of(source)
-    return own.source_language, own.target_language
-
-
-@dataclass(frozen=True)
-class _Lexicons:
-    """The lexicon of each two languages, from the first split in them, which is a training one.
-
-    A test in languages that are not trained on teaches its own.
-    """
-
-    known: dict[tuple[str, str], Lexicon]
-
-    def of(self, split: _Split) -> Lexicon:
-        if split.languages not in self.known:
-            self.known[split.languages] = learn_lexicon(split.blocks("learning words"))
-        return self.known[split.languages]
-
-
-def _tally(name: str, corpus: PairSource, languages: tuple[str, str], *, spread: Spread) -> Tally:
-    blocks = _watched(read_blocks(corpus), f"{name}: counting", total=None)
+def _tally(name: str, corpus: PairSource, languages: tuple[str, str], *, parallel: Map) -> Tally:
+    blocks = _with_progress(read_blocks(corpus), f"{name}: counting", total=None)
     source, target = languages
     count = partial(tally_block, source_language=source, target_language=target)
-    tally = add_up(spread(count, blocks))
+    tally = add_up(parallel(count, blocks))
     if not tally.source.lines or not tally.target.lines:
         raise DataError(f"{corpus.description}: the corpus is empty")
     return tally
 
 
-def _findings(
-    split: _Split, others: Sequence[_Split], lexicon: Lexicon, *, spread: Spread
-) -> tuple[Finding, ...]:
-    with_others = (overlaps(split.tally, other.tally, other.name) for other in others)
-    findings = [
-        *_of_split(split, lexicon, spread),
-        *_in_other_languages(split, spread),
-        *(finding for found in with_others for finding in found),
-    ]
-    return in_order(findings)
-
-
-def _of_split(split: _Split, lexicon: Lexicon, spread: Spread) -> Iterator[Finding]:
-    tally = split.tally
-    lines = tally.source.lines, tally.target.lines
-    longer, least = max(lines), min(lines)
-    if longer != least:
+def _out_of_step(
+    split: _Split, stretches: Sequence[Block], lexicon: Lexicon, *, parallel: Map
+) -> Iterator[Finding]:
+    lines = split.tally.source.lines, split.tally.target.lines
+    longer, pairs = max(lines), min(lines)
+    if longer != pairs:
         side = "source" if lines[0] > lines[1] else "target"
-        yield Finding("uneven", side, longer - least, longer, (least + 1,))
-    for shift in find_shifts(split.blocks("looking for shifts"), lexicon, spread=spread):
-        yield Finding("shift", "pair", 1, least, (shift.line,), f"{shift.distance:+d}")
-    for side, size, count in zip(
-        ("source", "target"), lines, crlf_lines(split.corpus), strict=True
-    ):
-        yield Finding("crlf", side, count, size, ())
+        yield Finding("uneven", side, longer - pairs, longer, (pairs + 1,))
+    if are_unrelated(stretches, lexicon):
+        yield Finding("unrelated", "pair", pairs, pairs, ())
+        return
+    for shift in find_shifts(split.blocks("aligning"), lexicon, parallel=parallel):
+        yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
+
+
+def _of_tally(split: _Split, others: Iterable[_Split]) -> Iterator[Finding]:
+    tally = split.tally
+    crlf = crlf_lines(split.corpus)
+    yield Finding("crlf", "source", crlf[0], tally.source.lines, ())
+    yield Finding("crlf", "target", crlf[1], tally.target.lines, ())
     yield from tally.findings()
     yield from duplicates(tally)
+    for other in others:
+        yield from overlaps(tally, other.tally, other.name)
 
 
-def _in_other_languages(split: _Split, spread: Spread) -> list[Finding]:
-    pairs = min(split.tally.source.lines, split.tally.target.lines)
-    blocks = split.blocks("telling languages")
+def _other_languages(split: _Split, *, parallel: Map) -> list[Finding]:
+    """Count the lines of a sample in another language; without py3langid return nothing.
+
+    The sample is the same in each call.
+    """
     try:
-        return other_languages(blocks, pairs, languages=split.languages, spread=spread)
-    except DataError:  # no identifier, of which there is a note
+        known_languages()
+    except DataError:
         return []
+    pairs = min(split.tally.source.lines, split.tally.target.lines)
+    chosen = np.arange(pairs)
+    if pairs > _MAX_IDENTIFIED:
+        chosen = np.sort(np.random.default_rng(1).choice(pairs, _MAX_IDENTIFIED, replace=False))
+    found: tuple[list[int], list[int]] = ([], [])
+    samples = (_sample(block, chosen) for block in split.blocks("identifying languages"))
+    for hits in parallel(partial(_identify, split.languages), samples):
+        for all_hits, more in zip(found, hits, strict=True):
+            all_hits += more
+    return [
+        Finding("other_language", side, len(hits), len(chosen), tuple(hits[:MAX_LINES_SHOWN]))
+        for side, hits in zip(("source", "target"), found, strict=True)
+    ]
 
 
-def _slips(train: Iterable[SplitReport]) -> Iterator[str]:
-    """Tell which training pairs have to be mended before anything else told of them is right."""
-    for split in train:
-        slips = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
-        if slips:
-            yield (
-                f"{split.name}: mend the slip near line {min(slips)} first, and check again: the "
-                "other counts, and the cleaning, are of lines that do not belong together"
-            )
+_Numbered = list[tuple[int, str, str]]
+"""Line numbers from 1, and both sides."""
 
 
-def _notes(splits: Iterable[_Split]) -> Iterator[str]:
-    """Tell what was not looked at, once for each language."""
-    languages = dict.fromkeys(code for split in splits for code in split.languages)
-    try:
-        known = known_languages()
-    except DataError as error:
-        yield f"languages were not looked at: {error}"
-        known = frozenset(map(base_language, languages))
-    for language in languages:
-        missing = []
-        if not scripts_of(language):
-            missing.append("in which script it is written")
-        if base_language(language) not in known:
-            missing.append("how to tell it from other languages")
-        if missing:
-            yield f"`{language}` was not looked at in full: not known is {' and '.join(missing)}"
+def _sample(block: Block, chosen: npt.NDArray[np.int64]) -> _Numbered:
+    first, last = np.searchsorted(chosen, (block.first, block.first + len(block.sources)))
+    places = (chosen[first:last] - block.first).tolist()
+    return [(block.first + n + 1, block.sources[n], block.targets[n]) for n in places]
 
 
-def _report(split: _Split, findings: tuple[Finding, ...]) -> SplitReport:
-    wanted = {line for finding in findings for line in finding.lines}
+def _identify(languages: tuple[str, str], sample: _Numbered) -> tuple[list[int], list[int]]:
+    source = [number for number, text, _ in sample if in_other_language(text, languages[0])]
+    target = [number for number, _, text in sample if in_other_language(text, languages[1])]
+    return source, target
+
+
+def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
+    warnings = [finding for finding in findings if finding.count]
+    warnings.sort(key=lambda finding: [*KINDS].index(finding.kind))
+    wanted = {line for finding in warnings for line in finding.lines}
     examples = [
-        Example(line + 1, block.sources[line - block.first], block.targets[line - block.first])
+        Example(line, source, target)
         for block in split.blocks("reading examples")
-        for line in range(block.first, block.first + min(len(block.sources), len(block.targets)))
-        if line + 1 in wanted
+        for line, (source, target) in enumerate(
+            zip(block.sources, block.targets, strict=False), block.first + 1
+        )
+        if line in wanted
     ]
     return SplitReport(
         split.name,
@@ -257,13 +200,42 @@ def _report(split: _Split, findings: tuple[Finding, ...]) -> SplitReport:
         split.tally.source.as_side(split.languages[0]),
         split.tally.target.as_side(split.languages[1]),
         split.tally.ratio_histogram(),
-        findings,
+        tuple(warnings),
         tuple(examples),
     )
 
 
-def _watched(blocks: Iterable[Block], doing: str, *, total: int | None) -> Iterator[Block]:
-    with tqdm(desc=doing, total=total, unit="line", leave=False, disable=None) as bar:
+def _misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
+    """Yield the training corpora whose other counts are meaningless until their sides match."""
+    for split in train:
+        shifts = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
+        if shifts:
+            yield (
+                f"{split.name}: repair the sides near line {min(shifts)} and check again; until "
+                "then the other counts and the cleaning come from lines that do not match"
+            )
+
+
+def _skipped(splits: Iterable[_Split]) -> Iterator[str]:
+    """Yield the checks that were skipped, once for each language."""
+    languages = dict.fromkeys(code for split in splits for code in split.languages)
+    try:
+        known = known_languages()
+    except DataError as error:
+        yield f"languages were not checked: {error}"
+        known = frozenset(map(base_language, languages))
+    for language in languages:
+        skipped = []
+        if not scripts_of(language):
+            skipped.append("its script is unknown")
+        if base_language(language) not in known:
+            skipped.append("py3langid does not identify it")
+        if skipped:
+            yield f"`{language}` was not fully checked: {' and '.join(skipped)}"
+
+
+def _with_progress(blocks: Iterable[Block], task: str, *, total: int | None) -> Iterator[Block]:
+    with tqdm(desc=task, total=total, unit="line", leave=False, disable=None) as bar:
         for block in blocks:
             yield block
             bar.update(max(len(block.sources), len(block.targets)))

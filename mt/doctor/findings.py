@@ -1,4 +1,4 @@
-"""What the doctor found: the words for each kind of finding, and the report that holds them."""
+"""Kinds of warning about a corpus, the checks behind them, and the report that holds them."""
 
 import json
 import re
@@ -19,18 +19,22 @@ from mt.data.pair_checks import (
 )
 from mt.languages import base_language
 
-MOST_LINES_TOLD = 3
+MAX_LINES_SHOWN = 3
 KINDS = {
-    "shift": "the sides slip apart near this line",
+    "unrelated": (
+        "the lines of one side have nothing in common with those opposite, as if a side had been "
+        "shuffled"
+    ),
+    "shift": "the sides go out of step near this line",
     "uneven": "one side has more lines than the other",
-    "overlap_pair": "pairs that are in another split too",
-    "overlap_source": "source sides that are in another split too",
-    "overlap_target": "target sides that are in another split too",
-    "overlap_pair_normalized": "pairs in another split, or hardly different there",
-    "overlap_source_normalized": "source sides in another split, or hardly different there",
-    "overlap_target_normalized": "target sides in another split, or hardly different there",
+    "overlap_pair": "pairs that are also in another split",
+    "overlap_source": "source sides that are also in another split",
+    "overlap_target": "target sides that are also in another split",
+    "overlap_pair_normalized": "pairs that are nearly the same in another split",
+    "overlap_source_normalized": "source sides that are nearly the same in another split",
+    "overlap_target_normalized": "target sides that are nearly the same in another split",
     "empty": "pairs with an empty side",
-    "mojibake": "text that was decoded wrongly",
+    "mojibake": "text decoded with the wrong encoding",
     "wrong_script": "text in a script of another language",
     "other_language": "text in another language",
     "nul": "NUL characters",
@@ -40,49 +44,60 @@ KINDS = {
     "crlf": "lines that end in CRLF",
     "byte_order_mark": "U+FEFF inside the text",
     "invisible": "zero-width spaces or soft hyphens",
-    "tokens": "text cut into subwords (▁, @@, ##)",
+    "tokens": "text split into subwords (▁, @@, ##)",
     "markup": "tags or character references of HTML or XML",
     "length_ratio": "pairs with one side far longer",
     "numbers": "pairs whose numbers differ",
     "identical": "pairs with the same text on both sides",
-    "tokenized": "text cut into words (spaces before punctuation, escapes)",
-    "duplicate_pair": "pairs that were there before",
-    "duplicate_source": "source sides that were there before",
-    "duplicate_target": "target sides that were there before",
+    "tokenized": "text split into words (spaces before punctuation, escapes)",
+    "duplicate_pair": "repeated pairs",
+    "duplicate_source": "repeated source sides",
+    "duplicate_target": "repeated target sides",
     "tab": "tabs inside the text",
     "outer_space": "spaces at an end of a line",
 }
-"""Kinds of finding in plain words; what harms most comes first.
+"""Kinds of warning in words, the most harmful first.
 
-Hardly different is what differs in case, spacing, punctuation and width alone.
+Nearly the same: equal up to case, spacing, punctuation and character width.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a split."""
+    """One warning about a split."""
 
     kind: str
     """A key of `KINDS`."""
     side: str
-    """`source` or `target`, or `pair` for what concerns both."""
+    """`source`, `target` or `pair`."""
     count: int
     of: int
-    """How many lines or pairs were looked at."""
+    """Number of lines or pairs examined."""
     lines: tuple[int, ...]
-    """The first three of them, from 1."""
+    """The first `MAX_LINES_SHOWN` line numbers, from 1."""
     other: str = ""
-    """The split that an overlap is with, or how far a shift goes."""
+    """The other split of an overlap, or the signed distance of a shift."""
 
     @property
     def share(self) -> float:
-        """Which part of what was looked at it is, from 0 to 1."""
+        """Fraction of the examined lines, 0 to 1."""
         return self.count / max(1, self.of)
+
+
+def in_words(finding: Finding) -> str:
+    """Return the kind in words with its side and the other split, without the count."""
+    words = KINDS[finding.kind]
+    if finding.kind == "shift":
+        return f"{words}: from there on line i translates to line i{finding.other}"
+    if finding.other:
+        words = f"{words} (`{finding.other}`)"
+    named = finding.side == "pair" or finding.side in words
+    return words if named else f"{words}, {finding.side} side"
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values lie between each two edges."""
+    """Number of values between each two edges."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]
@@ -90,7 +105,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one side of a split amounts to; lengths are in characters."""
+    """Size of one side of a split; lengths are in characters."""
 
     language: str
     lines: int
@@ -101,7 +116,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A pair that some finding points at."""
+    """A pair at a line named by a warning."""
 
     line: int
     source: str
@@ -110,58 +125,52 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class SplitReport:
-    """All about one split."""
+    """Sizes, warnings and examples of one split."""
 
     name: str
     description: str
     source: Side
     target: Side
     ratios: Histogram
-    """Logarithms to base 2 of the target's length over the source's, in letters."""
+    """Base-2 logarithms of target length over source length, in letters."""
     findings: tuple[Finding, ...]
     """In the order of `KINDS`."""
     examples: tuple[Example, ...]
 
     @property
     def pairs(self) -> int:
-        """How many lines have one opposite."""
+        """Number of lines that have an opposite line."""
         return min(self.source.lines, self.target.lines)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the doctor has to say about the corpora of a config."""
+    """Result of `mt data check`."""
 
     splits: tuple[SplitReport, ...]
     notes: tuple[str, ...]
-    """What could not be looked at, and why."""
+    """Remarks on the corpora as a whole, and on checks that were skipped."""
     cleaning: str
-    """A `data.cleaning` section in YAML; empty where there is nothing to clean."""
-
-
-def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Return findings with the worst kind first, those without a case left out."""
-    rank = {kind: number for number, kind in enumerate(KINDS)}
-    return tuple(sorted((f for f in findings if f.count), key=lambda f: rank[f.kind]))
+    """A `data.cleaning` section in YAML; empty if there is nothing to clean."""
 
 
 MAX_LENGTH_RATIO = 2.5
-"""Above that one side is called far longer; a greeting may be twice as long as its translation."""
+"""Limit for `length_ratio`; a greeting may be twice as long as its translation."""
 TextCheck = Callable[[str, str], bool]
-"""Of a text and its language."""
+"""Takes a text and its language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row: what is found, on which side, and how."""
+    """One check of a pair or of one side."""
 
     kind: str
     side: str
     found: Callable[[str, str], bool]
-    """Of both texts where `side` is `pair`, else of the text and its language."""
+    """Takes both texts if `side` is `pair`, else the text and its language."""
 
 
-def _holding(characters: str) -> TextCheck:
+def _contains(characters: str) -> TextCheck:
     pattern = re.compile(f"[{characters}]")
     return lambda text, _language: pattern.search(text) is not None
 
@@ -175,13 +184,13 @@ _PAIR_CHECKS: dict[str, Callable[[str, str], bool]] = {
 _TEXT_CHECKS: dict[str, TextCheck] = {
     "mojibake": lambda text, _language: has_mojibake(text),
     "wrong_script": in_wrong_script,
-    "nul": _holding("\0"),
-    "u0085": _holding("\x85"),
-    "u2028": _holding("\u2028\u2029"),
-    "carriage_return": _holding("\r"),
-    "byte_order_mark": _holding("\ufeff"),
-    "invisible": _holding("\u200b\u00ad"),
-    "tab": _holding("\t"),
+    "nul": _contains("\0"),
+    "u0085": _contains("\x85"),
+    "u2028": _contains("\u2028\u2029"),
+    "carriage_return": _contains("\r"),
+    "byte_order_mark": _contains("\ufeff"),
+    "invisible": _contains("\u200b\u00ad"),
+    "tab": _contains("\t"),
     "outer_space": lambda text, _language: text != text.strip(),
     "tokens": lambda text, _language: holds_tokens(text),
     "markup": lambda text, _language: has_markup(text),
@@ -195,12 +204,12 @@ CHECKS = (
         for side in ("source", "target")
     ),
 )
-"""All checks of pairs; each costs its share of the time, and none needs the other pairs."""
-_MOST_TAKEN_OUT = 0.1
-"""What concerns a larger share is how the corpus is, and no dirt in it: no filter is advised."""
+"""Checks that need one pair at a time."""
+_MAX_DIRT_SHARE = 0.1
+"""A property of a larger share is the style of the corpus, not dirt."""
 _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
-_LEAST_DOUBTFUL = 0.002
-"""Good corpora have such findings in up to one pair in a thousand, and most of those are good."""
+_MIN_DOUBTFUL_SHARE = 0.002
+"""Good corpora have up to one such pair in a thousand, and most of these pairs are good."""
 _REPAIRS = {
     "nul": "strip_control",
     "u0085": "strip_control",
@@ -220,55 +229,50 @@ _FILTERS: dict[str, tuple[str, bool | float | str]] = {
     "numbers": ("numbers", True),
     "other_language": ("language", True),
 }
-"""The filter for each kind of finding that a pair can be taken out for."""
+"""Config key and value of the filter against each kind of warning."""
 
 
 def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
-    """Return the cleaning that pays for itself in these training corpora.
+    """Return the cleaning worth its cost for these training corpora.
 
-    A repair is advised wherever it mends a line, and where pairs are repeated, that each stays
-    once. A filter is advised against what is surely wrong, however rare, and against what good
-    pairs have too (another length or other numbers, a space before a full stop, an `&amp;`) from
-    two pairs in a thousand on. What more than a tenth of a corpus has is how it is written, and
-    stays; so do the `&quot;` of a tokenised corpus, and sides alike between two kinds of one
-    language, as classical and modern Chinese.
+    Repairs and `duplicates: pair` are advised wherever they change something. Filters are advised
+    against certain errors, however rare, and against doubtful pairs (lengths, numbers, tokenized
+    text, markup) from two pairs in a thousand on. Three properties are kept: those of more than a
+    tenth of a corpus, the `&quot;` of a tokenized corpus, and identical sides between variants of
+    one language, such as classical and modern Chinese.
 
-    There is one cleaning for all: what is to stay in one of them is not filtered in another either.
-    `overlaps` are those of the other splits with them.
+    All corpora share one cleaning, so a property kept in one corpus is not filtered in any.
+    `overlaps` are those of the other splits with the training corpora.
     """
     splits = list(train)
-    found = [finding for split in splits for finding in split.findings]
-    kept = {kind for split in splits for kind in _meant(split)}
+    kept = {kind for split in splits for kind in _style_of(split)}
     keys: dict[str, bool | float | str] = {}
-    for finding in found:
+    for finding in (finding for split in splits for finding in split.findings):
+        doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
         if finding.kind in _REPAIRS:
             keys[_REPAIRS[finding.kind]] = True
-        elif finding.kind in _FILTERS and finding.kind not in kept and _pays(finding):
+        elif finding.kind in _FILTERS and finding.kind not in kept and not doubtful:
             key, value = _FILTERS[finding.kind]
             keys[key] = value
         elif finding.kind == "duplicate_pair":
             keys["duplicates"] = "pair"
     if any(overlaps):
-        keys["overlap"] = "normalized"  # a line that differs in a comma alone gives a test away too
+        keys["overlap"] = "normalized"  # a copy that differs in a comma leaks the test as well
     return CleaningConfig.model_validate(keys)
 
 
-def _meant(split: SplitReport) -> set[str]:
-    """Return the kinds of finding that are no dirt in a corpus."""
-    kinds = {finding.kind for finding in split.findings if finding.share > _MOST_TAKEN_OUT}
+def _style_of(split: SplitReport) -> set[str]:
+    """Return the kinds of warning that describe the style of a corpus."""
+    kinds = {finding.kind for finding in split.findings if finding.share > _MAX_DIRT_SHARE}
     if "tokenized" in kinds:
-        kinds.add("markup")  # Moses escapes quotation marks so
+        kinds.add("markup")  # Moses escapes quotation marks
     if base_language(split.source.language) == base_language(split.target.language):
         kinds.add("identical")
     return kinds
 
 
-def _pays(finding: Finding) -> bool:
-    return finding.kind not in _DOUBTFUL or finding.share >= _LEAST_DOUBTFUL
-
-
 def as_yaml(cleaning: CleaningConfig) -> str:
-    """Return the keys that differ from the defaults as YAML, "" where none does."""
+    """Return the keys that differ from the defaults as YAML, or ""."""
     keys = cleaning.model_dump(exclude_defaults=True)
     if not keys:
         return ""

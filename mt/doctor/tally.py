@@ -1,4 +1,4 @@
-"""Counting what a block of lines holds, so that blocks can be counted side by side and added up."""
+"""Counts over blocks of lines, which can be taken in parallel and summed."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from mt.data.lines import LineReader, read_chunks
 from mt.data.pair_checks import normalized, weighted_length
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
-from mt.doctor.findings import CHECKS, MOST_LINES_TOLD, Check, Finding, Histogram, Side
+from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Check, Finding, Histogram, Side
 
 BLOCK_LINES = 4000
 
@@ -31,36 +31,30 @@ class Block:
     """Consecutive lines of both sides; the lists differ in length only past the end of a side."""
 
     first: int
-    """How many lines come before."""
+    """Number of lines before the block."""
     sources: list[str]
     targets: list[str]
 
 
 def read_blocks(corpus: PairSource) -> Iterator[Block]:
-    """Stream a corpus in blocks of 4,000 lines; unlike `pairs`, an uneven one is no error."""
-    if isinstance(corpus, TextPairs):
-        yield from _of_files(corpus)
-        return
-    pairs = corpus.pairs()
+    """Stream a corpus in blocks of 4,000 lines; unlike `pairs`, accept sides of unequal length."""
     first = 0
+    if isinstance(corpus, TextPairs):
+        left, right = iter(LineReader(corpus.source)), iter(LineReader(corpus.target))
+        while True:
+            block = Block(first, list(islice(left, BLOCK_LINES)), list(islice(right, BLOCK_LINES)))
+            if not block.sources and not block.targets:
+                return
+            yield block
+            first += BLOCK_LINES
+    pairs = corpus.pairs()
     while chunk := list(islice(pairs, BLOCK_LINES)):
         yield Block(first, [pair.source for pair in chunk], [pair.target for pair in chunk])
         first += len(chunk)
 
 
-def _of_files(corpus: TextPairs) -> Iterator[Block]:
-    left, right = iter(LineReader(corpus.source)), iter(LineReader(corpus.target))
-    first = 0
-    while True:
-        block = Block(first, list(islice(left, BLOCK_LINES)), list(islice(right, BLOCK_LINES)))
-        if not block.sources and not block.targets:
-            return
-        yield block
-        first += BLOCK_LINES
-
-
 def crlf_lines(corpus: PairSource) -> tuple[int, int]:
-    """Return how many lines of either side end in CRLF; 0 for what is no text file."""
+    """Count the lines of each side that end in CRLF; 0 for formats other than text files."""
     if not isinstance(corpus, TextPairs):
         return 0, 0
     return _count_crlf(corpus.source), _count_crlf(corpus.target)
@@ -76,61 +70,58 @@ def _count_crlf(path: Path) -> int:
 
 
 Result = TypeVar("Result", covariant=True)
-_WAITING_FOR_EACH = 2
-"""Blocks that lie ready for a process; the rest of the corpus is not read before it is needed."""
+_QUEUED_PER_PROCESS = 2
+"""Bounds how far the corpus is read ahead of the results."""
 
 
-class Spread(Protocol):
-    """Gives the results of some work on each item, in the order of the items, as `map` does.
-
-    With several processes work, items and results have to be such as can be pickled.
-    """
+class Map(Protocol):
+    """Maps a function over items in order; across processes all of them must be picklable."""
 
     def __call__(self, work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
-        """Do the work on each item."""
+        """Yield the result for each item."""
 
 
-def here(work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
-    """Do the work in this process."""
+def serial_map(work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
+    """Map in this process."""
     return map(work, items)
 
 
 @contextmanager
-def spread_over(processes: int) -> Iterator[Spread]:
-    """Give what spreads work over so many processes; 1 is this one."""
+def process_map(processes: int) -> Iterator[Map]:
+    """Yield a `Map` over a pool of processes, or over this process if `processes` is 1."""
     if processes == 1:
-        yield here
+        yield serial_map
         return
-    # Started anew, not forked: a fork of a process with threads may hang.
+    # Spawned, because a fork of a process with threads may hang.
     context = get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=_end_with_parent) as pool:
-        yield partial(_side_by_side, pool, _WAITING_FOR_EACH * processes)
+    with ProcessPoolExecutor(processes, context, initializer=_exit_with_parent) as pool:
+        yield partial(_pool_map, pool, _QUEUED_PER_PROCESS * processes)
 
 
-def _end_with_parent() -> None:
-    """Let no process of the pool wait for work from one that was killed."""
-    Thread(target=_wait_for_the_end, daemon=True).start()
+def _exit_with_parent() -> None:
+    """End this worker when its parent ends, even by SIGKILL."""
+
+    def wait() -> None:
+        if parent := parent_process():
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
-def _wait_for_the_end() -> None:
-    if parent := parent_process():
-        parent.join()
-        os._exit(1)
-
-
-def _side_by_side(
+def _pool_map(
     pool: ProcessPoolExecutor,
-    most_waiting: int,
+    max_queued: int,
     work: Callable[[Any], Result],
     items: Iterable[Any],
     /,
 ) -> Iterator[Result]:
-    waiting: deque[Future[Result]] = deque()
+    queued: deque[Future[Result]] = deque()
     for item in items:
-        waiting.append(pool.submit(work, item))
-        if len(waiting) > most_waiting:
-            yield waiting.popleft().result()
-    yield from (future.result() for future in waiting)
+        queued.append(pool.submit(work, item))
+        if len(queued) > max_queued:
+            yield queued.popleft().result()
+    yield from (future.result() for future in queued)
 
 
 Hashes = npt.NDArray[np.uint64]
@@ -141,33 +132,36 @@ _ALLOWANCE = 10  # the same as in `length_ratio`
 
 @dataclass(frozen=True, slots=True)
 class SideTally:
-    """Counts and hashes of one side; the hashes are of the lines as they are and normalised."""
+    """Counts and line hashes of one side."""
 
     lines: int
     characters: int
     longest: int
     lengths: npt.NDArray[np.int64]
     exact: Hashes
+    """Hashes of the lines as they are."""
     normalized: Hashes
+    """Hashes of the normalized lines."""
 
     def as_side(self, language: str) -> Side:
-        """Return what is told of it."""
+        """Return the counts for a report."""
         histogram = Histogram(tuple(_LENGTH_EDGES.tolist()), tuple(self.lengths.tolist()))
         return Side(language, self.lines, self.characters, self.longest, histogram)
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a number of consecutive blocks hold; `hits` follow `CHECKS`, row by row."""
+    """Counts of consecutive blocks."""
 
     source: SideTally
     target: SideTally
     ratios: npt.NDArray[np.int64]
     hit_counts: tuple[int, ...]
+    """One count for each of `CHECKS`."""
     hit_lines: tuple[tuple[int, ...], ...]
 
     def findings(self) -> list[Finding]:
-        """Return a finding for each row of `CHECKS`, also where its count is 0."""
+        """Return a finding for each of `CHECKS`, including those with a count of 0."""
         pairs = min(self.source.lines, self.target.lines)
         rows = zip(CHECKS, self.hit_counts, self.hit_lines, strict=True)
         return [Finding(check.kind, check.side, n, pairs, lines) for check, n, lines in rows]
@@ -186,12 +180,12 @@ def tally_block(block: Block, source_language: str, target_language: str) -> Tal
         _tally_side(block.targets),
         _ratios(block),
         tuple(map(len, hits)),
-        tuple(tuple(lines[:MOST_LINES_TOLD]) for lines in hits),
+        tuple(tuple(lines[:MAX_LINES_SHOWN]) for lines in hits),
     )
 
 
 def add_up(tallies: Iterable[Tally]) -> Tally:
-    """Return the sum of the tallies of consecutive blocks; hashes are kept, 32 bytes a pair."""
+    """Sum the tallies of consecutive blocks; the hashes take 32 bytes a pair."""
     parts = list(tallies)
     hit_lines = zip(*(part.hit_lines for part in parts), strict=True)
     return Tally(
@@ -199,21 +193,17 @@ def add_up(tallies: Iterable[Tally]) -> Tally:
         _add_sides([part.target for part in parts]),
         np.sum([part.ratios for part in parts], axis=0),
         tuple(map(sum, zip(*(part.hit_counts for part in parts), strict=True))),
-        tuple(tuple(sum(lines, ())[:MOST_LINES_TOLD]) for lines in hit_lines),
+        tuple(tuple(sum(lines, ())[:MAX_LINES_SHOWN]) for lines in hit_lines),
     )
 
 
 def _hits(check: Check, block: Block, languages: dict[str, str]) -> list[int]:
-    """Return the lines, from 1 of the whole corpus, at which a check finds something."""
+    """Return the line numbers at which a check matches, from 1 for the whole corpus."""
     pairs = zip(block.sources, block.targets, strict=False)
-    found = check.found
     if check.side == "pair":
-        return [n for n, pair in enumerate(pairs, block.first + 1) if found(*pair)]
-    texts = block.sources if check.side == "source" else block.targets
-    language = languages[check.side]
-    both = min(len(block.sources), len(block.targets))
-    numbered = enumerate(texts[:both], block.first + 1)
-    return [n for n, text in numbered if found(text, language)]
+        return [n for n, pair in enumerate(pairs, block.first + 1) if check.found(*pair)]
+    side, language = ("source", "target").index(check.side), languages[check.side]
+    return [n for n, p in enumerate(pairs, block.first + 1) if check.found(p[side], language)]
 
 
 def _tally_side(lines: Sequence[str]) -> SideTally:
@@ -240,7 +230,10 @@ def _add_sides(parts: Sequence[SideTally]) -> SideTally:
 
 
 def _hashes(lines: Sequence[str]) -> Hashes:
-    digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() for line in lines]
+    digests = [
+        hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        for line in lines
+    ]
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
@@ -255,56 +248,42 @@ def _ratios(block: Block) -> npt.NDArray[np.int64]:
 
 
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-"""Odd numbers without a pattern, so that the sum below has as many values as its parts."""
+"""Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
 
 
 def duplicates(tally: Tally) -> list[Finding]:
-    """Return how many pairs, source sides and target sides were there before, exactly alike."""
-    return [
-        _finding(f"duplicate_{part}", part, _seen_before(hashes))
-        for part, hashes in _parts(tally, "exact").items()
-    ]
-
-
-def overlaps(tally: Tally, other: Tally, name: str) -> list[Finding]:
-    """Return how many pairs and sides of a split are in another too, exactly and normalised.
-
-    What is no more when normalised is not told a second time.
-    """
-    exact = _shared(tally, other, form="exact")
-    loose = _shared(tally, other, form="normalized")
+    """Count the exact repetitions of pairs, source sides and target sides."""
     findings = []
-    for part, found in exact.items():
-        findings.append(_finding(f"overlap_{part}", part, found, other=name))
-        if loose[part].sum() > found.sum():
-            kind = f"overlap_{part}_normalized"
-            findings.append(_finding(kind, part, loose[part], other=name))
+    for part, hashes in _parts(tally, "exact").items():
+        repeated = np.ones(len(hashes), dtype=bool)
+        repeated[np.unique(hashes, return_index=True)[1]] = False
+        findings.append(_finding(f"duplicate_{part}", part, repeated))
     return findings
 
 
-def _shared(tally: Tally, other: Tally, *, form: str) -> dict[str, npt.NDArray[np.bool_]]:
-    theirs = _parts(other, form)
-    return {part: np.isin(ours, theirs[part]) for part, ours in _parts(tally, form).items()}
+def overlaps(tally: Tally, other: Tally, name: str) -> list[Finding]:
+    """Count the pairs and sides of a split that are in the split `name`, exactly and normalized.
+
+    A normalized count equal to the exact one is left out.
+    """
+    exact, others = _parts(tally, "exact"), _parts(other, "exact")
+    loose, loose_others = _parts(tally, "normalized"), _parts(other, "normalized")
+    findings = []
+    for part in exact:
+        same, near = np.isin(exact[part], others[part]), np.isin(loose[part], loose_others[part])
+        findings.append(_finding(f"overlap_{part}", part, same, other=name))
+        if near.sum() > same.sum():
+            findings.append(_finding(f"overlap_{part}_normalized", part, near, other=name))
+    return findings
 
 
 def _parts(tally: Tally, form: str) -> dict[str, Hashes]:
-    source, target = (_of_form(side, form) for side in (tally.source, tally.target))
+    source, target = getattr(tally.source, form), getattr(tally.target, form)
     both = min(len(source), len(target))
     pair = source[:both] * _MIX[0] + target[:both] * _MIX[1]
     return {"pair": pair, "source": source, "target": target}
 
 
-def _of_form(side: SideTally, form: str) -> Hashes:
-    return side.exact if form == "exact" else side.normalized
-
-
-def _seen_before(hashes: Hashes) -> npt.NDArray[np.bool_]:
-    first = np.unique(hashes, return_index=True)[1]
-    again = np.ones(len(hashes), dtype=bool)
-    again[first] = False
-    return again
-
-
 def _finding(kind: str, side: str, found: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
-    lines = tuple((np.flatnonzero(found)[:MOST_LINES_TOLD] + 1).tolist())
+    lines = tuple((np.flatnonzero(found)[:MAX_LINES_SHOWN] + 1).tolist())
     return Finding(kind, side, int(found.sum()), len(found), lines, other)

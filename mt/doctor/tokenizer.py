@@ -1,4 +1,4 @@
-"""The tokenizer doctor's report in a few lines of plain text."""
+"""Check of a tokenizer against the corpora of a config, for `mt data tokenizer`."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,79 +25,81 @@ from mt.special_ids import EOS, UNK
 from mt.tables import aligned, display_width, printable
 
 FREQUENT = 100
-"""Examples of a token in the training text that a model needs to learn it well."""
+"""Occurrences in the training text from which on a model learns a token well."""
 FREQUENT_SHARE = 0.95
-"""Share of the tokens that should be frequent.
-
-Gowda and May 2020, "Finding the Optimal Vocabulary Size for Neural Machine Translation": the
-largest vocabulary of which 95 % have 100 examples or more is near the best.
-"""
+"""Share of frequent tokens in a vocabulary of good size (Gowda and May 2020)."""
+_MAX_PAIRS = 500_000
+_BLOCK_LINES = 4096
+_ADVICE_STEP = 100
+_SMALLEST_SIZE = 300
+_SHOWN_LOSSES = 12
+_SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class CharacterLoss:
-    """A character that encoding and decoding takes away or turns into another."""
+    """A character that encoding and decoding removes or replaces."""
 
     character: str
     count: int
-    """How many of the sampled text are gone."""
+    """Lost occurrences in the sample."""
     becomes: str
-    """What is left of it where it stands alone."""
+    """The character alone, encoded and decoded."""
     never_written: bool
-    """Whether none is left: a model that learns from these tokens can never write it."""
+    """True if no decoded line has the character: a model cannot learn to write it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideReport:
-    """One side of the training text in tokens; the end mark is not counted."""
+    """One side of the sampled training text; end marks are not counted."""
 
     side: str
     language: str
     lines: int
     characters: int
     words: int | None
-    """By spaces; None for a language that is written without."""
+    """Words between spaces; None for a language written without spaces."""
     tokens: int
     unknown_tokens: int
-    """How many of `tokens` are the unknown one."""
     byte_tokens: int
-    """How many of `tokens` are bytes, of characters without a token of their own."""
+    """Tokens that stand for one byte of a character outside the vocabulary."""
     changed_lines: int
-    """Lines that are another text after encoding and decoding."""
+    """Lines that encoding and decoding changes."""
     losses: tuple[CharacterLoss, ...]
     """The most frequent first."""
 
     @property
     def tokens_per_character(self) -> float:
-        """How finely the text is cut."""
+        """Mean number of tokens per character."""
         return self.tokens / max(1, self.characters)
 
     @property
     def tokens_per_word(self) -> float | None:
-        """How finely words are cut (fertility); None where there are no spaces."""
+        """Fertility; None for a language written without spaces."""
         return None if self.words is None else self.tokens / max(1, self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyReport:
-    """How the training text uses one vocabulary; special and byte tokens are no text tokens."""
+    """Use of a vocabulary by the training text."""
 
     name: str
     """`joint`, `source` or `target`."""
     algorithm: str
     size: int
     text_tokens: int
+    """Tokens other than special and byte tokens."""
     unused: tuple[str, ...]
-    """Text tokens that the sampled text never uses, the most frequent when trained first."""
+    """Text tokens absent from the sample, in the order of the vocabulary."""
     rare: int
-    """Text tokens that the whole text has fewer than `FREQUENT` times, by the sample."""
+    """Text tokens with fewer than `FREQUENT` occurrences, extrapolated from the sample."""
     advised_size: int | None
-    """A `tokenizer.vocabulary_size` that fits the text better; None where this one does."""
+    """A better `tokenizer.vocabulary_size`, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a perfect model could reach on a split: its references, encoded and decoded."""
+    """BLEU of a split's references, encoded and decoded: the limit of a perfect model."""
 
     split: str
     lines: int
@@ -108,30 +110,23 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerReport:
-    """Everything that can be told of a tokenizer and the corpora of a config."""
+    """Result of `mt data tokenizer`."""
 
     fingerprint: str
     pairs: int
-    """Training pairs, cleaned as the config says."""
+    """Training pairs after cleaning."""
     sampled_pairs: int
-    """How many of them were encoded."""
     source: SideReport
     target: SideReport
     vocabularies: tuple[VocabularyReport, ...]
     ceilings: tuple[Ceiling, ...]
 
 
-_MOST_PAIRS = 500_000
-_BLOCK_LINES = 4096
-_ADVICE_STEP = 100
-_SMALLEST_SIZE = 300
-
-
 @contextmanager
 def configured_tokenizer(config: Config) -> Iterator[Tokenizer]:
-    """Give the tokenizer that a training with a config would have; nothing of it is kept.
+    """Yield the tokenizer that training with a config would use, in a temporary folder.
 
-    Raises what the training would, before any work what `choose_tokenizer` would.
+    Raises the errors of `mt train`, those of `choose_tokenizer` before any work.
     """
     choose_tokenizer(config.data.target_language, config.evaluation.bleu_tokenizer)
     with TemporaryDirectory(prefix="mt-tokenizer-") as folder:
@@ -143,60 +138,54 @@ def configured_tokenizer(config: Config) -> Iterator[Tokenizer]:
 
 
 def check_tokenizer(config: Config, tokenizer: Tokenizer) -> TokenizerReport:
-    """Encode and decode the corpora of a config and return all that is found.
+    """Encode and decode the splits, and a sample of at most 500,000 training pairs.
 
-    Of the training pairs at most 500,000, drawn by the seed, are looked at. Raises `DataError`
-    where a corpus cannot be read or cleaning leaves nothing, `UserError` where a package for BLEU
-    is missing.
+    Raises DataError if a corpus cannot be read or cleaning removes every pair, and UserError if a
+    package for BLEU is missing.
     """
     data = config.data
     ceilings = tuple(_ceiling(config, tokenizer, name) for name in data.split_names())
     sample, total = _sample(config)
-    source = _read_side([pair.source for pair in sample], tokenizer.source)
-    target = _read_side([pair.target for pair in sample], tokenizer.target)
-    scale = total / len(sample)
+    source, source_counts = _side(
+        [pair.source for pair in sample], tokenizer.source, "source", data.source_language
+    )
+    target, target_counts = _side(
+        [pair.target for pair in sample], tokenizer.target, "target", data.target_language
+    )
+    used = [
+        ("source", tokenizer.source, source_counts),
+        ("target", tokenizer.target, target_counts),
+    ]
+    if tokenizer.source is tokenizer.target:
+        used = [("joint", tokenizer.source, source_counts + target_counts)]
     return TokenizerReport(
         fingerprint=tokenizer.fingerprint,
         pairs=total,
         sampled_pairs=len(sample),
-        source=_side_report(source, "source", data.source_language),
-        target=_side_report(target, "target", data.target_language),
-        vocabularies=tuple(_vocabularies(source, target, scale)),
+        source=source,
+        target=target,
+        vocabularies=tuple(_vocabulary(*each, scale=total / len(sample)) for each in used),
         ceilings=ceilings,
     )
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One side of the sample, encoded and decoded."""
-
-    vocabulary: Vocabulary
-    lines: int
-    words: int
-    counts: npt.NDArray[np.int64]
-    """[V] how often each token is used."""
-    characters: Counter[str]
-    written: frozenset[str]
-    """The characters that are there after decoding."""
-    lost: Counter[str]
-    changed_lines: int
-
-
 def _sample(config: Config) -> tuple[list[SentencePair], int]:
-    """Return the training pairs to look at, in no order, and how many there are in all."""
+    """Return a sample of the training pairs and the number of all pairs."""
     numbers = count()
     pairs = cleaned_pairs(open_training_corpora(config.data))
-    # `zip` asks the pairs first, so that at their end no number has been taken for nothing.
+    # `zip` reads the pairs first, so their end takes no number.
     numbered = zip(pairs, numbers, strict=False)
-    sample = sample_lines((pair for pair, _ in numbered), _MOST_PAIRS, seed=config.seed)
+    sample = sample_lines((pair for pair, _ in numbered), _MAX_PAIRS, seed=config.seed)
     if not sample:
         raise DataError("the cleaning leaves no pair to train on")
     return sample, next(numbers)
 
 
-def _read_side(lines: Sequence[str], vocabulary: Vocabulary) -> _Side:
+def _side(
+    lines: Sequence[str], vocabulary: Vocabulary, name: str, language: str
+) -> tuple[SideReport, npt.NDArray[np.int64]]:
+    """Return the report of one side and how often each token is used [V]."""
     counts = np.zeros(len(vocabulary), np.int64)
-    characters: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     written: set[str] = set()
     changed_lines = 0
@@ -204,85 +193,63 @@ def _read_side(lines: Sequence[str], vocabulary: Vocabulary) -> _Side:
         block = lines[first : first + _BLOCK_LINES]
         rows = vocabulary.encode(block)
         counts += np.bincount(np.concatenate(rows), minlength=len(vocabulary))
-        for line, row in zip(block, rows, strict=True):
-            decoded = vocabulary.decode(row)
-            characters.update(line)
+        for line, decoded in zip(block, map(vocabulary.decode, rows), strict=True):
             written.update(decoded)
             if decoded != line:
                 changed_lines += 1
                 lost.update(Counter(line) - Counter(decoded))
     counts[EOS] = 0
-    words = sum(len(line.split()) for line in lines)
-    return _Side(
-        *(vocabulary, len(lines), words, counts, characters, frozenset(written), lost),
-        changed_lines=changed_lines,
-    )
-
-
-def _side_report(side: _Side, name: str, language: str) -> SideReport:
-    is_byte = [side.vocabulary.processor.is_byte(number) for number in range(len(side.counts))]
+    is_byte = [vocabulary.processor.is_byte(number) for number in range(len(counts))]
     losses = [
         CharacterLoss(
             character,
-            lost,
-            side.vocabulary.decode(side.vocabulary.encode([character])[0]),
-            character not in side.written,
+            times,
+            vocabulary.decode(vocabulary.encode([character])[0]),
+            character not in written,
         )
-        for character, lost in sorted(side.lost.items(), key=lambda item: (-item[1], item[0]))
+        for character, times in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return SideReport(
+    spaced = not written_without_spaces(language)
+    report = SideReport(
         side=name,
         language=language,
-        lines=side.lines,
-        characters=side.characters.total(),
-        words=None if written_without_spaces(language) else side.words,
-        tokens=int(side.counts.sum()),
-        unknown_tokens=int(side.counts[UNK]),
-        byte_tokens=int(side.counts[is_byte].sum()),
-        changed_lines=side.changed_lines,
+        lines=len(lines),
+        characters=sum(map(len, lines)),
+        words=sum(len(line.split()) for line in lines) if spaced else None,
+        tokens=int(counts.sum()),
+        unknown_tokens=int(counts[UNK]),
+        byte_tokens=int(counts[is_byte].sum()),
+        changed_lines=changed_lines,
         losses=tuple(losses),
     )
+    return report, counts
 
 
-def _vocabularies(source: _Side, target: _Side, scale: float) -> Iterator[VocabularyReport]:
-    if source.vocabulary is target.vocabulary:
-        counts = source.counts + target.counts
-        yield _vocabulary_report("joint", source.vocabulary, counts, scale=scale)
-        return
-    for name, side in (("source", source), ("target", target)):
-        yield _vocabulary_report(name, side.vocabulary, side.counts, scale=scale)
-
-
-def _vocabulary_report(
+def _vocabulary(
     name: str, vocabulary: Vocabulary, counts: npt.NDArray[np.int64], *, scale: float
 ) -> VocabularyReport:
+    """Return the report of one vocabulary; `scale` is the number of pairs per sampled pair.
+
+    The advised size has room for the frequent tokens as `FREQUENT_SHARE` of it, and for every
+    single character. It is a lower estimate: without rare tokens the others are used more often.
+    """
     texts = vocabulary.texts()
-    rare = sum(counts[number] * scale < FREQUENT for number in texts)
+    frequent = int(sum(counts[number] * scale >= FREQUENT for number in texts))
+    advised = None
+    if frequent < FREQUENT_SHARE * len(texts):
+        single = sum(len(text) == 1 for text in texts.values())
+        wanted = len(vocabulary) - len(texts) + max(frequent / FREQUENT_SHARE, single)
+        size = max(_SMALLEST_SIZE, -int(-wanted // _ADVICE_STEP) * _ADVICE_STEP)
+        advised = size if size < len(vocabulary) else None
     return VocabularyReport(
         name=name,
         algorithm=vocabulary.algorithm,
         size=len(vocabulary),
         text_tokens=len(texts),
         unused=tuple(text for number, text in texts.items() if not counts[number]),
-        rare=int(rare),
-        advised_size=_advised_size(vocabulary, len(texts) - int(rare)),
+        rare=len(texts) - frequent,
+        advised_size=advised,
     )
-
-
-def _advised_size(vocabulary: Vocabulary, frequent: int) -> int | None:
-    """Return the size of which `FREQUENT_SHARE` would be frequent, or None where this one is such.
-
-    An estimate from below: without its rare tokens, a vocabulary uses the others more often. It
-    has room for every character that has a token now.
-    """
-    texts = vocabulary.texts()
-    if frequent >= FREQUENT_SHARE * len(texts):
-        return None
-    others = len(vocabulary) - len(texts)
-    single = sum(len(text) == 1 for text in texts.values())
-    wanted = others + max(frequent / FREQUENT_SHARE, single)
-    size = max(_SMALLEST_SIZE, -int(-wanted // _ADVICE_STEP) * _ADVICE_STEP)
-    return size if size < len(vocabulary) else None
 
 
 def _ceiling(config: Config, tokenizer: Tokenizer, name: str) -> Ceiling:
@@ -297,120 +264,84 @@ def _ceiling(config: Config, tokenizer: Tokenizer, name: str) -> Ceiling:
         tokenizer=config.evaluation.bleu_tokenizer,
     ).bleu
     changed = sum(map(str.__ne__, decoded, references))
-    # Of equal texts sacreBLEU's floats come to a hair above 100, or to 0 where all are short.
+    # For equal texts sacreBLEU returns slightly more than 100, or 0 if all are short.
     value = min(bleu.value, 100.0) if changed else 100.0
     return Ceiling(name, len(references), changed, value, bleu.signature)
-
-
-_MOST_LOSSES = 12
-_MOST_NEVER_WRITTEN = 60
 
 
 def tokenizer_as_text(report: TokenizerReport) -> str:
     """Return the report for a terminal: sides, losses, vocabularies with advice, ceilings."""
     sample = "" if report.sampled_pairs == report.pairs else f"{report.sampled_pairs:,} of "
+    sides = [("side", "language", "tokens/word", "tokens/character", "unknown", "bytes", "changed")]
+    for side in (report.source, report.target):
+        per_word = side.tokens_per_word
+        cells = (
+            "-" if per_word is None else f"{per_word:.2f}",
+            f"{side.tokens_per_character:.3f}",
+            f"{side.unknown_tokens / max(1, side.tokens):.3%}",
+            f"{side.byte_tokens / max(1, side.tokens):.3%}",
+            f"{side.changed_lines:,} lines",
+        )
+        sides.append((side.side, side.language, *cells))
+    tokens = [("vocabulary", "algorithm", "tokens", "unused", f"seen < {FREQUENT} times", "")]
+    for each in report.vocabularies:
+        rare = f"{each.rare:,} ({each.rare / max(1, each.text_tokens):.1%})"
+        unused = f"unused: {shown_tokens(map(printable, each.unused))}" if each.unused else ""
+        counts = f"{each.size:,}", f"{len(each.unused):,}", rare
+        tokens.append((each.name, each.algorithm, *counts, unused))
+    ceilings = [("ceiling on", "BLEU", "references changed", "signature")]
+    for c in report.ceilings:
+        # A score below 100 must not read 100.00.
+        score = f"{c.bleu if c.bleu == 100.0 else min(c.bleu, 99.99):.2f}"
+        ceilings.append((c.split, score, f"{c.changed_lines:,} of {c.lines:,}", c.signature))
     parts = [
         f"training text: {sample}{report.pairs:,} pairs",
-        _sides(report),
+        aligned(sides, right=range(2, 7)),
         *filter(None, map(_losses, (report.source, report.target))),
         *filter(None, [_never_written(report.target)]),
-        _vocabularies_tokenizer_text(report),
+        aligned(tokens, right=[2, 3, 4]),
         "\n".join(map(_advice, report.vocabularies)),
-        _ceilings(report),
+        aligned(ceilings, right=[1, 2]),
     ]
     return "\n\n".join(parts)
 
 
-def _sides(report: TokenizerReport) -> str:
-    rows = [("side", "language", "tokens/word", "tokens/character", "unknown", "bytes", "changed")]
-    for side in (report.source, report.target):
-        per_word = side.tokens_per_word
-        rows.append(
-            (
-                *(side.side, side.language),
-                "-" if per_word is None else f"{per_word:.2f}",
-                f"{side.tokens_per_character:.3f}",
-                f"{side.unknown_tokens / max(1, side.tokens):.3%}",
-                f"{side.byte_tokens / max(1, side.tokens):.3%}",
-                f"{side.changed_lines:,} lines",
-            )
-        )
-    return aligned(rows, right=range(2, 7))
-
-
 def _losses(side: SideReport) -> str:
-    if not side.losses:
-        return ""
     rows = [(f"lost, {side.side} side", "", "times", "becomes")]
-    rows += [
-        (_seen(loss.character), _code(loss.character), f"{loss.count:,}", _left_of(loss))
-        for loss in side.losses[:_MOST_LOSSES]
-    ]
-    more = len(side.losses) - _MOST_LOSSES
-    rest = [f"and {more:,} other characters"] if more > 0 else []
-    return "\n".join([aligned(rows, right=[2]), *rest])
+    for loss in side.losses[:_SHOWN_LOSSES]:
+        left = f"{_visible(loss.becomes)} {' '.join(map(_code, loss.becomes))}".lstrip()
+        if loss.becomes == loss.character:
+            left = "itself where it stands alone"
+        shown = _visible(loss.character), _code(loss.character)
+        rows.append((*shown, f"{loss.count:,}", left or "nothing"))
+    more = len(side.losses) - _SHOWN_LOSSES
+    rest = f"\nand {more:,} other characters" if more > 0 else ""
+    return aligned(rows, right=[2]) + rest if side.losses else ""
 
 
 def _never_written(target: SideReport) -> str:
     never = [loss.character for loss in target.losses if loss.never_written]
-    if not never:
-        return ""
-    shown = " ".join(_seen(c) or _code(c) for c in never[:_MOST_NEVER_WRITTEN])
-    more = ", ..." if len(never) > _MOST_NEVER_WRITTEN else ""
-    return f"{len(never):,} characters that no model with this tokenizer can write: {shown}{more}"
-
-
-def _vocabularies_tokenizer_text(report: TokenizerReport) -> str:
-    rows = [("vocabulary", "algorithm", "tokens", "unused", f"seen < {FREQUENT} times", "")]
-    rows += [
-        (
-            *(found.name, found.algorithm, f"{found.size:,}", f"{len(found.unused):,}"),
-            f"{found.rare:,} ({found.rare / max(1, found.text_tokens):.1%})",
-            f"unused: {shown_tokens(map(printable, found.unused))}" if found.unused else "",
-        )
-        for found in report.vocabularies
-    ]
-    return aligned(rows, right=[2, 3, 4])
+    shown = " ".join(_visible(c) or _code(c) for c in never[:_SHOWN_CHARACTERS])
+    more = ", ..." if len(never) > _SHOWN_CHARACTERS else ""
+    what = f"{len(never):,} character{'' if len(never) == 1 else 's'}"
+    return f"{what} that no model with this tokenizer can write: {shown}{more}" if never else ""
 
 
 def _advice(found: VocabularyReport) -> str:
     share = 1 - found.rare / max(1, found.text_tokens)
-    facts = f"{share:.1%} of its text tokens are seen {FREQUENT} times or more"
-    rule = f"{FREQUENT_SHARE:.0%} should be (Gowda and May 2020)"
+    verdict = "its size fits this corpus"
     if found.advised_size is not None:
-        return (
-            f"{found.name} vocabulary: {facts}, {rule}; about "
-            f"`tokenizer.vocabulary_size: {found.advised_size}` would fit this corpus better"
-        )
-    if share < FREQUENT_SHARE:
-        return f"{found.name} vocabulary: {facts}; no smaller one would hold its characters"
-    return f"{found.name} vocabulary: {facts}, {rule}: its size fits this corpus"
+        verdict = f"`tokenizer.vocabulary_size: {found.advised_size}` would fit this corpus better"
+    elif share < FREQUENT_SHARE:
+        verdict = "a smaller one could not hold its characters"
+    return (
+        f"{found.name} vocabulary: {share:.1%} of its text tokens are seen {FREQUENT} times or "
+        f"more, {FREQUENT_SHARE:.0%} should be (Gowda and May 2020); {verdict}"
+    )
 
 
-def _ceilings(report: TokenizerReport) -> str:
-    rows = [("ceiling on", "BLEU", "references changed", "signature")]
-    rows += [
-        (c.split, _score(c.bleu), f"{c.changed_lines:,} of {c.lines:,}", c.signature)
-        for c in report.ceilings
-    ]
-    return aligned(rows, right=[1, 2])
-
-
-def _score(bleu: float) -> str:
-    """Return a score with two decimals; what is below 100 does not read 100.00."""
-    return f"{bleu if bleu == 100.0 else min(bleu, 99.99):.2f}"
-
-
-def _left_of(loss: CharacterLoss) -> str:
-    if not loss.becomes:
-        return "nothing"
-    if loss.becomes == loss.character:
-        return "itself where it stands alone"
-    return f"{_seen(loss.becomes)} {' '.join(map(_code, loss.becomes))}".lstrip()
-
-
-def _seen(text: str) -> str:
-    """Return `text`, or "" where nothing of it would be seen."""
+def _visible(text: str) -> str:
+    """Return `text`, or "" if all of it is invisible."""
     visible = printable(text)
     return visible if visible.strip() and display_width(visible) else ""
 

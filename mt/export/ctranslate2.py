@@ -1,8 +1,8 @@
-"""Our Transformer in CTranslate2's terms: every variant, written straight from the weights.
+"""Conversion of a Transformer of any variant to a CTranslate2 model.
 
-CTranslate2 has fewer words than `mt.config.model`, so several variants are said in other ones that
-compute the same: see `_stream_scale` (deepnorm), `_attention` (shared heads, unequal widths) and
-`_encoder_alibi`.
+CTranslate2 has fewer options than `mt.config.model`, so several variants are expressed by others
+that compute the same: see `stream_scale` (DeepNorm), `_attention` (shared heads, unequal widths)
+and `_encoder_alibi`.
 """
 
 from dataclasses import dataclass
@@ -31,41 +31,7 @@ from mt.special_ids import BOS, EOS, UNK
 
 Array: TypeAlias = NDArray[np.float32]
 Linear: TypeAlias = tuple[Array, Array | None]
-"""Matrix [out in] and bias [out], which may be absent."""
-
-
-def head_width(config: ModelConfig) -> int:
-    """Return the one width of all heads: that of queries and keys, or of values if larger."""
-    return max(config.key_width, config.value_width)
-
-
-def projection(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
-    """Return a projection to heads with each head `repeats` times, and of the common width."""
-    heads = config.heads // repeats
-
-    def widened(rows: Array) -> Array:
-        by_head = rows.reshape(heads, len(rows) // heads, *rows.shape[1:]).repeat(repeats, axis=0)
-        wide = padded(by_head, head_width(config), axis=1)
-        return wide.reshape(-1, *rows.shape[1:])
-
-    matrix, bias = linear
-    return widened(matrix), None if bias is None else widened(bias)
-
-
-def stacked(*linears: Linear) -> Linear:
-    """Return one layer that computes several, their outputs in a row."""
-    biases = [bias for _, bias in linears if bias is not None]
-    return np.concatenate([matrix for matrix, _ in linears]), (
-        np.concatenate(biases) if biases else None
-    )
-
-
-def padded(array: Array, size: int, *, axis: int) -> Array:
-    """Return an array with zeros at the end of an axis, up to a size."""
-    missing = [
-        (0, size - length if place == axis else 0) for place, length in enumerate(array.shape)
-    ]
-    return np.pad(array, missing)
+"""Matrix [out in], and bias [out] or None."""
 
 
 _ACTIVATIONS = {
@@ -88,18 +54,19 @@ def write_model(
     positions: int,
     quantization: str | None,
 ) -> None:
-    """Write model.bin, its config.json and the vocabularies into a folder.
+    """Write model.bin, config.json and the vocabularies into `folder`.
 
-    `weights` are the parameters by the names that the model gives them, `positions` the longest
-    sequence that the model must do. `quantization` is one of CTranslate2's, None for float32.
+    `weights` has the parameters by name, `positions` is the length of the longest sequence, and
+    `quantization` is a CTranslate2 type, or None for float32.
     """
-    # Forced scoring asks for an end mark behind what the limit has cut: one position more.
+    # Forced scoring appends an end mark to translations cut at the limit.
     spec = build_spec(config, weights, positions=positions + 1)
+    target = _tokens(tokenizer.target)
     spec.register_source_vocabulary(_tokens(tokenizer.source))
-    spec.register_target_vocabulary(_tokens(tokenizer.target))
-    spec.config.bos_token = spec.config.decoder_start_token = _tokens(tokenizer.target)[BOS]
-    spec.config.eos_token = _tokens(tokenizer.target)[EOS]
-    spec.config.unk_token = _tokens(tokenizer.target)[UNK]
+    spec.register_target_vocabulary(target)
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS]
+    spec.config.eos_token = target[EOS]
+    spec.config.unk_token = target[UNK]
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
@@ -112,7 +79,7 @@ def _tokens(vocabulary: Vocabulary) -> list[str]:
 def build_spec(
     config: ModelConfig, weights: dict[str, Array], *, positions: int
 ) -> TransformerSpec:
-    """Return CTranslate2's description of a model, with all weights but no vocabularies."""
+    """Return the CTranslate2 specification of a model, with its weights, without vocabularies."""
     spec = TransformerSpec(_encoder(config), _decoder(config))
     spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
@@ -126,7 +93,7 @@ def build_spec(
 
 @dataclass(frozen=True)
 class _Stack:
-    """What the parts of one stack are made of."""
+    """Encoder or decoder to convert."""
 
     config: ModelConfig
     weights: dict[str, Array]
@@ -135,11 +102,11 @@ class _Stack:
 
     @property
     def stream_scale(self) -> float:
-        """What the states between the layers are multiplied by, against our own model.
+        """Factor of the states between layers, relative to the original model.
 
-        DeepNorm's Norm(alpha x + f(x)) has no word in CTranslate2. With alpha x as the state,
-        Norm(y + f(y / alpha)) of y = alpha x is the same number with the same epsilon: embeddings
-        and norms give out alpha times more, and the matrices that read a state are divided by it.
+        CTranslate2 lacks DeepNorm's Norm(alpha x + f(x)). With y = alpha x as the state, it equals
+        Norm(y + f(y / alpha)) with the same epsilon: the outputs of embeddings and norms are
+        multiplied by alpha, and the matrices that read a state are divided by it.
         """
         if self.config.residual != "deepnorm":
             return 1.0
@@ -149,7 +116,7 @@ class _Stack:
         return self.weights[f"{self.side}.{name}"]
 
     def linear(self, name: str, *, reads_stream: bool) -> Linear:
-        """Return matrix and bias of a linear layer; the layer divides the state that it reads."""
+        """Return matrix and bias; the matrix undoes the scale of the stream it reads."""
         scale = self.stream_scale if reads_stream else 1.0
         matrix = (self.weight(f"{name}.weight") / scale).astype(np.float32)
         return matrix, self.weights.get(f"{self.side}.{name}.bias")
@@ -159,7 +126,7 @@ def _encoder(config: ModelConfig) -> TransformerEncoderSpec:
     return TransformerEncoderSpec(
         config.encoder_layers,
         config.heads,
-        # CTranslate2 has ALiBi in decoders alone: see `_encoder_alibi`.
+        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
         relative_attention_bias=config.positional in {"relative_bias", "alibi"},
         **_common(config),
     )
@@ -204,14 +171,14 @@ def _fill_stack(spec: Any, stack: _Stack) -> None:
 
 
 def _encodings(stack: _Stack) -> Array | None:
-    """Return what is added to the embeddings, [positions d_model]; None where nothing is."""
+    """Return the position encodings [positions d_model], or None if there are none to add."""
     config = stack.config
     if config.positional == "learned":
-        table = padded(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
+        table = _padded(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
     elif config.positional == "sinusoidal":
         table = sinusoids(stack.positions, config.d_model).numpy()
     elif config.positional == "none":
-        # Without a table CTranslate2 would take sinusoids of its own.
+        # Without a table CTranslate2 uses its own sinusoids.
         table = np.zeros((stack.positions, config.d_model), np.float32)
     else:
         return None
@@ -226,7 +193,7 @@ def _fill_layer(layer: Any, stack: _Stack, number: int) -> None:
         _attention(layer.attention, stack, f"{number}.cross_attention")
     _feed_forward(layer.ffn, stack, f"{number}.feed_forward")
     for name, before, after in _norm_places(layer, stack):
-        # A state that leaves the stack has no scale.
+        # The output of the stack is not scaled.
         scale = 1.0 if is_last and name == "feed_forward" else stack.stream_scale
         _fill_norm(before, stack, f"{number}.{name}_residual.norm", scale=scale)
         if after is not None:
@@ -241,7 +208,7 @@ def _layer_numbers(stack: _Stack) -> range:
 def _norm_places(
     layer: Any, stack: _Stack
 ) -> list[tuple[str, LayerNormSpec, LayerNormSpec | None]]:
-    """Return, for each sublayer, CTranslate2's place for its norm and for a norm after it."""
+    """Return the name, the norm and the norm after it, if any, of each sublayer."""
     if stack.config.residual == "sandwich":
         places = [
             ("self", layer.input_layer_norm, layer.post_attention_layer_norm),
@@ -266,33 +233,63 @@ def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float) -
     gain = stack.weights[f"{in_stack}{name}.weight"]
     spec.gamma = (gain * scale).astype(np.float32)
     if stack.config.norm == "layernorm":
-        # A norm without `beta` would be an RMSNorm to CTranslate2.
+        # CTranslate2 reads a norm without `beta` as an RMSNorm.
         bias = stack.weights.get(f"{in_stack}{name}.bias", np.zeros_like(gain))
         spec.beta = (bias * scale).astype(np.float32)
 
 
 def _attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> None:
-    """Fill an attention; keys and values get as many heads as queries, and all heads one width.
+    """Fill an attention with equally many heads of one width for queries, keys and values.
 
-    Heads that several heads of queries share are repeated. Narrower ones are filled up with zeros:
-    those of queries and keys add nothing to the scores, and nothing reads those of the values.
+    Shared key and value heads are repeated. Narrow heads are padded with zeros, which add nothing
+    to the scores and, in the values, meet zeros of the output matrix.
     """
     config = stack.config
     is_self = "self_attention" in name
     shares = config.heads // config.key_heads
-    query = projection(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
-    key = projection(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
-    value = projection(stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares)
+    query = _heads(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
+    key = _heads(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
+    value = _heads(stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares)
     spec.queries_scale = np.float32(1 / (config.attention_temperature * config.key_width**0.5))
     if is_self:
-        _fill_linear(spec.linear[0], stacked(query, key, value))
+        _fill_linear(spec.linear[0], _stacked(query, key, value))
     else:
         _fill_linear(spec.linear[0], query)
-        _fill_linear(spec.linear[1], stacked(key, value))
+        _fill_linear(spec.linear[1], _stacked(key, value))
     matrix, bias = stack.linear(f"{name}.output", reads_stream=False)
     by_head = matrix.reshape(config.d_model, config.heads, config.value_width)
-    wide = padded(by_head, head_width(config), axis=2)
+    wide = _padded(by_head, _head_width(config), axis=2)
     _fill_linear(spec.linear[-1], (wide.reshape(config.d_model, -1), bias))
+
+
+def _head_width(config: ModelConfig) -> int:
+    return max(config.key_width, config.value_width)
+
+
+def _heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
+    """Return a projection to heads with each head repeated and padded to the common width."""
+    heads = config.heads // repeats
+
+    def widened(rows: Array) -> Array:
+        by_head = rows.reshape(heads, len(rows) // heads, *rows.shape[1:]).repeat(repeats, axis=0)
+        return _padded(by_head, _head_width(config), axis=1).reshape(-1, *rows.shape[1:])
+
+    matrix, bias = linear
+    return widened(matrix), None if bias is None else widened(bias)
+
+
+def _stacked(*linears: Linear) -> Linear:
+    """Return one layer with the outputs of several, concatenated."""
+    biases = [bias for _, bias in linears if bias is not None]
+    matrix = np.concatenate([matrix for matrix, _ in linears])
+    return matrix, np.concatenate(biases) if biases else None
+
+
+def _padded(array: Array, size: int, *, axis: int) -> Array:
+    """Return an array padded with zeros at the end of an axis."""
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, size - array.shape[axis])
+    return np.pad(array, missing)
 
 
 def _fill_linear(spec: LinearSpec, linear: Linear) -> None:
@@ -312,13 +309,13 @@ def _feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
 
 
 def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, number: int) -> None:
-    """Fill what a self-attention knows of positions by itself."""
+    """Fill the relative positions of a self-attention."""
     config, tables = stack.config, f"{stack.side}_positional"
     if config.positional == "relative":
-        rows = 2 * config.relative_clip + 1  # a decoder's later keys, never looked at, are zeros
+        rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
         for kind in ("keys", "values"):
             table = stack.weights[f"{tables}.layers.{number}.{kind}"]
-            wide = padded(padded(table, head_width(config), axis=1), rows, axis=0)
+            wide = _padded(_padded(table, _head_width(config), axis=1), rows, axis=0)
             setattr(spec, f"relative_position_{kind}", wide)
     elif config.positional == "relative_bias":
         spec.relative_attention_bias = stack.weights[f"{tables}.table"]
@@ -329,9 +326,10 @@ def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, number: int) ->
 
 
 def _encoder_alibi(heads: int, positions: int) -> Array:
-    """Return ALiBi as relative biases: [4 * positions, heads], a bucket for each offset.
+    """Return ALiBi as relative position biases [4 * positions, heads], one bucket per offset.
 
-    Half of the buckets are for keys after the query, and half of each half hold one distance each.
+    One half of the buckets is for keys after the query; half of each half holds one distance per
+    bucket.
     """
     distances = np.tile(np.arange(2 * positions, dtype=np.float32), 2)
     slopes: Array = alibi_slopes(heads).numpy()

@@ -1,4 +1,4 @@
-"""Exporting a run to Hugging Face's Marian, with proof that it translates alike."""
+"""Export of a run to CTranslate2 or Hugging Face's Marian, kept only if it translates equally."""
 
 import shutil
 from dataclasses import asdict, dataclass, replace
@@ -27,17 +27,18 @@ from mt.runs import (
     write_exported,
 )
 
-# Enough for other decoding settings than those of the run; a table of them is small beside a model.
-_FEWEST_POSITIONS = 1024
+PARITY_FILE = "parity.json"
+# Leaves room for other decoding settings; the table is small compared with a model.
+_MIN_POSITIONS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What became of an export."""
+    """Comparison of run and export."""
 
     parity: Parity
     failure: str | None
-    """Why nothing was left behind; None where the folder is there."""
+    """Reason for keeping no export, or None."""
 
 
 def export_ctranslate2(
@@ -48,15 +49,13 @@ def export_ctranslate2(
     sample: Path | None = None,
     device: str = "auto",
 ) -> ExportResult:
-    """Write a run as a CTranslate2 model into `output`, if it translates as the run does.
+    """Export a run to the CTranslate2 model `output`.
 
-    Both translate `sample`, a text in the source language, or the run's valid split. A model that
-    is not quantised must give the same translations (see `mt.export.parity`), else nothing is left
-    behind; for a quantised one the difference is kept in export.json. `device` is where the run
-    translates. An earlier export at `output` is replaced.
-
-    Raises UserError, before anything is written, for what cannot be exported, an `output` that
-    holds anything else, and a sample that is not at hand.
+    Run, on `device`, and export translate `sample`, a text in the source language, or the run's
+    valid split. Without quantization the export is kept only if the translations are equal (see
+    `mt.export.parity`); with it, export.json records the difference. An earlier export at `output`
+    is replaced. Raises UserError before anything is written if the run cannot be exported, `output`
+    holds other files, or there is no sample.
     """
     require_ctranslate2()
     check_output_folder(output)
@@ -76,16 +75,12 @@ def export_ctranslate2(
 
 
 def check_output_folder(output: Path) -> None:
-    """Raise UserError unless there is nothing at `output`, or an earlier export and nothing else.
-
-    Scores of the earlier export may be in it.
-    """
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
+    """Raise UserError unless `output` is free, or an earlier export, with or without its scores."""
+    _check_parent(output)
     if not output.exists():
         return
     if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
-        raise UserError(f"{output}: exists already, and no `mt export` has written it")
+        raise UserError(f"{output}: exists already and is not an export; name another --output")
     written = {
         *(EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER),
         *("config.json", "README.md"),
@@ -96,13 +91,18 @@ def check_output_folder(output: Path) -> None:
         if entry.name not in written and not entry.name.endswith("_vocabulary.json")
     ]
     if foreign:
-        raise UserError(f"{output}: would be replaced, but holds also {listed(sorted(foreign))}")
+        raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
+
+
+def _check_parent(output: Path) -> None:
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
 
 
 def _write(
     finished: FinishedRun, run: Path, folder: Path, *, quantization: Quantization
 ) -> Exported:
-    """Write all but the parity, which needs the folder to be there."""
+    """Write the export without its parity, which is measured on the folder."""
     from mt.export.ctranslate2 import write_model
 
     config = finished.config
@@ -135,27 +135,22 @@ def _positions(config: Config, longest_source: int) -> int:
     if config.model.positional == "learned":
         return config.model.max_positions
     longest_target = length_limit(longest_source, config.decoding)
-    return max(_FEWEST_POSITIONS, 2 * longest_source, 2 * longest_target)
-
-
-PARITY_FILE = "parity.json"
+    return max(_MIN_POSITIONS, 2 * longest_source, 2 * longest_target)
 
 
 def export_marian(
     run: Path, output: Path, *, sample: Path | None = None, device: str = "auto"
 ) -> ExportResult:
-    """Write a run as Hugging Face's Marian into `output`, if what was written translates alike.
+    """Export a run to the Hugging Face Marian folder `output`.
 
-    The folder is read back as `mt import` reads it, so transformers need not be there, and
-    translates `sample`, or the run's valid split, with the run's own settings of the search. Where
-    the translations are not the same, nothing is left behind; else the comparison is kept in
-    parity.json. Raises UserError, before anything is written, for what cannot be exported, an
-    `output` that is there, a sample that is not at hand.
+    The folder is read back as by `mt import`, without transformers, and translates `sample`, or
+    the run's valid split, with the run's search settings. It is kept, with the comparison in
+    parity.json, only if the translations are equal. Raises UserError before anything is written
+    if the run cannot be exported, `output` exists, or there is no sample.
     """
     if output.exists():
-        raise RunError(f"{output}: exists already; name a folder that is not there yet")
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
+        raise RunError(f"{output}: exists already; name a new folder")
+    _check_parent(output)
     finished = read_run(run)
     lines = read_sample(finished.config, sample)
     with aside(output) as temporary:

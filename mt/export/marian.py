@@ -1,13 +1,12 @@
-"""A run as a Marian folder of Hugging Face: what `MarianMTModel` and `MarianTokenizer` load.
+"""Conversion of a run to a Hugging Face folder for `MarianMTModel` and `MarianTokenizer`.
 
-Junczys-Dowmunt et al. 2018 for Marian; the folder is that of transformers 4 and 5.
+Marian is described by Junczys-Dowmunt et al. 2018. The folder works with transformers 4 and 5.
 """
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,26 +20,52 @@ from mt.files import replacing, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 
-# A sentence of so many tokens, end mark included, is a common one. There both rise at one rate.
-_COMMON_LENGTH = 20
-# d log(((5 + length) / 6) ** alpha) / d log(length), for alpha 1.
-_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
+_FIXED = {
+    "positional": ("sinusoidal",),
+    "norm": ("layernorm",),
+    "norm_epsilon": (1e-5,),
+    "residual": ("post",),
+    "feed_forward": ("relu", "gelu", "swish"),
+}
+"""Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
+_MIN_POSITIONS = 512
 
 
-def exponent_of(decoding: DecodingConfig) -> float:
-    """Return the exponent of transformers that ranks hypotheses most as `decoding` does.
+def why_not_marian(model: ModelConfig) -> str | None:
+    """Return the key that Marian cannot express and the reason, or None.
 
-    GNMT's penalty (Wu et al. 2016, equation 14) rises more slowly, above all at short lengths. Only
-    ratios of penalties decide, so the exponent is GNMT's rate of growth at a common length. The
-    other two normalizations are exact.
+    Any tying of embeddings, grouped and narrow heads, any attention temperature and models without
+    biases can be expressed.
     """
-    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
-    return round(exponents[decoding.length_normalization], 6)
+    for key, known in _FIXED.items():
+        if (value := getattr(model, key)) not in known:
+            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, known))}"
+    if model.d_model % model.heads:
+        return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
+    width = model.d_model // model.heads
+    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
+        if wanted > width:
+            return f"`model.{key}: {wanted}`; Marian's limit is `model.d_model / model.heads`"
+    return None
 
 
-def alpha_of(exponent: float) -> float:
-    """Return GNMT's alpha for an exponent of transformers: the inverse of `exponent_of`."""
-    return round(exponent / _RATE, 6)
+def write_marian(finished: FinishedRun, folder: Path) -> None:
+    """Write a finished run into `folder` as a Hugging Face Marian model.
+
+    Logits are equal up to rounding. The tokenizer of transformers still strips translations and
+    reads a leading `>>word<<` as a language. Raises UserError before anything is written if
+    `why_not_marian` returns a reason.
+    """
+    if reason := why_not_marian(finished.config.model):
+        raise UserError(f"Marian cannot express {reason}")
+    if tags := finished.tokenizer.source.tags:
+        raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "model.safetensors") as temporary:
+        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
+    _write_tokenizer(finished, folder)
+    write_json(folder / "generation_config.json", _generation(finished))
+    write_json(folder / "config.json", _config(finished))
 
 
 SOURCE, TARGET, OUTPUT = "source_embedding.weight", "target_embedding.weight", "output.weight"
@@ -71,14 +96,14 @@ _READERS = ("query", "key", "value", "inner")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A tensor of a layer under both names."""
+    """A tensor of a layer, named here and in Marian."""
 
     ours: str
     theirs: str
     part: str
-    """The last word of the part's name: `query`, `norm` and so on."""
+    """Last word of the module's name, such as `query` or `norm`."""
     states_axis: int | None
-    """The axis that is one of the states; None: it has none."""
+    """Axis of size d_model that indexes the features of a state, or None."""
 
 
 def layer_tensors(model: ModelConfig) -> Iterator[Named]:
@@ -86,18 +111,26 @@ def layer_tensors(model: ModelConfig) -> Iterator[Named]:
     stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
     layers = [f"{side}.{number}" for side, count in stacks for number in range(count)]
     for layer, (ours, theirs) in itertools.product(layers, _NAMES.items()):
-        if layer.startswith("decoder") or not ours.startswith("cross"):
-            yield _named(f"{layer}.{ours}", theirs, kind="weight")
-            yield _named(f"{layer}.{ours}", theirs, kind="bias")
+        if layer.startswith("encoder") and ours.startswith("cross"):
+            continue
+        part = ours.rsplit(".", maxsplit=1)[1]
+        side, number = layer.split(".")
+        for kind, reader_axis in (("weight", 1), ("bias", None)):
+            yield Named(
+                f"{layer}.{ours}.{kind}",
+                f"model.{side}.layers.{number}.{theirs}.{kind}",
+                part,
+                states_axis=reader_axis if part in _READERS else 0,
+            )
 
 
 def sines_first(tensor: Tensor, axis: int | None) -> Tensor:
-    """Return a tensor of ours with the features of an axis in Marian's order."""
+    """Reorder an axis of features from alternating sines and cosines to sines first (Marian)."""
     return tensor if axis is None else tensor.index_select(axis, _order(tensor.shape[axis]))
 
 
 def sines_between(tensor: Tensor, axis: int | None) -> Tensor:
-    """Return a tensor of Marian's with the features of an axis in our order."""
+    """Reorder an axis of features from sines first (Marian) to alternating sines and cosines."""
     if axis is None:
         return tensor
     return tensor.index_select(axis, _order(tensor.shape[axis]).argsort())
@@ -107,68 +140,8 @@ def _order(width: int) -> Tensor:
     return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
 
 
-def _named(ours: str, theirs: str, *, kind: Literal["weight", "bias"]) -> Named:
-    side, number, name = ours.split(".", maxsplit=2)
-    part = name.rsplit(".", maxsplit=1)[1]
-    reader_axis = 1 if kind == "weight" else None
-    return Named(
-        f"{ours}.{kind}",
-        f"model.{side}.layers.{number}.{theirs}.{kind}",
-        part,
-        states_axis=reader_axis if part in _READERS else 0,
-    )
-
-
-_FIXED = {
-    "positional": ("sinusoidal",),
-    "norm": ("layernorm",),
-    "norm_epsilon": (1e-5,),
-    "residual": ("post",),
-    "feed_forward": ("relu", "gelu", "swish"),
-}
-"""What Marian has, by key. DeepNorm is not among it: its ε of the first sublayer would differ."""
-_FEWEST_POSITIONS = 512
-
-
-def why_not_marian(model: ModelConfig) -> str | None:
-    """Say with the key's name why Marian cannot express a model; None where it can.
-
-    Any sharing of embeddings can be expressed, grouped and narrow heads, any attention
-    temperature, and a model without biases.
-    """
-    for key, known in _FIXED.items():
-        if (value := getattr(model, key)) not in known:
-            return f"`model.{key}: {value}`; Marian has {' or '.join(map(str, known))}"
-    if model.d_model % model.heads:
-        return f"`model.heads: {model.heads}`; in Marian it divides `model.d_model`"
-    width = model.d_model // model.heads
-    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
-        if wanted > width:
-            return f"`model.{key}: {wanted}`; in Marian a head has `model.d_model / model.heads`"
-    return None
-
-
-def write_marian(finished: FinishedRun, folder: Path) -> None:
-    """Write a finished run into `folder` as Hugging Face's Marian.
-
-    The model's logits are the same but for rounding. What the tokenizer of transformers does with
-    a text on its own account stays: it strips translations, and takes `>>word<<` in front for a
-    language. Raises UserError, before anything is written, where `why_not_marian` has an answer.
-    """
-    if reason := why_not_marian(finished.config.model):
-        raise UserError(f"Marian cannot express {reason}")
-    if tags := finished.tokenizer.source.tags:
-        raise UserError(f"Marian cannot express {listed(tags)}: it would read a tag as text")
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "model.safetensors") as temporary:
-        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
-    _write_tokenizer(finished, folder)
-    write_json(folder / "generation_config.json", _generation(finished))
-    write_json(folder / "config.json", _config(finished))
-
-
 def marian_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
-    """Return the weights of ours by Marian's names; what a model without biases lacks is zero."""
+    """Return the weights under Marian's names; missing biases are zero."""
     embeddings = {
         "all": {SHARED: TARGET},
         "decoder": {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET},
@@ -180,15 +153,15 @@ def marian_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, 
         tensor = weights.get(named.ours)
         if tensor is None:  # `model.bias: false`
             tensor = torch.zeros(len(weights[named.ours.removesuffix("bias") + "weight"]))
-        tensor = _with_marians_heads(tensor, named, model)
+        tensor = _marian_heads(tensor, named, model)
         found[named.theirs] = sines_first(tensor, named.states_axis).contiguous()
     return found
 
 
-def _with_marians_heads(tensor: Tensor, named: Named, model: ModelConfig) -> Tensor:
-    """Give each query head its own keys and values, d_model / heads wide, zero in what is new.
+def _marian_heads(tensor: Tensor, named: Named, model: ModelConfig) -> Tensor:
+    """Return one key and value head per query head, padded with zeros to d_model / heads.
 
-    Marian divides the scores by the root of that width, so queries make up for it.
+    Queries are rescaled, because Marian divides the scores by the root of that width.
     """
     width = model.d_model // model.heads
     if named.part == "output" and named.ours.endswith("weight"):
@@ -232,7 +205,7 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
             "bos_token": bos,
             "eos_token": eos,
             "model_max_length": _positions(finished),
-            # A `</s>` in a text is text, and no space before a full stop is taken away.
+            # Keep `</s>` in a text as text, and spaces before full stops.
             "split_special_tokens": True,
             "clean_up_tokenization_spaces": False,
         },
@@ -275,17 +248,38 @@ def _config(finished: FinishedRun) -> dict[str, object]:
         "activation_dropout": model.feed_forward_dropout,
         **_special_ids(),
         "dtype": "float32",
-        # For nothing else the pipeline of transformers 4 gives up the four beams of its own.
+        # Overrides the 4 beams of the translation pipeline of transformers 4.
         "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
     }
 
 
-def _generation(finished: FinishedRun) -> dict[str, object]:
-    """Return how transformers is to search; GNMT's penalty has only a similar one there.
+_COMMON_LENGTH = 20  # tokens, end mark included
+# d log(((5 + length) / 6) ** alpha) / d log(length) for alpha = 1.
+_RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
 
-    Beam search ends there once no row, scored as it stands, is ahead of the worst hypothesis kept,
-    here of the best one; so theirs may find another one, seen with one sentence in a hundred of
-    Multi30k. `early_stopping: true` would end before ours, as soon as `num_beams` have ended.
+
+def exponent_of(decoding: DecodingConfig) -> float:
+    """Return the `length_penalty` of transformers that ranks hypotheses most like `decoding`.
+
+    GNMT's penalty (Wu et al. 2016, equation 14) grows more slowly, especially at short lengths.
+    Only ratios of penalties matter, so the exponent is GNMT's growth rate at 20 tokens. The other
+    normalizations are exact.
+    """
+    exponents = {"gnmt": _RATE * decoding.length_penalty, "average": 1.0, "none": 0.0}
+    return round(exponents[decoding.length_normalization], 6)
+
+
+def alpha_of(exponent: float) -> float:
+    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `exponent_of`."""
+    return round(exponent / _RATE, 6)
+
+
+def _generation(finished: FinishedRun) -> dict[str, object]:
+    """Return the generation settings of transformers; GNMT's penalty is approximated.
+
+    Its beam search stops once no open hypothesis scores above the worst finished one kept; here,
+    above the best one. Results differ in about 1 % of Multi30k. `early_stopping: true` would stop
+    earlier still, at `num_beams` finished hypotheses.
     """
     decoding = finished.config.decoding
     settings: dict[str, object] = {
@@ -293,7 +287,7 @@ def _generation(finished: FinishedRun) -> dict[str, object]:
         "num_beams": _beams(decoding),
         "length_penalty": exponent_of(decoding),
         "early_stopping": False,
-        "max_length": 1 + _longest_target(finished, decoding),  # it counts BOS
+        "max_length": 1 + length_limit(finished.longest_source, decoding),  # counts BOS
         "suppress_tokens": [PAD, UNK, BOS],
         "do_sample": decoding.search == "sample",
     }
@@ -319,10 +313,6 @@ def _special_ids() -> dict[str, object]:
     }
 
 
-def _longest_target(finished: FinishedRun, decoding: DecodingConfig) -> int:
-    return length_limit(finished.longest_source, decoding)
-
-
 def _positions(finished: FinishedRun) -> int:
-    longest = max(finished.longest_source, _longest_target(finished, finished.config.decoding))
-    return max(_FEWEST_POSITIONS, longest)
+    longest_target = length_limit(finished.longest_source, finished.config.decoding)
+    return max(_MIN_POSITIONS, finished.longest_source, longest_target)

@@ -1,7 +1,7 @@
-"""A Marian folder of Hugging Face, such as those of OPUS-MT, as a finished run.
+"""Import of a Hugging Face Marian folder, such as OPUS-MT, as a finished run.
 
-Tiedemann and Thottingal 2020 for OPUS-MT. The run translates as the folder does under transformers
-and can be fine-tuned: `mt train --init-from`.
+OPUS-MT is described by Tiedemann and Thottingal 2020. The run translates like the folder under
+transformers and can be fine-tuned with `training.init_from`.
 """
 
 import json
@@ -54,12 +54,42 @@ _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 B = TypeVar("B", bound=BaseModel)
 
 
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Summary of an import."""
+
+    languages: str
+    parameters: int
+    notes: tuple[str, ...]
+    """Search settings that could only be approximated."""
+
+
+def import_marian(path: Path, run: Path) -> Imported:
+    """Write the Marian model in the folder `path` as the finished run `run`.
+
+    Each side gets its own vocabulary; the output layer gets its own matrix, which absorbs Marian's
+    bias of the logits. Tokens are equal, and logits up to rounding. Raises RunError, and leaves no
+    files, if the folder is damaged, the model cannot be expressed, or `run` exists.
+    """
+    if run.exists():
+        raise RunError(f"{run}: exists already; name a new folder")
+    folder = read_marian_folder(path)
+    if reason := _why_not_ours(folder.settings):
+        raise RunError(f"{path}: {reason}")
+    config, notes = _config(folder)
+    with aside(run) as temporary:
+        parameters = _write(RunFolder(temporary), folder, config)
+        put_in_place(temporary, run)
+    languages = f"{config.data.source_language}-{config.data.target_language}"
+    return Imported(languages, parameters, notes)
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class MarianSettings(_Settings):
-    """config.json, as far as the model depends on it; the defaults are those of transformers."""
+    """Keys of config.json that determine the model, with the defaults of transformers."""
 
     model_type: Literal["marian"]
     vocab_size: PositiveInt
@@ -85,7 +115,7 @@ class MarianSettings(_Settings):
 
 
 class GenerationSettings(_Settings):
-    """generation_config.json, or in older folders config.json: how transformers searches."""
+    """Search settings, from generation_config.json or, in older folders, config.json."""
 
     num_beams: PositiveInt | None = None
     length_penalty: float | None = None
@@ -94,7 +124,7 @@ class GenerationSettings(_Settings):
 
 
 class TokenizerSettings(_Settings):
-    """tokenizer_config.json; old folders may lack it."""
+    """Keys of tokenizer_config.json, which old folders lack."""
 
     source_lang: str | None = None
     target_lang: str | None = None
@@ -104,7 +134,7 @@ class TokenizerSettings(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class MarianFolder:
-    """All of a folder, read and nothing more."""
+    """Contents of a Marian folder."""
 
     path: Path
     settings: MarianSettings
@@ -118,9 +148,9 @@ class MarianFolder:
 
 
 def read_marian_folder(path: Path) -> MarianFolder:
-    """Read a Marian folder, and nothing of it that could run code.
+    """Read a Marian folder without running code from it.
 
-    Raises RunError naming what is missing, damaged, or of another kind of model.
+    Raises RunError if a file is missing, damaged or of another kind of model.
     """
     if not path.is_dir():
         raise RunError(f"{path}: no such folder")
@@ -145,7 +175,7 @@ def read_marian_folder(path: Path) -> MarianFolder:
 
 def _read_bytes(path: Path) -> bytes:
     if not path.is_file():
-        raise RunError(f"{path}: missing; a Marian folder of Hugging Face holds it")
+        raise RunError(f"{path}: missing from the Marian folder")
     return path.read_bytes()
 
 
@@ -153,7 +183,7 @@ def _read_json(path: Path) -> Any:
     try:
         return json.loads(_read_bytes(path))
     except ValueError as error:
-        raise RunError(f"{path}: damaged, it is no JSON") from error
+        raise RunError(f"{path}: damaged, not valid JSON") from error
 
 
 def _read(path: Path, kind: type[B]) -> B:
@@ -162,14 +192,14 @@ def _read(path: Path, kind: type[B]) -> B:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise RunError(f"{path}: is not that of a Marian model: `{key}`: {first['msg']}") from None
+        raise RunError(f"{path}: not of a Marian model: `{key}`: {first['msg']}") from None
 
 
 def _read_ids(path: Path, described: TokenizerSettings) -> dict[str, int]:
     ids = _read_json(path)
     right = isinstance(ids, dict) and all(type(number) is int for number in ids.values())
     if not right or described.unk_token not in ids:
-        raise RunError(f"{path}: damaged, or without `{described.unk_token}`")
+        raise RunError(f"{path}: damaged, or lacks `{described.unk_token}`")
     return dict(ids)
 
 
@@ -181,11 +211,11 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         elif pickled.is_file():
             tensors = torch.load(pickled, map_location="cpu", weights_only=True)
         else:
-            raise RunError(f"{path}: holds neither {_SAFETENSORS} nor {_PICKLED}")
+            raise RunError(f"{path}: has neither {_SAFETENSORS} nor {_PICKLED}")
     except SafetensorError as error:
         raise RunError(f"{safe}: damaged ({error})") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise RunError(f"{pickled}: damaged, or holds more than tensors") from error
+        raise RunError(f"{pickled}: damaged, or contains objects other than tensors") from error
     return {name: tensor.float() for name, tensor in tensors.items()}
 
 
@@ -197,66 +227,62 @@ _SPECIAL_TEXTS = {UNK: 45, BOS: 46, EOS: 47, PAD: 48}
 _TEXT, _SCORE, _TYPE = 1, b"\x15", 3
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 _LAST = -1e6
-"""A score below all others: what BPE joins to a token that it then may not use, it joins last."""
+"""Score below all others, so that BPE merges unused tokens last."""
 _SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 
 
 @dataclass(frozen=True, slots=True)
 class MarianRows:
-    """Marian's ids: of the tokens of one side, and of what is no text."""
+    """Rows of Marian's embedding for the tokens of one side."""
 
     tokens: Mapping[str, int]
-    """What vocab.json says."""
+    """Contents of vocab.json."""
     count: int
-    """Rows of the embedding, at least as many as there are ids."""
-    pad: int
-    unk: int
-    start: int
-    """What the decoder begins with; often `pad`."""
-    eos: int
-
-    def special(self) -> list[int]:
-        """Return the rows of our special tokens, in the order of their ids."""
-        rows = {PAD: self.pad, UNK: self.unk, BOS: self.start, EOS: self.eos}
-        return [rows[number] for number in sorted(rows)]
+    """Rows of the embedding, at least the number of ids."""
+    special: tuple[int, int, int, int]
+    """Rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS."""
 
 
 def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
-    """Return a SentencePiece model of ours that cuts as `model` does, and each id's row.
+    """Return a SentencePiece model with this project's special ids, and the row of each id.
 
-    A token that Marian does not know has the row of its unknown token. A language such as
-    `>>deu<<` that Marian knows is one token where a text begins with it. Raises ValueError where
-    `model` is no SentencePiece model.
+    It segments as `model` does. A token missing from Marian's vocabulary gets the row of the
+    unknown token. A language token such as `>>deu<<` is one token at the start of a text. Raises
+    ValueError if `model` is not a SentencePiece model.
     """
     tokens = [*_text_tokens(model)]
-    # SentencePiece puts its space mark in front of a text.
+    # SentencePiece puts its space mark before a text.
     languages = [text for text in marian.tokens if text.startswith(">>") and text.endswith("<<")]
     named = [_token(f"\u2581{text}", _USER_DEFINED) for text in languages]
-    rows = [marian.tokens.get(text, marian.unk) for text, _ in tokens]
+    rows = [marian.tokens.get(text, marian.special[UNK]) for text, _ in tokens]
     rows += [marian.tokens[text] for text in languages]
-    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special(), *rows]
+    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special, *rows]
 
 
 def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
-    """Return a SentencePiece model of ours with all that Marian can say, and each id's row.
+    """Return a SentencePiece model of every row Marian can output, and the row of each id.
 
-    What `model` has and Marian lacks is left out; what Marian has beyond it is never cut into, but
-    has its text. Raises ValueError where `model` is no SentencePiece model.
+    Tokens of `model` without a row are left out. Rows without a token of `model` are decoded to
+    their text but never produced by segmentation. Raises ValueError if `model` is not a
+    SentencePiece model.
     """
     tokens = [(text, token) for text, token in _text_tokens(model) if text in marian.tokens]
     rows = [marian.tokens[text] for text, _ in tokens]
     taken = {text for text, _ in tokens} | {*_SPECIAL.values()}
     texts = {row: text for text, row in marian.tokens.items()}
     others = []
-    for row in sorted({*range(marian.count)} - {*rows, *marian.special()}):
+    for row in sorted({*range(marian.count)} - {*rows, *marian.special}):
         text = texts.get(row, f"<row {row}>")
         others.append(_token(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
         rows.append(row)
-    return _model(model, [*(token for _, token in tokens), *others]), [*marian.special(), *rows]
+    return _model(model, [*(token for _, token in tokens), *others]), [
+        *marian.special,
+        *rows,
+    ]
 
 
 def _text_tokens(model: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield text and bytes of each token that is neither unknown nor a control mark."""
+    """Yield text and message of each token other than unknown and control tokens."""
     for field, content in fields(model):
         if field == _TOKENS:
             found = dict(fields(content))
@@ -271,7 +297,7 @@ def _token(text: str, kind: int, score: float = 0.0) -> bytes:
 
 
 def _model(model: bytes, tokens: list[bytes]) -> bytes:
-    """Return `model` with our special tokens and then `tokens` instead of its own."""
+    """Return `model` with its tokens replaced by the special tokens and `tokens`."""
     special = [
         _token(text, _UNKNOWN if number == UNK else _CONTROL)
         for number, text in sorted(_SPECIAL.items())
@@ -286,7 +312,7 @@ def _model(model: bytes, tokens: list[bytes]) -> bytes:
     for number, text in _SPECIAL.items():
         trainer += number_field(_SPECIAL_IDS[number], number)
         trainer += bytes_field(_SPECIAL_TEXTS[number], text.encode())
-    # Of a field that is written twice, the last one counts.
+    # The last occurrence of a protobuf field counts.
     written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
     ours = Vocabulary.from_model(written + bytes_field(_TRAINER, trainer))
     serialized: bytes = ours.processor.serialized_model_proto()
@@ -295,53 +321,21 @@ def _model(model: bytes, tokens: list[bytes]) -> bytes:
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
-_UNKNOWN_LANGUAGE = "und"  # ISO 639-2's word for it
+_UNKNOWN_LANGUAGE = "und"  # ISO 639-2
 _NO_CORPUS = "an imported model has no corpus"
 _IMPOSSIBLE = -100.0
-"""The logit of what Marian has no row for: e^-100 is nothing beside any other token."""
+"""Logit of a token without a row in Marian; its probability is negligible."""
 _TABLE_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of a folder."""
-
-    languages: str
-    parameters: int
-    notes: tuple[str, ...]
-    """What a user should know, such as a setting of the search that is another one here."""
-
-
-def import_marian(path: Path, run: Path) -> Imported:
-    """Write the Marian model of the folder `path` as the finished run `run`.
-
-    Both sides get a vocabulary of their own, and the output layer a matrix of its own, into which
-    Marian's bias of the logits goes; logits and tokens are the same but for rounding. Raises
-    RunError for a folder that is damaged or of a model that ours cannot express, and for a `run`
-    that is there already; nothing is left behind then.
-    """
-    if run.exists():
-        raise RunError(f"{run}: exists already; name a folder that is not there yet")
-    folder = read_marian_folder(path)
-    if reason := _why_not_ours(folder.settings):
-        raise RunError(f"{path}: {reason}")
-    config, notes = _config(folder)
-    # It takes its own name once it is complete.
-    with aside(run) as temporary:
-        parameters = _write(RunFolder(temporary), folder, config)
-        put_in_place(temporary, run)
-    languages = f"{config.data.source_language}-{config.data.target_language}"
-    return Imported(languages, parameters, notes)
 
 
 def our_weights(
     folder: MarianFolder, *, source_rows: list[int], target_rows: list[int]
 ) -> dict[str, Tensor]:
-    """Return the weights of a Marian by our names; `..._rows` are Marian's rows of our ids.
+    """Return Marian's weights under this project's names; `..._rows` has Marian's row of each id.
 
-    Raises RunError naming a tensor that is missing, or positions that are no sinusoids.
+    Raises RunError if a tensor is missing or the positions are not sinusoids.
     """
-    settings, model = folder.settings, _model_marian_import(folder.settings)
+    settings, model = folder.settings, _model_config(folder.settings)
     _check_positions(folder)
     encoder = _embedding(folder, ENCODER_EMBEDDING)
     decoder = _embedding(folder, DECODER_EMBEDDING)
@@ -352,7 +346,7 @@ def our_weights(
     output = _with_bias(head, bias, gain=gain, shift=_tensor(folder, f"{last}.bias"), folder=folder)
     output = output[target_rows]
     if settings.pad_token_id == settings.decoder_start_token_id:
-        # Of one row of Marian's we have made two, and it must not count twice.
+        # One row of Marian became two tokens; only one may have its probability.
         output[PAD] = _IMPOSSIBLE / (len(gain) * gain)
     scale = 1.0 if settings.scale_embedding else settings.d_model**-0.5
     found = {
@@ -361,7 +355,7 @@ def our_weights(
         OUTPUT: sines_between(output, 1),
     }
     for named in layer_tensors(model):
-        # `_with_bias` has given the last norm another shift.
+        # `_with_bias` replaces the shift of the last norm.
         tensor = gain if named.theirs == f"{last}.bias" else _tensor(folder, named.theirs)
         found[named.ours] = sines_between(tensor, named.states_axis).contiguous()
     return found
@@ -370,11 +364,11 @@ def our_weights(
 def _with_bias(
     output: Tensor, bias: Tensor, *, gain: Tensor, shift: Tensor, folder: MarianFolder
 ) -> Tensor:
-    """Return an output matrix [V D] that gives output @ x + bias, for a last norm of shift `gain`.
+    """Return an output matrix [V D] equal to output @ x + bias if the last norm's shift is `gain`.
 
-    The last norm's x = gain * n + shift, and the features of n sum to zero. With the shift set to
-    the gain, x' = gain * (n + 1), so x' / gain sums to D whatever the text: adding c / gain to a
-    row of the matrix adds c D to its logit.
+    The last norm computes x = gain * n + shift, and the features of n sum to zero. With the shift
+    set to the gain, x' = gain * (n + 1), so x' / gain always sums to D: adding c / gain to a row of
+    the matrix adds c D to its logit.
     """
     if bool((gain == 0).any()):
         raise RunError(f"{folder.path}: the decoder's last norm has a gain of zero")
@@ -385,19 +379,15 @@ def _with_bias(
 
 def _why_not_ours(settings: MarianSettings) -> str | None:
     for name in ("ffn_dim", "attention_heads"):
-        encoder, decoder = (
-            getattr(settings, f"encoder_{name}"),
-            getattr(settings, f"decoder_{name}"),
-        )
+        encoder = getattr(settings, f"encoder_{name}")
+        decoder = getattr(settings, f"decoder_{name}")
         if encoder != decoder:
-            return (
-                f"`encoder_{name}` {encoder} is not `decoder_{name}` {decoder}; here they are one"
-            )
+            return f"`encoder_{name}` {encoder} differs from `decoder_{name}` {decoder}"
     if settings.activation_function not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        return f"`activation_function` {settings.activation_function}: known are {known}"
+        return f"`activation_function` {settings.activation_function} is not one of {known}"
     if settings.d_model % 2 or settings.d_model % settings.encoder_attention_heads:
-        return f"`d_model` {settings.d_model} is odd, or no multiple of the attention heads"
+        return f"`d_model` {settings.d_model} is odd or not a multiple of the attention heads"
     return None
 
 
@@ -406,17 +396,17 @@ def _check_positions(folder: MarianFolder) -> None:
         name = f"model.{side}.embed_positions.weight"
         table = folder.weights.get(name)
         if table is None:
-            continue  # transformers computes it then, as we do
+            continue  # transformers computes it
         expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
         if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
-            raise RunError(f"{folder.path}: `{name}` is no table of sinusoids")
+            raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
 
 
 def _embedding(folder: MarianFolder, name: str) -> Tensor:
-    """Return the matrix of a side, which is the shared one where that is what both sides have.
+    """Return the embedding of a side: its own or the shared one.
 
-    Where `tie_word_embeddings` is false, transformers 4 shares it between the sides nevertheless
-    and has no other one in its file; transformers 5 shares nothing then.
+    With `tie_word_embeddings: false`, transformers 4 still shares it between the sides and writes
+    no other; transformers 5 shares nothing.
     """
     settings = folder.settings
     shared = settings.share_encoder_decoder_embeddings
@@ -427,12 +417,12 @@ def _embedding(folder: MarianFolder, name: str) -> Tensor:
 
 def _tensor(folder: MarianFolder, name: str) -> Tensor:
     if name not in folder.weights:
-        raise RunError(f"{folder.path}: damaged, its weights lack `{name}`")
+        raise RunError(f"{folder.path}: damaged, the weights lack `{name}`")
     return folder.weights[name]
 
 
 def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
-    """Write the files of a run, its description last; return how many parameters it has."""
+    """Write the files of a run, its description last, and return the number of parameters."""
     tokenizer, source_rows, target_rows = _write_tokenizer(run, folder)
     weights = our_weights(folder, source_rows=source_rows, target_rows=target_rows)
     model = Transformer(
@@ -455,7 +445,7 @@ def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
 def _write_tokenizer(
     run: RunFolder, folder: MarianFolder
 ) -> tuple[Tokenizer, list[int], list[int]]:
-    """Write both vocabularies; return them and the rows of Marian's that their ids take."""
+    """Write both vocabularies; return the tokenizer and Marian's rows of source and target ids."""
     settings = folder.settings
     target_count = settings.decoder_vocab_size or settings.vocab_size
     try:
@@ -474,18 +464,13 @@ def _write_tokenizer(
 
 def _rows(folder: MarianFolder, ids: dict[str, int], count: int) -> MarianRows:
     settings = folder.settings
-    return MarianRows(
-        ids,
-        count,
-        pad=settings.pad_token_id,
-        unk=ids[folder.tokenizer.unk_token],
-        start=settings.decoder_start_token_id,
-        eos=settings.eos_token_id,
-    )
+    unk = ids[folder.tokenizer.unk_token]
+    start, eos = settings.decoder_start_token_id, settings.eos_token_id
+    return MarianRows(ids, count, (settings.pad_token_id, unk, start, eos))
 
 
 def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
-    """Return a run's config, and what a user should know of it."""
+    """Return the config of the run, and notes on approximated settings."""
     decoding, notes = _decoding(folder)
     none = TextSource(source=_NO_CORPUS, target=_NO_CORPUS)
     languages = [folder.tokenizer.source_lang or "", folder.tokenizer.target_lang or ""]
@@ -496,13 +481,13 @@ def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
     config = Config(
         data=data,
         tokenizer=TokenizerConfig(vocabulary="separate"),
-        model=_model_marian_import(folder.settings),
+        model=_model_config(folder.settings),
         decoding=decoding,
     )
     return config, notes
 
 
-def _model_marian_import(settings: MarianSettings) -> ModelConfig:
+def _model_config(settings: MarianSettings) -> ModelConfig:
     return ModelConfig.model_validate(
         {
             "d_model": settings.d_model,
@@ -524,7 +509,7 @@ def _decoding(folder: MarianFolder) -> tuple[DecodingConfig, tuple[str, ...]]:
     beams = generation.num_beams or 1
     exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
     normalization = {0.0: "none", 1.0: "average"}.get(exponent, "gnmt")
-    # Of all that it writes, transformers counts the token that the decoder begins with.
+    # transformers counts the decoder's start token.
     longest = generation.max_length or folder.settings.max_position_embeddings
     decoding = DecodingConfig.model_validate(
         {
@@ -540,8 +525,8 @@ def _decoding(folder: MarianFolder) -> tuple[DecodingConfig, tuple[str, ...]]:
     if normalization != "gnmt" or beams == 1:
         return decoding, ()
     note = (
-        f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers; here "
+        f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers; "
         f"`decoding.length_normalization: gnmt` with `decoding.length_penalty: "
-        f"{decoding.length_penalty:g}` is the most alike, so that a beam may end elsewhere"
+        f"{decoding.length_penalty:g}` approximates it, so some translations may differ"
     )
     return decoding, (note,)

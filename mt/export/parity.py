@@ -1,4 +1,4 @@
-"""Whether an exported model translates as its run does: what is compared, and what must hold."""
+"""Parity of an export and its run: both translate a sample and must agree."""
 
 import time
 from collections.abc import Sequence
@@ -11,58 +11,58 @@ from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.evaluation.scores import evaluate
+from mt.evaluation.scores import Evaluation, evaluate
 from mt.tables import aligned
 
-LEAST_IDENTICAL = 0.995
-MOST_BLEU_DIFFERENCE = 0.1
+MIN_IDENTICAL = 0.995
+MAX_BLEU_DIFFERENCE = 0.1
 PLAIN_SEARCH = ("decoding.on_repetition=keep",)
-"""Overrides for both sides: the models are compared, not how each program breaks a loop.
+"""Overrides for both sides, so that loops are not decoded again.
 
-CTranslate2 normalises probabilities after a sequence is blocked, we before: a weak model's loops,
-decoded again, would come out otherwise.
+CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
+of a weak model would end differently.
 """
-_MOST_LINES = 500
-_WORST_SHOWN = 3
+_MAX_LINES = 500
+_SHOWN_DIFFERENCES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What both models translate."""
+    """Lines for both models to translate."""
 
     lines: tuple[str, ...]
     references: tuple[str, ...] | None
-    """Right translations, where they are known."""
+    """Reference translations, if known."""
     target_language: str
     bleu_tokenizer: str
     origin: str
-    """Where the lines are from."""
+    """Origin of the lines, for the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A line that the two models translate differently."""
+    """A line with two different translations."""
 
     source: str
     of_run: str
     of_export: str
     chrf: float
-    """Of the one against the other, 0 to 100."""
+    """chrF of the export's translation against the run's, 0 to 100."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelResult:
-    """What one of the two models has reached on the sample."""
+    """Scores and time of one model on the sample."""
 
     bleu: float | None
-    """0 to 100; None where there are no references."""
+    """0 to 100; None without references."""
     chrf: float | None
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How alike the two models translate."""
+    """Comparison of the translations of a run and its export."""
 
     origin: str
     sentences: int
@@ -70,30 +70,30 @@ class Parity:
     run: ModelResult
     export: ModelResult
     signature: str
-    """sacreBLEU's, of the BLEU scores; empty where there are none."""
+    """sacreBLEU signature of the BLEU scores; empty without references."""
     worst: tuple[Difference, ...]
-    """The differing lines that are least alike, the least alike first."""
+    """The lines that differ most, the worst first."""
 
     def why_not_equal(self) -> str | None:
-        """Return in one line why these are not the same model, or None where they are."""
+        """Return in one line why the models are not equal, or None if they are."""
         share = self.identical / self.sentences
-        if share < LEAST_IDENTICAL:
+        if share < MIN_IDENTICAL:
             return (
-                f"{self.identical} of {self.sentences} lines are translated alike, {share:.1%}; "
-                f"at least {LEAST_IDENTICAL:.1%} must be"
+                f"{self.identical} of {self.sentences} lines have equal translations, {share:.1%}; "
+                f"at least {MIN_IDENTICAL:.1%} are required"
             )
         if self.run.bleu is not None and self.export.bleu is not None:
             difference = self.export.bleu - self.run.bleu
-            if abs(difference) >= MOST_BLEU_DIFFERENCE:
-                return f"BLEU differs by {difference:+.2f}, less than {MOST_BLEU_DIFFERENCE} may be"
+            if abs(difference) >= MAX_BLEU_DIFFERENCE:
+                return f"BLEU differs by {difference:+.2f}; the limit is {MAX_BLEU_DIFFERENCE}"
         return None
 
     def as_text(self) -> str:
         """Return a table of both models, the share of identical lines, and the worst lines."""
-        rows = [("", "BLEU", "chrF2", "sentences/s")]
+        rows: list[tuple[str, ...]] = [("", "BLEU", "chrF2", "sentences/s")]
         for name, result in (("run", self.run), ("export", self.export)):
-            speed = f"{self.sentences / result.seconds:.1f}"
-            rows.append((name, _shown(result.bleu), _shown(result.chrf), speed))
+            scores = ["-" if s is None else f"{s:.2f}" for s in (result.bleu, result.chrf)]
+            rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))
         share = f"{self.identical} of {self.sentences} lines identical, from {self.origin}"
         lines = [aligned(rows, right=[1, 2, 3]), share]
         if self.signature:
@@ -105,26 +105,26 @@ class Parity:
 
 
 def read_sample(config: Config, file: Path | None) -> Sample:
-    """Return the first lines of `file`, or of the valid split of a run's config, with references.
+    """Return the first 500 lines of `file`, or of a config's valid split with its references.
 
-    Raises UserError, naming the way out, where the valid split is not at hand.
+    Blank lines are skipped. Raises UserError if there is no line.
     """
-    if file is not None:
-        pairs = [SentencePair(line, "") for line in _filled(LineReader(existing_file(file)))]
-        origin = str(file)
-    else:
-        origin = "the valid split"
-        try:
-            source = open_source(config.data.valid, config.data)
-            pairs = [pair for pair in source.pairs() if pair.source.strip()]
-        except (DataError, OSError) as error:
-            raise UserError(
-                f"the run's valid split cannot be read ({error}); "
-                "give a text in the source language with --sample FILE"
-            ) from error
+    try:
+        if file is not None:
+            pairs = [SentencePair(line, "") for line in LineReader(existing_file(file))]
+        else:
+            pairs = list(open_source(config.data.valid, config.data).pairs())
+    except (DataError, OSError) as error:
+        if file is not None:
+            raise
+        raise UserError(
+            f"the run's valid split cannot be read ({error}); "
+            "give a text in the source language with --sample FILE"
+        ) from error
+    pairs = [pair for pair in pairs if pair.source.strip()][:_MAX_LINES]
+    origin = "the valid split" if file is None else str(file)
     if not pairs:
-        raise UserError(f"{origin}: holds no line to compare the translations of")
-    pairs = pairs[:_MOST_LINES]
+        raise UserError(f"{origin}: has no line to translate; give a text with --sample FILE")
     return Sample(
         tuple(pair.source for pair in pairs),
         tuple(pair.target for pair in pairs) if file is None else None,
@@ -134,18 +134,12 @@ def read_sample(config: Config, file: Path | None) -> Sample:
     )
 
 
-def _filled(lines: LineReader) -> list[str]:
-    return [line for line in lines if line.strip()]
-
-
 def compare(run: Translator, export: Translator, sample: Sample) -> Parity:
-    """Translate a sample with both models and say how alike the translations are."""
-    of_run, run_seconds = _translated(run, sample)
-    of_export, export_seconds = _translated(export, sample)
-    run_bleu, run_chrf, signature = _scores(of_run, sample)
-    export_bleu, export_chrf, _ = _scores(of_export, sample)
+    """Translate a sample with both models and compare the translations."""
+    of_run, run_result, signature = _translate(run, sample)
+    of_export, export_result, _ = _translate(export, sample)
     different = [
-        Difference(source, one, other, _likeness(one, other, sample))
+        Difference(source, one, other, _evaluate([other], [one], sample).chrf.value)
         for source, one, other in zip(sample.lines, of_run, of_export, strict=True)
         if one != other
     ]
@@ -153,40 +147,25 @@ def compare(run: Translator, export: Translator, sample: Sample) -> Parity:
         sample.origin,
         len(sample.lines),
         len(sample.lines) - len(different),
-        run=ModelResult(run_bleu, run_chrf, run_seconds),
-        export=ModelResult(export_bleu, export_chrf, export_seconds),
+        run=run_result,
+        export=export_result,
         signature=signature,
-        worst=tuple(sorted(different, key=lambda each: each.chrf)[:_WORST_SHOWN]),
+        worst=tuple(sorted(different, key=lambda each: each.chrf)[:_SHOWN_DIFFERENCES]),
     )
 
 
-def _translated(translator: Translator, sample: Sample) -> tuple[list[str], float]:
+def _translate(translator: Translator, sample: Sample) -> tuple[list[str], ModelResult, str]:
+    """Return the translations, their scores and the signature of BLEU."""
     started_at = time.perf_counter()
     translations = translator.translate(sample.lines)
-    return translations, time.perf_counter() - started_at
-
-
-def _scores(translations: Sequence[str], sample: Sample) -> tuple[float | None, float | None, str]:
+    seconds = time.perf_counter() - started_at
     if sample.references is None:
-        return None, None, ""
-    scores = evaluate(
-        translations,
-        [sample.references],
-        target_language=sample.target_language,
-        tokenizer=sample.bleu_tokenizer,
-    )
-    return scores.bleu.value, scores.chrf.value, scores.bleu.signature
+        return translations, ModelResult(None, None, seconds), ""
+    scores = _evaluate(translations, sample.references, sample)
+    result = ModelResult(scores.bleu.value, scores.chrf.value, seconds)
+    return translations, result, scores.bleu.signature
 
 
-def _likeness(one: str, other: str, sample: Sample) -> float:
-    scores = evaluate(
-        [other],
-        [[one]],
-        target_language=sample.target_language,
-        tokenizer=sample.bleu_tokenizer,
-    )
-    return scores.chrf.value
-
-
-def _shown(score: float | None) -> str:
-    return "-" if score is None else f"{score:.2f}"
+def _evaluate(translations: Sequence[str], references: Sequence[str], sample: Sample) -> Evaluation:
+    language, tokenizer = sample.target_language, sample.bleu_tokenizer
+    return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)

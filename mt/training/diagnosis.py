@@ -20,8 +20,9 @@ from mt.data.batches import Batch, collate, split_update
 from mt.data.pairs import SentencePair
 from mt.data.store import Example, PairStore
 from mt.data.tokenizer import Tokenizer
-from mt.doctor.alignment import CHUNK_LINES, features, learn_lexicon
-from mt.doctor.first_look import UNRELATED, are_unrelated, swapped_or_other_languages
+from mt.doctor.alignment import CHUNK_LINES, are_unrelated, features, learn_lexicon
+from mt.doctor.findings import KINDS
+from mt.doctor.first_look import language_warnings
 from mt.doctor.tally import Block
 from mt.model.transformer import Transformer
 from mt.special_ids import PAD
@@ -305,14 +306,16 @@ def compare_sides(session: Session) -> None:
         if not session.config.split_tag(name):
             key = name if name == "valid" else f"tests.{name}"
             _tell(session, "no_tag", f"data.{key}: {_NO_TAG}; set `data.{key}.tag`")
-    for told in swapped_or_other_languages(corpus.valid, valid):
+    for told in language_warnings(corpus.valid, (valid.source_language, valid.target_language)):
         _tell(session, "languages", f"data.valid: {told}; run `mt data check`")
     for key, store in corpus.parts.items():
         here = data.of(trained_on[key])
         same = here.source_language == valid.source_language  # the other one is another direction
         stretches = _stretches(store, corpus.tokenizer)
         if are_unrelated(stretches, learn_lexicon(stretches)):
-            _tell(session, "unrelated_sides", f"data.{key}: {UNRELATED}; run `mt data check`")
+            _tell(
+                session, "unrelated_sides", f"data.{key}: {KINDS['unrelated']}; run `mt data check`"
+            )
         if same and sides_are_swapped(_pairs(stretches), corpus.valid):
             told = (
                 f"data.{key}: its sides are swapped against those of data.valid: the sources there "

@@ -1,5 +1,3 @@
-"""Back-translation: which pairs come of which lines, and what is refused."""
-
 import gzip
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ from mt.export.export import export_ctranslate2
 from mt.runs import read_exported
 
 SAMPLE = ["decoding.search=sample"]
+NO_NOISE = Noise()
 LINES = ["one two three four", "nine eight", "five five five five", "four", "six one"]
 
 
@@ -33,12 +32,12 @@ def mono(folder: Path, lines: list[str], name: str = "news.en") -> Path:
     return path
 
 
-def work(teacher: Teacher, text: Path, noise: Noise | None = None) -> BackTranslation:
-    return BackTranslation(teacher, text, noise or Noise())
+def work(teacher: Teacher, text: Path, noise: Noise = NO_NOISE) -> BackTranslation:
+    return BackTranslation(teacher, text, noise)
 
 
 def translated(translator: Translator, lines: list[str]) -> list[tuple[str, str]]:
-    """Return the lines whose translations are whole, each with its translation before it."""
+    """Return (translation, line) of the lines with a complete translation."""
     return [
         (each.text, each.source)
         for each in translator.stream(lines)
@@ -70,7 +69,7 @@ def test_the_translation_is_the_source_and_the_text_the_target(
     assert len(wanted) > 2
 
 
-def test_a_sample_follows_from_its_sentence_and_the_seed(
+def test_a_sampled_translation_depends_on_sentence_and_seed(
     teacher: Teacher, finished_run: Path, tmp_path: Path
 ) -> None:
     pairs = made(work(teacher, mono(tmp_path, LINES)))
@@ -80,8 +79,7 @@ def test_a_sample_follows_from_its_sentence_and_the_seed(
     assert made(work(other, mono(tmp_path, LINES))) != pairs
 
 
-def test_what_is_no_pair_is_left_out_and_counted(finished_run: Path, tmp_path: Path) -> None:
-    # Whatever is longer than its limit is cut, and some translations are.
+def test_unusable_lines_are_left_out_and_counted(finished_run: Path, tmp_path: Path) -> None:
     limits = ["decoding.max_length_ratio=0", "decoding.max_length_extra=12"]
     teacher = Teacher.load(finished_run, overrides=limits, device="cpu")
     lines = ["one", " \u3000", "two \udcff", *LINES, ""]
@@ -109,9 +107,7 @@ def test_an_empty_translation_is_left_out(
     assert made(work(teacher, mono(tmp_path, LINES))) == ["empty translation"] * len(LINES)
 
 
-def test_noise_is_on_the_translation_alone_and_follows_from_the_line(
-    teacher: Teacher, tmp_path: Path
-) -> None:
+def test_noise_changes_the_translation_alone_by_line(teacher: Teacher, tmp_path: Path) -> None:
     plain = made(work(teacher, mono(tmp_path, LINES)))
     noise = Noise(mask=0.5, swap=2)
     noisy = made(work(teacher, mono(tmp_path, LINES), noise))
@@ -126,8 +122,8 @@ def test_noise_is_on_the_translation_alone_and_follows_from_the_line(
     assert list(again) == noisy[2:]
 
 
-def test_batches_change_nothing_but_the_window(finished_run: Path, tmp_path: Path) -> None:
-    text = mono(tmp_path, LINES * 7)
+def test_the_batch_size_changes_only_the_window(finished_run: Path, tmp_path: Path) -> None:
+    text = mono(tmp_path, LINES * 3)
     jobs = []
     for size in (1, 4):
         teacher = Teacher.load(
@@ -151,7 +147,9 @@ def test_batches_change_nothing_but_the_window(finished_run: Path, tmp_path: Pat
         (".en", "text"),
     ],
 )
-def test_names_of_files(name: str, left: str, teacher: Teacher, tmp_path: Path) -> None:
+def test_file_names_follow_from_the_text(
+    name: str, left: str, teacher: Teacher, tmp_path: Path
+) -> None:
     content = b"one\ntwo\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     job: Job = work(teacher, tmp_path / name).job(tmp_path / "out", Shard(2, 2))
@@ -159,13 +157,11 @@ def test_names_of_files(name: str, left: str, teacher: Teacher, tmp_path: Path) 
     assert job.lines == range(1, 2)
 
 
-def test_an_exported_model_is_a_teacher_too_but_does_not_sample(
-    finished_run: Path, tmp_path: Path
-) -> None:
+def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     exported = tmp_path / "exported"
     export_ctranslate2(finished_run, exported)
-    # Greedy: so weak a model repeats itself, and blocking that leads two beams different ways.
+    # Greedy, because the engines block the repetitions of a weak model differently.
     greedy = ["decoding.search=greedy"]
     of_run, of_export = (
         Teacher.load(folder, overrides=greedy, device="cpu") for folder in (finished_run, exported)
@@ -179,12 +175,11 @@ def test_an_exported_model_is_a_teacher_too_but_does_not_sample(
         SentencePair(pair.target, pair.source) if isinstance(pair, SentencePair) else pair
         for pair in pairs
     ]
-    told = "exported: an exported model does not sample; add `--set decoding.search=beam`, or name"
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match="exported: an exported model cannot sample; add `--set"):
         Teacher.load(exported, overrides=SAMPLE)
 
 
-def test_a_text_that_will_not_do_is_told(teacher: Teacher, tmp_path: Path) -> None:
+def test_unsuitable_texts_are_errors(teacher: Teacher, tmp_path: Path) -> None:
     def refused(path: Path, shard: Shard) -> str:
         with pytest.raises((UserError, DataError)) as error:
             work(teacher, path).job(tmp_path / "out", shard)
@@ -193,5 +188,5 @@ def test_a_text_that_will_not_do_is_told(teacher: Teacher, tmp_path: Path) -> No
     assert "is in de by its name" in refused(mono(tmp_path, LINES, "news.de"), Shard())
     assert "is empty" in refused(mono(tmp_path, [], "no.en"), Shard())
     assert "no such file; did you mean `news.de`" in refused(tmp_path / "news.dee", Shard())
-    assert "6 parts of 5 lines" in refused(mono(tmp_path, LINES), Shard(1, 6))
-    assert "so it must be a file and no pipe" in refused(Path("/dev/null"), Shard())
+    assert "5 lines cannot make 6 parts" in refused(mono(tmp_path, LINES), Shard(1, 6))
+    assert "is not a regular file; a pipe" in refused(Path("/dev/null"), Shard())

@@ -1,5 +1,3 @@
-"""Distillation: the teacher's translations of the training sources, and the nearest of several."""
-
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ def teacher(finished_run: Path) -> Teacher:
 
 
 def translated(teacher: Teacher, lines: list[str]) -> list[tuple[str, str]]:
-    """Return the lines whose translations are whole, each with its translation."""
+    """Return (line, translation) of the lines with a complete translation."""
     return [
         (each.source, each.text)
         for each in teacher.translator.stream(lines)
@@ -34,7 +32,7 @@ def written(work: Distillation, folder: Path, shard: Shard | None = None) -> lis
     return [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
 
 
-def test_the_sources_of_a_config_are_translated(
+def test_the_training_sources_of_a_config_are_translated(
     teacher: Teacher, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
     data = load_config(tiny_recipe).data
@@ -45,30 +43,26 @@ def test_the_sources_of_a_config_are_translated(
     assert {path.name for path in tmp_path.glob("[!.]*")} == {"train.en", "train.de", "train.json"}
 
 
-def test_what_the_cleaning_takes_out_is_not_translated_and_noise_is_not_made(
+def test_cleaning_applies_without_its_noise(
     teacher: Teacher, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     overrides = ["data.cleaning.min_characters=20", "data.cleaning.noise_case=1"]
     data = load_config(tiny_recipe, overrides=overrides).data
-    pairs = list(_train(data).pairs())
+    pairs = list(open_source(data.train, data).pairs())
     wanted = [pair.source for pair in pairs if min(len(pair.source), len(pair.target)) >= 20]
     assert 0 < len(wanted) < len(pairs)
     sources, targets = written(Distillation(teacher, data), tmp_path)
     assert list(zip(sources, targets, strict=True)) == translated(teacher, wanted)
 
 
-def _train(data: Any) -> Any:
-    return open_source(data.train, data)
-
-
 @pytest.mark.parametrize("similarity", ["bleu", "chrf"])
-def test_of_several_translations_the_nearest_to_the_reference_is_taken(
+def test_interpolation_takes_the_translation_nearest_to_the_reference(
     similarity: Similarity, teacher: Teacher, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     data = load_config(tiny_recipe).data
     work = Distillation(teacher, data, Interpolation(4, similarity))
     sources, targets = written(work, tmp_path, Shard(1, 3))
-    references = [pair.target for pair in _train(data).pairs()]
+    references = [pair.target for pair in open_source(data.train, data).pairs()]
     metrics: dict[Similarity, Any] = {"bleu": sentence_bleu, "chrf": sentence_chrf}
     metric = metrics[similarity]
     moved = 0
@@ -86,7 +80,7 @@ def test_of_several_translations_the_nearest_to_the_reference_is_taken(
     assert moved > 2
 
 
-def test_a_text_is_translated_too(teacher: Teacher, tmp_path: Path) -> None:
+def test_a_text_is_translated(teacher: Teacher, tmp_path: Path) -> None:
     text = tmp_path / "more.en.txt"
     text.write_text("one two\n\nthree four\n")
     sources, targets = written(Distillation(teacher, text), tmp_path / "out")
@@ -95,7 +89,7 @@ def test_a_text_is_translated_too(teacher: Teacher, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "more.json").exists()
 
 
-def test_what_will_not_do_is_told(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
+def test_unsuitable_origins_are_errors(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
     text = tmp_path / "more.en"
     text.write_text("one\n")
     with pytest.raises(UserError, match="--n-best needs a CONFIG"):

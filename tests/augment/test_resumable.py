@@ -1,11 +1,4 @@
-"""Files that survive a kill: whenever it comes, the same call makes the same files."""
-
 import itertools
-import multiprocessing
-import os
-import random
-import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +9,6 @@ import pytest
 from mt.augment.resumable import Job, Made, Shard, read_record, write_pairs
 from mt.data.pairs import SentencePair
 from mt.errors import DataError, UserError
-
-# Forks of this process compute in one thread; those of libraries sleep.
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 TOTAL = 60
 SETTINGS = {"model": "m", "beam": 5, "noise": (0.1, 3)}
@@ -59,7 +49,8 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
     return contents(tmp_path / "whole")
 
 
-def test_the_files_hold_the_pairs_in_order_and_the_record_counts(tmp_path: Path) -> None:
+def test_pairs_are_written_in_order_and_counted(tmp_path: Path) -> None:
+    (tmp_path / ".news.json.part.123").touch()  # left by a killed process
     record = write_pairs(job(tmp_path), make)
     pairs = [each for each in map(made_of, range(TOTAL)) if isinstance(each, SentencePair)]
     assert contents(tmp_path) == {
@@ -69,12 +60,10 @@ def test_the_files_hold_the_pairs_in_order_and_the_record_counts(tmp_path: Path)
     }
     assert record.counts == {"written": 48, "left out": 12}
     assert (record.lines, record.done) == (60, 60)
-    # Settings are read back as JSON has them.
-    read = read_record(tmp_path / "news.json")
-    assert replace(read, settings=SETTINGS) == record
+    assert replace(read_record(tmp_path / "news.json"), settings=SETTINGS) == record
 
 
-def test_nothing_is_read_again_once_it_is_done(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_finished_job_is_not_repeated(tmp_path: Path, whole: dict[str, bytes]) -> None:
     def never(_lines: range) -> Iterator[Made]:
         raise AssertionError("read again")
 
@@ -84,11 +73,11 @@ def test_nothing_is_read_again_once_it_is_done(tmp_path: Path, whole: dict[str, 
 
 
 class _Stop(BaseException):
-    """What a kill is to the code: nothing catches it, nothing runs after it."""
+    """Stands for a kill: no code catches it."""
 
 
 def _stopping(patch: pytest.MonkeyPatch, after: int) -> None:
-    """Stop at the n-th of all calls that write, sync or rename."""
+    """Stop at the n-th call that writes, syncs or renames."""
     calls = itertools.count(1)
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +94,7 @@ def _stopping(patch: pytest.MonkeyPatch, after: int) -> None:
     patch.setattr(Path, "replace", counted(Path.replace))
 
 
-def test_wherever_it_stops_the_same_call_ends_with_the_same_files(
+def test_stopped_at_any_write_the_same_call_completes_the_same_files(
     tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     for after in itertools.count(1):
@@ -118,16 +107,16 @@ def test_wherever_it_stops_the_same_call_ends_with_the_same_files(
             assert not (folder / "news.json").exists() or not list(folder.glob("*.part"))
         else:
             break
-        for text in folder.glob("news.??.part"):  # half a line more, as a torn write leaves
+        for text in folder.glob("news.??.part"):  # a torn write
             record = folder / "news.json.part"
             if read_record(record).done < TOTAL:
                 text.write_bytes(text.read_bytes() + b"\xc3")
         write_pairs(job(folder, window=20), make)
         assert contents(folder) == whole
-    assert after > 20  # there were as many places to stop at
+    assert after > 20
 
 
-def test_it_goes_on_at_the_window_where_it_stopped(tmp_path: Path) -> None:
+def test_resuming_starts_at_the_window_where_it_stopped(tmp_path: Path) -> None:
     asked: list[range] = []
 
     def some(lines: range) -> Iterator[Made]:
@@ -144,47 +133,7 @@ def test_it_goes_on_at_the_window_where_it_stopped(tmp_path: Path) -> None:
     assert asked == [range(0, 60), range(14, 60), range(35, 60)]
 
 
-def _slowly(lines: range) -> Iterator[Made]:
-    for line in lines:
-        time.sleep(0.001)
-        yield made_of(line)
-
-
-def _done(folder: Path) -> int:
-    try:
-        return read_record(folder / "news.json.part").done
-    except FileNotFoundError:  # not begun, or finished just now
-        return 0
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_killed_at_random_moments_the_files_are_the_same(
-    tmp_path: Path, whole: dict[str, bytes]
-) -> None:
-    moments = random.Random(7)
-    kills = 0
-    for attempt in range(6):
-        folder = tmp_path / str(attempt)
-        while not (folder / "news.json").exists():
-            process = multiprocessing.get_context("fork").Process(
-                target=write_pairs, args=(job(folder, window=2), _slowly)
-            )
-            process.start()
-            wanted = _done(folder) + moments.randrange(30)
-            while process.is_alive() and _done(folder) < wanted:
-                time.sleep(0.001)
-            time.sleep(moments.uniform(0, 0.01))
-            process.kill()
-            process.join()
-            kills += process.exitcode == -signal.SIGKILL
-            for aside in folder.glob(f".*.{process.pid}"):
-                aside.unlink()  # what it was writing when it was killed; nobody else may leave any
-        write_pairs(job(folder, window=2), make)
-        assert contents(folder) == whole
-    assert kills >= 12
-
-
-def test_shards_together_are_the_whole(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_shards_concatenate_to_the_whole(tmp_path: Path, whole: dict[str, bytes]) -> None:
     jobs = [job(tmp_path / "parts", shard=shard) for shard in Shard(1, 3).all()]
     for number in (2, 0):
         write_pairs(jobs[number], make)
@@ -197,9 +146,12 @@ def test_shards_together_are_the_whole(tmp_path: Path, whole: dict[str, bytes]) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
-        ({"settings": {**SETTINGS, "beam": 4}}, "was begun with `beam` 5, now it is 4; a folder"),
+        (
+            {"settings": {**SETTINGS, "beam": 4}},
+            "with `beam` 5, now it is 4; name another --out",
+        ),
         ({"settings": {**SETTINGS, "new": 1}}, "was begun with `new` null, now it is 1;"),
         (
             {"settings": {**SETTINGS, "model": "n"}, "run": Path("b")},
@@ -210,8 +162,8 @@ def test_shards_together_are_the_whole(tmp_path: Path, whole: dict[str, bytes]) 
     ],
 )
 @pytest.mark.parametrize("stopped", [True, False])
-def test_another_work_in_the_same_folder_is_refused(
-    stopped: bool, changes: dict[str, Any], told: str, tmp_path: Path
+def test_a_folder_with_other_settings_is_refused(
+    stopped: bool, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     def stops(lines: range) -> Iterator[Made]:
         yield from make(lines[:20])
@@ -225,11 +177,11 @@ def test_another_work_in_the_same_folder_is_refused(
     before = contents(tmp_path)
     with pytest.raises(UserError) as error:
         write_pairs(job(tmp_path, **changes), make)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert contents(tmp_path) == before
 
 
-def test_where_nothing_is_done_yet_settings_may_change(
+def test_settings_may_change_before_the_first_window(
     tmp_path: Path, whole: dict[str, bytes]
 ) -> None:
     def fails(lines: range) -> Iterator[Made]:
@@ -242,38 +194,56 @@ def test_where_nothing_is_done_yet_settings_may_change(
 
 
 @pytest.mark.parametrize("name", ["news.de", "news.en", "news.en.part"])
-def test_a_file_of_the_user_is_not_replaced(name: str, tmp_path: Path) -> None:
+def test_existing_files_are_not_replaced(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine\n")
     with pytest.raises(UserError, match=f"{name}: exists already"):
         write_pairs(job(tmp_path), make)
     assert contents(tmp_path) == {name: b"mine\n"}
 
 
-def test_two_processes_do_not_write_the_same_files(tmp_path: Path) -> None:
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
     def meanwhile(lines: range) -> Iterator[Made]:
-        with pytest.raises(UserError, match=r"news.json: another process is at work"):
+        with pytest.raises(UserError, match=r"news.json: another process is writing it"):
             write_pairs(job(tmp_path), make)
         return make(lines)
 
     write_pairs(job(tmp_path), meanwhile)
 
 
-def test_an_input_that_has_become_shorter_is_told(tmp_path: Path) -> None:
+def test_shortened_inputs_and_outputs_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the input has changed: it ends after 30 lines"):
         write_pairs(job(tmp_path), lambda lines: make(lines[:30]))
-
-
-def test_a_text_that_has_become_shorter_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        write_pairs(job(tmp_path), lambda lines: make(lines[:30]))
     (tmp_path / "news.de.part").write_text("")
-    with pytest.raises(DataError, match=r"news.de.part: is shorter than it was, 0 bytes"):
+    with pytest.raises(DataError, match=r"news.de.part: has 0 bytes instead of"):
         write_pairs(job(tmp_path), make)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}', '{"format": 1, "run": 1}'])
-def test_a_record_that_is_none_is_told(text: str, tmp_path: Path) -> None:
+def test_a_damaged_record_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(text)
-    with pytest.raises(DataError, match=r"mine.json: (damaged|of another format)"):
+    with pytest.raises(DataError, match=r"mine.json: (damaged|is of another format)"):
         write_pairs(job(tmp_path), make)
     assert (tmp_path / "mine.json").read_text() == text
+
+
+@pytest.mark.parametrize("total", [1, 7, 100])
+@pytest.mark.parametrize("of", [1, 2, 7])
+def test_shards_partition_the_lines_evenly_in_order(total: int, of: int) -> None:
+    parts = [shard.lines(total) for shard in Shard(1, of).all()]
+    assert [place for part in parts for place in part] == list(range(total))
+    lengths = {len(part) for part in parts}
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_shard_names_sort_in_the_order_of_the_lines() -> None:
+    names = [shard.named("news") for shard in Shard(1, 12).all()]
+    assert names[:2] == ["news.01-of-12", "news.02-of-12"]
+    assert sorted(names) == names
+    assert Shard(1, 1).named("news") == "news"
+
+
+def test_shards_are_parsed_or_refused() -> None:
+    assert Shard.parse("2/8") == Shard(2, 8)
+    for text in ("0/8", "9/8", "8", "1/0", "a/b", "-1/2", "1/2/3", ""):
+        with pytest.raises(UserError, match=r"must be K/N with K from 1 to N, such as 2/8"):
+            Shard.parse(text)

@@ -57,7 +57,7 @@ def test_a_corpus_of_text_alone(
     assert (status, told) == (2, "")
     assert err == (
         f"error: {out}/more.json: was begun with `decoding.search` sample, now it is beam; "
-        "a folder holds one work: name another --out\n"
+        "name another --out\n"
     )
     assert texts(out) == before
 
@@ -134,7 +134,7 @@ def test_a_distilled_corpus(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("backtranslate {run} {text} --out o --shard 3/2", "--shard 3/2: say which part of how"),
+        ("backtranslate {run} {text} --out o --shard 3/2", "--shard 3/2: must be K/N with K from"),
         ("backtranslate {run} {text} --out o --drop 1", "--drop 1.0: is a probability from 0"),
         ("backtranslate {run} {text} --out o --set beam=4", "did you mean `decoding.beam`?"),
         ("backtranslate {run} {text}n --out o", "did you mean `more.en`?"),

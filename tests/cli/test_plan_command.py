@@ -94,10 +94,9 @@ def test_what_cannot_be_exported_is_told_with_its_key(
     program: Program, planned: list[Path]
 ) -> None:
     rotary = program("plan", "my.yaml", "--set", "model.positional=rotary")[1]
-    told = (
-        "\nexport to           ctranslate2; no huggingface: `model.positional: rotary`; Marian has "
+    assert (
+        "\nexport to           ctranslate2; no huggingface: `model.positional: rotary`;" in rotary
     )
-    assert told in rotary
     samples = ("--set", "decoding.search=sample", "--json")
     refused = json.loads(program("plan", "my.yaml", *samples)[1])["export_refused"]
     assert refused["ctranslate2"].startswith("`decoding.search: sample`: ")

@@ -1,5 +1,3 @@
-"""The memory that checking and cleaning take: what a pair more adds."""
-
 import random
 import subprocess
 import sys
@@ -23,7 +21,7 @@ WORK = {
     """),
 }
 MOST_BYTES = {"check": 100, "clean": 60}
-"""A pair: hashes and what is sorted of them, the table of texts that were seen; texts are more."""
+"""Bytes a pair, less than a text takes."""
 
 BEFORE = dedent("""
     import re, sys
@@ -38,7 +36,7 @@ AFTER = dedent("""
 
 
 def recipe(folder: Path, pairs: int) -> Path:
-    """Write a corpus, twice over one pair of ten, and the config that cleans it."""
+    """Write a corpus with a duplicate in ten pairs, and the config that cleans it."""
     draw = random.Random(1)
     words = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("am", "el", "ino", "urt")]
     with (folder / "train.en").open("w") as source, (folder / "train.de").open("w") as target:
@@ -61,8 +59,8 @@ def recipe(folder: Path, pairs: int) -> Path:
     return path
 
 
-def most_memory(work: str, config: Path, pairs: int) -> int:
-    """Return the most bytes that the work has had in memory, in a process of its own."""
+def peak_memory(work: str, config: Path, pairs: int) -> int:
+    """Return the peak memory of the work in bytes, measured in its own process."""
     done = subprocess.run(
         [sys.executable, "-c", BEFORE + WORK[work] + AFTER, str(config), str(pairs)],
         capture_output=True,
@@ -76,12 +74,12 @@ def most_memory(work: str, config: Path, pairs: int) -> int:
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("work", WORK)
-def test_memory_grows_by_some_tens_of_bytes_a_pair(work: str, tmp_path: Path) -> None:
+def test_memory_grows_by_less_than_a_hundred_bytes_a_pair(work: str, tmp_path: Path) -> None:
     taken = []
     for pairs in (FEW, MANY):
         folder = tmp_path / str(pairs)
         folder.mkdir()
-        taken.append(most_memory(work, recipe(folder, pairs), pairs))
+        taken.append(peak_memory(work, recipe(folder, pairs), pairs))
     few, many = taken
     sys.stderr.write(f"{work}: {few >> 20} MiB, {many >> 20} MiB\n")
     assert (many - few) / (MANY - FEW) < MOST_BYTES[work]

@@ -1,8 +1,7 @@
-"""What we write as Marian, transformers loads: the same logits, the same tokens, the same lines."""
-
 import itertools
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +11,25 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from transformers.pipelines import PIPELINE_REGISTRY
 
-from mt.config import ModelConfig
+from mt.config import DecodingConfig, ModelConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
-from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.export.export import export_marian
-from mt.export.marian import marian_tensors, why_not_marian, write_marian
+from mt.export.marian import (
+    alpha_of,
+    exponent_of,
+    marian_tensors,
+    why_not_marian,
+    write_marian,
+)
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
+from tests.factories import engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -55,7 +61,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 @pytest.fixture
 def random_run(finished_run: Path) -> Callable[..., FinishedRun]:
-    """Return a function that makes a run of random weights, with all of them off their start."""
+    """Return a function that builds a run with random weights, gains and biases."""
 
     def make(model: ModelConfig, tokenizer: Tokenizer | None = None) -> FinishedRun:
         run = read_run(finished_run)
@@ -75,13 +81,13 @@ def random_run(finished_run: Path) -> Callable[..., FinishedRun]:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_logits_are_the_same(
+def test_logits_are_equal(
     name: str, random_run: Callable[..., FinishedRun], tmp_path: Path
 ) -> None:
     run = random_run(SMALL.model_copy(update=VARIANTS[name]))
     write_marian(run, tmp_path / "marian")
     theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian").eval()
-    ours = as_model(run)
+    ours = model_of(run)
     source = torch.tensor([[5, 6, 7, 8, 9, EOS], [9, 10, EOS, PAD, PAD, PAD]])
     target_in = torch.tensor([[BOS, 12, 13, 14], [BOS, 15, PAD, PAD]])
     real = target_in != PAD
@@ -96,7 +102,7 @@ def test_the_logits_are_the_same(
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_the_tokenizer_gives_our_tokens(finished_run: Path, tmp_path: Path) -> None:
+def test_tokens_are_equal(finished_run: Path, tmp_path: Path) -> None:
     run = read_run(finished_run)
     write_marian(run, tmp_path / "marian")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "marian")
@@ -105,7 +111,7 @@ def test_the_tokenizer_gives_our_tokens(finished_run: Path, tmp_path: Path) -> N
     assert back == [text.strip() for text in TEXTS]
 
 
-def test_separate_vocabularies_stay_separate(
+def test_separate_vocabularies_have_equal_tokens(
     random_run: Callable[..., FinishedRun], tmp_path: Path
 ) -> None:
     tokenizer = train_tokenizer(
@@ -135,16 +141,14 @@ def test_separate_vocabularies_stay_separate(
     ],
     ids=["greedy", "beam"],
 )
-def test_the_translations_are_the_same(
-    settings: list[str], finished_run: Path, tmp_path: Path
-) -> None:
-    # transformers has one limit for all lengths, and does not split what is too long.
+def test_translations_are_equal(settings: list[str], finished_run: Path, tmp_path: Path) -> None:
+    # transformers has one limit for all lengths and does not split long lines.
     settings = [*settings, "decoding.max_length_ratio=0", "decoding.max_length_extra=25"]
     run = read_run(finished_run, overrides=settings)
     write_marian(run, tmp_path / "marian")
     lines = [" ".join(words) for words in itertools.product(DIGITS[::2], DIGITS[1:6], ("six", ""))]
     assert max(map(len, run.tokenizer.encode_source(lines))) <= run.longest_source
-    ours = translations(finished_run, lines, settings)
+    ours = engine_translations(finished_run, lines, settings)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "marian")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "marian").eval()
     generated = model.generate(**tokenizer(lines, return_tensors="pt", padding=True))
@@ -154,7 +158,7 @@ def test_the_translations_are_the_same(
 
 
 @pytest.mark.filterwarnings("ignore:.translation. task was used")
-def test_the_pipeline_translates_with_it(finished_run: Path, tmp_path: Path) -> None:
+def test_the_translation_pipeline_loads_it(finished_run: Path, tmp_path: Path) -> None:
     if "translation" not in PIPELINE_REGISTRY.get_supported_tasks():
         pytest.skip("transformers 5 has no translation pipeline; 4 has")
     settings = ["decoding.search=greedy", "decoding.max_length_ratio=0"]
@@ -162,7 +166,7 @@ def test_the_pipeline_translates_with_it(finished_run: Path, tmp_path: Path) -> 
     lines = ["one two three", "  seven </s> nine", "零 🦊"]
     translate = pipeline("translation", model=str(tmp_path / "marian"))
     found = [each["translation_text"] for each in translate(lines)]
-    assert found == [line.strip() for line in translations(finished_run, lines, settings)]
+    assert found == [line.strip() for line in engine_translations(finished_run, lines, settings)]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_the_pipeline_translates_with_it(finished_run: Path, tmp_path: Path) -> 
         ({"heads": 3, "d_head": 4, "d_value": 4}, "model.heads: 3"),
     ],
 )
-def test_what_marian_lacks_is_refused_before_anything_is_written(
+def test_unsupported_models_are_refused_before_writing(
     change: dict[str, object],
     key: str,
     random_run: Callable[..., FinishedRun],
@@ -193,7 +197,7 @@ def test_what_marian_lacks_is_refused_before_anything_is_written(
     assert not (tmp_path / "marian").exists()
 
 
-def test_an_export_proves_itself(finished_run: Path, tmp_path: Path) -> None:
+def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
     result = export_marian(finished_run, tmp_path / "marian")
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
@@ -203,7 +207,7 @@ def test_an_export_proves_itself(finished_run: Path, tmp_path: Path) -> None:
     assert kept["export"]["bleu"] == result.parity.export.bleu
 
 
-def test_one_wrong_tensor_fails_the_proof(
+def test_a_wrong_tensor_fails_the_parity(
     finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def corrupted(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
@@ -213,23 +217,19 @@ def test_one_wrong_tensor_fails_the_proof(
 
     monkeypatch.setattr("mt.export.marian.marian_tensors", corrupted)
     result = export_marian(finished_run, tmp_path / "marian")
-    assert "lines are translated alike" in str(result.failure)
+    assert "lines have equal translations" in str(result.failure)
     assert [*tmp_path.iterdir()] == []
 
 
-def translations(path: Path, lines: list[str], settings: Sequence[str] = ()) -> list[str]:
-    """Return what the engine gives; the translator would break loops, of which these have some."""
-    run, translator = read_run(path, overrides=settings), load_translator(path, overrides=settings)
-    found = translator.engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
-    return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
-
-
-def as_model(run: FinishedRun) -> Transformer:
-    tokenizer = run.tokenizer
-    model = Transformer(
-        run.config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    )
-    model.load_state_dict(run.weights, strict=False)
-    return model.eval()
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
+def test_the_exponent_approximates_gnmt_at_common_lengths(alpha: float) -> None:
+    exponent = exponent_of(DecodingConfig(length_normalization="gnmt", length_penalty=alpha))
+    gnmt = LENGTH_NORMALIZATIONS["gnmt"]
+    for shorter, longer in ((17, 23), (15, 26)):
+        ours = math.log(gnmt(longer, alpha) / gnmt(shorter, alpha))
+        theirs = exponent * math.log(longer / shorter)
+        assert theirs == pytest.approx(ours, rel=0.01, abs=1e-9)
+    assert alpha_of(exponent) == pytest.approx(alpha)
+    average = DecodingConfig(length_normalization="average", length_penalty=alpha)
+    nothing = DecodingConfig(length_normalization="none", length_penalty=alpha)
+    assert (exponent_of(average), exponent_of(nothing)) == (1.0, 0.0)

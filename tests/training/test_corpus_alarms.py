@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 Program = Callable[..., tuple[int, str, str]]
-ALARM = "data.train: 75% of the pairs were there before"
+ALARM = "data.train: 75% of the pairs are repetitions"
 SHORT = ("--set", "training.max_updates=4", "--set", "training.validate_every=2")
 
 
@@ -46,7 +46,7 @@ def test_each_training_tells_it_after_one_look_and_the_next_step_is_one_that_wor
     assert alarm == f"{ALARM}; see `mt data check {tmp_path}/run/config.yaml`"
     status, out, _ = program("data", "check", tmp_path / "run/config.yaml")
     assert status == 0
-    assert "pairs that were there before" in out
+    assert "repeated pairs" in out
 
     monkeypatch.setattr("mt.training.data.first_look", None)  # no second look
     status, _, _ = program("train", repeated, "--run", tmp_path / "another", *SHORT)

@@ -1,5 +1,3 @@
-"""Does the doctor see where two sides slip apart, and only there?"""
-
 import gzip
 import random
 from collections.abc import Iterator
@@ -7,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.alignment import Shift, find_shifts, learn_lexicon
+from mt.doctor.alignment import Shift, are_unrelated, find_shifts, learn_lexicon
 from mt.doctor.tally import Block
 
 Lines = list[str]
@@ -24,9 +22,9 @@ CORPORA = (
 
 
 def _invented(pairs: int, *, spaced: bool) -> tuple[Lines, Lines]:
-    """Return sentences of invented words, and their words in another order and another language.
+    """Return sentences of invented words with Zipf-like counts, and shuffled translations.
 
-    A tenth of the words is lost, and a few are frequent, as in any language.
+    A tenth of the target words is missing.
     """
     draw = random.Random(1)
     sources, targets = [], []
@@ -51,12 +49,12 @@ def _found(sources: Lines, targets: Lines) -> list[Shift]:
 
 
 @pytest.mark.parametrize("spaced", [True, False])
-def test_corpora_in_step_raise_no_alarm(spaced: bool) -> None:
+def test_sides_in_step_have_no_shift(spaced: bool) -> None:
     assert _found(*_invented(1000, spaced=spaced)) == []
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_lost_line_is_found(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_a_missing_line_is_located(seed: int) -> None:
     draw = random.Random(seed)
     sides = _invented(1000, spaced=seed % 2 == 0)
     lost, side = draw.randrange(1000), draw.randrange(2)
@@ -66,7 +64,7 @@ def test_a_lost_line_is_found(seed: int) -> None:
     assert shift.distance == (-1 if side else 1)
 
 
-def test_sides_of_equal_length_can_have_slipped_too() -> None:
+def test_two_shifts_in_sides_of_equal_length_are_located() -> None:
     sources, targets = _invented(1000, spaced=True)
     del targets[400]
     targets.insert(800, "")
@@ -77,7 +75,7 @@ def test_sides_of_equal_length_can_have_slipped_too() -> None:
     assert back.distance == 0
 
 
-def test_a_corpus_cut_to_one_length_may_end_out_of_step() -> None:
+def test_sides_cut_to_one_length_may_end_out_of_step() -> None:
     sources, targets = _invented(1000, spaced=False)
     del targets[600]
     (shift,) = _found(sources[:-1], targets)
@@ -85,13 +83,13 @@ def test_a_corpus_cut_to_one_length_may_end_out_of_step() -> None:
     assert shift.distance == -1
 
 
-def test_a_side_that_lacks_its_first_line_is_out_of_step_from_the_start() -> None:
+def test_a_missing_first_line_is_a_shift_from_the_start() -> None:
     sources, targets = _invented(1000, spaced=True)
     (shift,) = _found(sources, targets[1:])
     assert shift == Shift(1, -1)
 
 
-def test_the_size_of_the_blocks_changes_nothing() -> None:
+def test_shifts_do_not_depend_on_the_block_size() -> None:
     sources, targets = _invented(800, spaced=True)
     del sources[500]
     lexicon = learn_lexicon(_blocks(sources, targets))
@@ -101,15 +99,27 @@ def test_the_size_of_the_blocks_changes_nothing() -> None:
         assert find_shifts(_blocks(sources, targets, size=size), lexicon) == expected
 
 
-def test_texts_that_have_nothing_to_do_with_each_other_raise_no_alarm() -> None:
+def test_unrelated_sides_have_no_shift() -> None:
     sources, targets = _invented(1000, spaced=True)
     random.Random(2).shuffle(targets)
     assert _found(sources, targets) == []
 
 
-@pytest.mark.parametrize("lines", [(1, 1), (2, 1), (0, 1), (3, 0)])
-def test_corpora_of_hardly_a_line_are_no_trouble(lines: tuple[int, int]) -> None:
-    _found(["a b c"] * lines[0], ["d e f"] * lines[1])
+@pytest.mark.parametrize("lines", [(1, 1), (0, 1), (3, 0)])
+def test_corpora_of_a_few_lines_have_no_shift(lines: tuple[int, int]) -> None:
+    sides = ["a b c"] * lines[0], ["d e f"] * lines[1]
+    assert len(_found(*sides)) <= 1
+    blocks = list(_blocks(*sides))
+    assert not are_unrelated(blocks, learn_lexicon(blocks))
+
+
+def test_shuffled_sides_are_unrelated_and_true_pairs_are_not() -> None:
+    sources, targets = _invented(1000, spaced=True)
+    blocks = list(_blocks(sources, targets))
+    assert not are_unrelated(blocks, learn_lexicon(blocks))
+    random.Random(2).shuffle(targets)
+    blocks = list(_blocks(sources, targets))
+    assert are_unrelated(blocks, learn_lexicon(blocks))
 
 
 def _read(path: Path) -> Lines:
@@ -127,8 +137,7 @@ def _splits(corpora: Path) -> Iterator[tuple[str, Lines, Lines]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_line_lost_from_a_real_corpus_is_found(corpora: Path) -> None:
-    """Every split of every corpus: no alarm as it is, and the place of a lost line."""
+def test_a_line_removed_from_a_real_corpus_is_located(corpora: Path) -> None:
     found, missed = 0, []
     for number, (name, sources, targets) in enumerate(_splits(corpora)):
         if name.endswith("train"):

@@ -1,5 +1,3 @@
-"""Is a cleaning advised where it pays for itself, and nowhere else?"""
-
 import pytest
 
 from mt.doctor.findings import Finding, Histogram, Side, SplitReport, advise, as_yaml
@@ -8,9 +6,9 @@ PAIRS = 10_000
 
 
 def _split(*findings: Finding, source: str = "en", target: str = "de") -> SplitReport:
-    nothing = Histogram((0.0, 1.0), (0,))
-    first, second = (Side(code, PAIRS, 5, 5, nothing) for code in (source, target))
-    return SplitReport("train", "", first, second, nothing, findings, ())
+    empty = Histogram((0.0, 1.0), (0,))
+    first, second = (Side(code, PAIRS, 5, 5, empty) for code in (source, target))
+    return SplitReport("train", "", first, second, empty, findings, ())
 
 
 def _found(kind: str, count: int, side: str = "pair") -> Finding:
@@ -30,13 +28,11 @@ def _advised(*splits: SplitReport) -> dict[str, object]:
         ("markup", "markup", True),
     ],
 )
-def test_what_good_pairs_have_too_is_filtered_from_two_in_a_thousand_on(
+def test_doubtful_pairs_are_filtered_from_two_in_a_thousand_to_a_tenth(
     kind: str, key: str, value: object
 ) -> None:
-    assert _advised(_split(_found(kind, 19))) == {}
-    assert _advised(_split(_found(kind, 20))) == {key: value}
-    assert _advised(_split(_found(kind, PAIRS // 10))) == {key: value}
-    assert _advised(_split(_found(kind, PAIRS // 10 + 1))) == {}
+    for count, advised in ((19, {}), (20, {key: value}), (1000, {key: value}), (1001, {})):
+        assert _advised(_split(_found(kind, count))) == advised
 
 
 @pytest.mark.parametrize(
@@ -52,31 +48,27 @@ def test_what_good_pairs_have_too_is_filtered_from_two_in_a_thousand_on(
         ("u2028", "strip_control"),
     ],
 )
-def test_what_is_surely_wrong_is_taken_out_or_mended_however_rare(kind: str, key: str) -> None:
+def test_certain_errors_are_removed_however_rare(kind: str, key: str) -> None:
     assert _advised(_split(_found(kind, 1))) == {key: True}
 
 
-def test_escapes_stay_in_a_tokenised_corpus() -> None:
-    markup = _found("markup", 100)
-    assert _advised(_split(_found("tokenized", PAIRS), markup)) == {}
+def test_the_style_of_a_corpus_is_kept_in_all_corpora() -> None:
+    markup, tokenized, alike = _found("markup", 100), _found("tokenized", PAIRS), "identical_sides"
+    assert _advised(_split(tokenized, markup)) == {}
     assert _advised(_split(_found("tokenized", 100), markup)) == {"tokenized": True, "markup": True}
+    related = _split(_found("identical", 100), source="lzh", target="zh")
+    assert _advised(related) == {}
+    assert _advised(_split(_found("identical", 100)), related) == {}
+    assert _advised(_split(_found("identical", 100), source="ja", target="zh")) == {alike: True}
 
 
-def test_a_share_is_that_of_one_side_and_one_corpus() -> None:
+def test_shares_count_by_side_and_corpus() -> None:
     sides = [_found("markup", 19, side) for side in ("source", "target")]
     assert _advised(_split(*sides), _split(*sides)) == {}
     assert _advised(_split(*sides), _split(_found("markup", 20))) == {"markup": True}
 
 
-def test_sides_alike_stay_between_two_kinds_of_one_language() -> None:
-    alike = _found("identical", 100)
-    related = _split(alike, source="lzh", target="zh")
-    assert _advised(related) == {}
-    assert _advised(_split(alike), related) == {}
-    assert _advised(_split(alike, source="ja", target="zh")) == {"identical_sides": True}
-
-
-def test_repeated_pairs_and_overlaps_are_taken_out() -> None:
+def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_source", 5))) == {}
     assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")

@@ -1,5 +1,3 @@
-"""What the tokenizer doctor says of made-up corpora whose numbers are known."""
-
 import json
 import tempfile
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from mt.doctor.tokenizer import (
     configured_tokenizer,
     tokenizer_as_text,
 )
+from tests.factories import config
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -37,45 +36,41 @@ ENGLISH = [
     "today is Monday; tomorrow is Tuesday.",
     "excuse me (teacher), where is the library?",
 ]
-SMALL = {"vocabulary_size": 400, "character_coverage": 1.0}
+SMALL: dict[str, Any] = {"vocabulary_size": 400, "character_coverage": 1.0}
 
 
 @pytest.fixture
 def chinese(tmp_path: Path) -> Callable[..., Config]:
-    """Return a function that makes the config of a made-up Chinese corpus."""
-    (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in ENGLISH * 5))
-    (tmp_path / "a.zh").write_text("".join(f"{line}\n" for line in CHINESE * 5), encoding="utf-8")
-    return lambda **tokenizer: _config(tmp_path, "zh", SMALL | tokenizer)
+    """Return a function that builds the config of a Chinese corpus."""
+    return lambda **keys: _config(tmp_path, "zh", ENGLISH * 5, CHINESE * 5, **{**SMALL, **keys})
 
 
-def _config(folder: Path, target: str, tokenizer: dict[str, Any]) -> Config:
-    corpus = {"source": str(folder / "a.en"), "target": str(folder / f"a.{target}")}
-    return Config.model_validate(
-        {
-            "data": {
-                "source_language": "en",
-                "target_language": target,
-                "train": corpus,
-                "valid": corpus,
-                "tests": {"test": corpus},
-            },
-            "tokenizer": tokenizer,
-            "model": {"tie_embeddings": "decoder"},
-            "training": {"max_updates": 1},
-        }
+def _config(
+    folder: Path, language: str, source: list[str], target: list[str], **tokenizer: Any
+) -> Config:
+    """Write a corpus and return a config with it as every split."""
+    for code, lines in (("en", source), (language, target)):
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / f"a.{code}").write_text(text, encoding="utf-8")
+    corpus = {"source": str(folder / "a.en"), "target": str(folder / f"a.{language}")}
+    splits = {"train": corpus, "valid": corpus, "tests": {"test": corpus}}
+    return config(
+        data={"target_language": language, **splits},
+        tokenizer=tokenizer,
+        model={"tie_embeddings": "decoder"},
     )
 
 
-def report_on(config: Config) -> TokenizerReport:
-    with configured_tokenizer(config) as tokenizer:
-        return check_tokenizer(config, tokenizer)
+def report_on(made: Config) -> TokenizerReport:
+    with configured_tokenizer(made) as tokenizer:
+        return check_tokenizer(made, tokenizer)
 
 
 def never_written(side: SideReport) -> set[str]:
     return {loss.character for loss in side.losses if loss.never_written}
 
 
-def test_the_default_loses_nothing(chinese: Callable[..., Config]) -> None:
+def test_the_default_normalization_loses_nothing(chinese: Callable[..., Config]) -> None:
     report = report_on(chinese())
     assert [ceiling.split for ceiling in report.ceilings] == ["valid", "test"]
     for ceiling in report.ceilings:
@@ -86,7 +81,7 @@ def test_the_default_loses_nothing(chinese: Callable[..., Config]) -> None:
     assert (report.pairs, report.sampled_pairs) == (30, 30)
 
 
-def test_nmt_nfkc_can_never_write_full_width_punctuation(chinese: Callable[..., Config]) -> None:
+def test_nmt_nfkc_never_writes_full_width_punctuation(chinese: Callable[..., Config]) -> None:
     report = report_on(chinese(normalization="nmt_nfkc"))
     assert never_written(report.target) == set(FULL_WIDTH)
     assert report.source.losses == ()
@@ -106,11 +101,10 @@ def test_nmt_nfkc_can_never_write_full_width_punctuation(chinese: Callable[..., 
     assert set(line.partition(": ")[2].split()) == set(FULL_WIDTH)
 
 
-def test_a_character_that_is_lost_at_places_can_still_be_written(tmp_path: Path) -> None:
-    """Decomposed é is composed; the e of other words is not lost for good, the accent is."""
-    (tmp_path / "a.en").write_text("one cafe\ntwo tea\n" * 9)
-    (tmp_path / "a.fr").write_text("un cafe\u0301\ndeux thes\n" * 9, encoding="utf-8")
-    report = report_on(_config(tmp_path, "fr", SMALL | {"normalization": "nmt_nfkc"}))
+def test_a_character_lost_in_some_places_can_still_be_written(tmp_path: Path) -> None:
+    """Decomposed é is composed; the e of other words remains, the accent does not."""
+    sides = ["one cafe", "two tea"] * 9, ["un cafe\u0301", "deux thes"] * 9
+    report = report_on(_config(tmp_path, "fr", *sides, normalization="nmt_nfkc", **SMALL))
     lost = {loss.character: loss for loss in report.target.losses}
     assert {c: (loss.count, loss.becomes) for c, loss in lost.items()} == {
         "e": (9, "e"),
@@ -119,27 +113,26 @@ def test_a_character_that_is_lost_at_places_can_still_be_written(tmp_path: Path)
     assert never_written(report.target) == {"\u0301"}
     shown = tokenizer_as_text(report)
     assert "U+0065      9  itself where it stands alone" in shown
-    assert "1 characters that no model with this tokenizer can write: U+0301" in shown
+    assert "1 character that no model with this tokenizer can write: U+0301" in shown
 
 
 def test_without_byte_fallback_rare_characters_are_unknown(tmp_path: Path) -> None:
-    lines = ["aa bb cc dd ee\n"] * 2000
-    (tmp_path / "a.en").write_text("".join(lines))
-    (tmp_path / "a.de").write_text("".join(["ß bb\n", *lines[1:]]), encoding="utf-8")
-    rare = {"vocabulary_size": 300, "byte_fallback": "off", "character_coverage": 0.999}
-    report = report_on(_config(tmp_path, "de", rare))
+    lines = ["aa bb cc dd ee"] * 1200
+    sides = lines, ["ß bb", *lines[1:]]
+    rare: dict[str, Any] = {"vocabulary_size": 300, "character_coverage": 0.999}
+    report = report_on(_config(tmp_path, "de", *sides, byte_fallback="off", **rare))
     assert (report.source.unknown_tokens, report.target.unknown_tokens) == (0, 1)
     assert never_written(report.target) == {"ß"}
     assert report.target.losses[0].becomes == "\N{REPLACEMENT CHARACTER}"
-    spelled = report_on(_config(tmp_path, "de", {**rare, "byte_fallback": "on"}))
+    spelled = report_on(_config(tmp_path, "de", *sides, byte_fallback="on", **rare))
     assert (spelled.target.unknown_tokens, spelled.target.byte_tokens) == (0, 2)
     assert spelled.target.losses == ()
 
 
-def test_pieces_are_counted_as_sentencepiece_counts_them(chinese: Callable[..., Config]) -> None:
-    config = chinese()
-    with configured_tokenizer(config) as tokenizer:
-        report = check_tokenizer(config, tokenizer)
+def test_tokens_are_counted_like_sentencepiece(chinese: Callable[..., Config]) -> None:
+    made = chinese()
+    with configured_tokenizer(made) as tokenizer:
+        report = check_tokenizer(made, tokenizer)
         encode = tokenizer.source.processor.encode
         tokens = [[len(encode(line)) for line in side] for side in (ENGLISH, CHINESE)]
         used = {token for line in ENGLISH + CHINESE for token in encode(line, out_type=str)}
@@ -156,16 +149,15 @@ def test_pieces_are_counted_as_sentencepiece_counts_them(chinese: Callable[..., 
     assert unused
 
 
-def test_the_advice_counts_the_tokens_that_are_frequent(tmp_path: Path) -> None:
-    """Twenty words 150 times and forty words once: only what builds the twenty is frequent."""
+def test_the_advised_size_fits_the_frequent_tokens(tmp_path: Path) -> None:
+    """Twenty words occur 150 times and forty words once."""
     common = [f"{chr(97 + n)}{chr(98 + n)}{chr(99 + n)}" for n in range(20)]
     rare = [f"{chr(97 + n % 20)}x{chr(97 + n // 2)}y" for n in range(40)]
     lines = [*(" ".join(common) for _ in range(150)), *rare]
-    for language in ("en", "de"):
-        (tmp_path / f"a.{language}").write_text("".join(f"{line}\n" for line in lines))
-    config = _config(tmp_path, "de", {"vocabulary_size": 480, "vocabulary": "separate"})
-    with configured_tokenizer(config) as tokenizer:
-        report = check_tokenizer(config, tokenizer)
+    sizes: dict[str, Any] = {"vocabulary_size": 480, "vocabulary": "separate"}
+    made = _config(tmp_path, "de", lines, lines, **sizes)
+    with configured_tokenizer(made) as tokenizer:
+        report = check_tokenizer(made, tokenizer)
         counts = dict.fromkeys(tokenizer.source.texts().values(), 0)
         for line in lines:
             for token in tokenizer.source.processor.encode(line, out_type=str):
@@ -182,31 +174,20 @@ def test_the_advice_counts_the_tokens_that_are_frequent(tmp_path: Path) -> None:
     assert f"`tokenizer.vocabulary_size: {source.advised_size}`" in tokenizer_as_text(report)
 
 
-def test_a_vocabulary_of_frequent_tokens_fits(
+def test_counts_are_extrapolated_from_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 80 lines a sample of 40 shows 40 + 40 of the token: 160 in all of both sides."""
-    monkeypatch.setattr("mt.doctor.tokenizer._MOST_PAIRS", 40)
-    for language in ("en", "de"):
-        (tmp_path / f"a.{language}").write_text("b\n" * 80)
-    report = report_on(_config(tmp_path, "de", {"vocabulary_size": 300}))
+    monkeypatch.setattr("mt.doctor.tokenizer._MAX_PAIRS", 40)
+    report = report_on(_config(tmp_path, "de", ["b"] * 80, ["b"] * 80, vocabulary_size=300))
+    assert (report.pairs, report.sampled_pairs, report.source.lines) == (80, 40, 40)
     (vocabulary,) = report.vocabularies
-    assert vocabulary.text_tokens == 3  # `▁b`, and its characters, which never stand alone
+    assert vocabulary.text_tokens == 3  # `▁b` and its characters
     assert (vocabulary.rare, vocabulary.advised_size) == (2, None)
-    assert report.ceilings[0].bleu == 100.0  # though sacreBLEU gives texts so short nothing
+    assert report.ceilings[0].bleu == 100.0  # sacreBLEU gives so short texts 0
+    assert tokenizer_as_text(report).startswith("training text: 40 of 80 pairs\n")
 
 
-def test_the_sample_is_what_the_counts_are_scaled_from(
-    chinese: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.doctor.tokenizer._MOST_PAIRS", 10)
-    report = report_on(chinese())
-    assert (report.pairs, report.sampled_pairs, report.source.lines) == (30, 10, 10)
-    assert report == report_on(chinese())
-    assert tokenizer_as_text(report).startswith("training text: 10 of 30 pairs\n")
-
-
-def test_a_tokenizer_of_a_config_is_that_of_the_training_and_leaves_nothing(
+def test_the_tokenizer_of_a_config_is_that_of_its_training_and_leaves_no_files(
     tiny_recipe: Path, finished_run: Path, program: Program, tmp_path: Path
 ) -> None:
     scratch = tmp_path / "scratch"

@@ -1,5 +1,3 @@
-"""Do results come in order, from one process or two, and is no more read than is needed?"""
-
 import os
 import signal
 import subprocess
@@ -10,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.tally import spread_over
+from mt.doctor.tally import process_map
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_results_have_the_order_of_the_items_and_few_wait(processes: int) -> None:
+def test_results_are_in_order_and_few_items_are_read_ahead(processes: int) -> None:
     taken = []
 
     def items() -> Iterator[int]:
@@ -22,21 +20,21 @@ def test_results_have_the_order_of_the_items_and_few_wait(processes: int) -> Non
             taken.append(number)
             yield number
 
-    with spread_over(processes) as spread:
-        for number, result in enumerate(spread(str, items())):
+    with process_map(processes) as parallel:
+        for number, result in enumerate(parallel(str, items())):
             assert result == str(number)
             assert len(taken) <= number + 1 + 2 * processes
     assert len(taken) == 40
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc which processes there are")
-def test_no_process_is_left_where_the_first_is_killed() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_workers_end_when_their_parent_is_killed() -> None:
     script = (
         "import os, signal\n"
-        "from mt.doctor.tally import spread_over\n"
+        "from mt.doctor.tally import process_map\n"
         "if __name__ == '__main__':\n"
-        "    with spread_over(1 + 1) as spread:\n"
-        "        print(next(spread(eval, ['__import__(\"os\").getpid()'])), flush=True)\n"
+        "    with process_map(2) as parallel:\n"
+        "        print(next(parallel(eval, ['__import__(\"os\").getpid()'])), flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     command = [sys.executable, "-c", script]
@@ -48,11 +46,11 @@ def test_no_process_is_left_where_the_first_is_killed() -> None:
             return
         time.sleep(0.1)
     os.kill(worker, signal.SIGKILL)
-    pytest.fail("a process of the pool outlives the one that began it")
+    pytest.fail("a worker outlives its parent")
 
 
 def _runs(process: int) -> bool:
-    """Say whether a process runs; one that has ended and that nobody has asked about does not."""
+    """Return False for a process that has ended, even if it was not waited for."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except FileNotFoundError:

@@ -1,5 +1,3 @@
-"""Noise on translations: what it does, how much of it, and that it follows from the line."""
-
 import pytest
 
 from mt.data.noise import FILLER, Noise
@@ -15,18 +13,18 @@ def on(
     return noise.on(text, language=language, seed=seed, line=line)
 
 
-def test_without_noise_a_text_stays_as_it_is() -> None:
+def test_zero_noise_keeps_the_text() -> None:
     assert on(Noise(), " a  b\u3000 ") == " a  b\u3000 "
 
 
-def test_words_are_dropped_as_often_as_asked_for_and_keep_their_order() -> None:
+def test_words_are_dropped_with_the_given_probability_in_order() -> None:
     kept = [on(Noise(drop=0.25), line=line).split() for line in range(200)]
     for words in kept:
         assert words == sorted(words, key=WORDS.index)
     assert sum(map(len, kept)) / (200 * len(WORDS)) == pytest.approx(0.75, abs=0.02)
 
 
-def test_words_are_masked_as_often_as_asked_for_in_their_places() -> None:
+def test_words_are_masked_with_the_given_probability_in_place() -> None:
     masked = [on(Noise(mask=0.1), line=line).split() for line in range(200)]
     for words in masked:
         assert all(word in {FILLER, was} for word, was in zip(words, WORDS, strict=True))
@@ -34,7 +32,7 @@ def test_words_are_masked_as_often_as_asked_for_in_their_places() -> None:
     assert share == pytest.approx(0.1, abs=0.02)
 
 
-def test_no_word_moves_further_than_asked_for_and_some_move_so_far() -> None:
+def test_words_move_up_to_the_given_distance() -> None:
     moved = set()
     for line in range(200):
         words = on(Noise(swap=3), line=line).split()
@@ -43,20 +41,20 @@ def test_no_word_moves_further_than_asked_for_and_some_move_so_far() -> None:
     assert moved == {0, 1, 2, 3}
 
 
-def test_it_follows_from_seed_and_line() -> None:
+def test_noise_depends_on_seed_and_line() -> None:
     noise = Noise(0.1, 0.1, 3)
     assert on(noise) == on(noise)
     assert len({on(noise, line=line, seed=seed) for line in range(5) for seed in range(5)}) == 25
 
 
 @pytest.mark.parametrize("language", ["de", "zh"])
-def test_a_word_is_left_of_every_text(language: str) -> None:
+def test_at_least_one_word_remains(language: str) -> None:
     texts = [on(Noise(drop=0.99), "猫 hat", line=line, language=language) for line in range(50)]
     assert set(texts) <= {"猫", "hat", "猫 hat"}
     assert "猫" in texts
 
 
-def test_where_words_stand_without_spaces_characters_are_words_but_for_latin_ones() -> None:
+def test_in_unspaced_languages_words_are_characters_and_latin_words() -> None:
     text = "我在New York买了2个苹果。"
     units = ["我", "在", "New", "York", "买", "了", "2", "个", "苹", "果", "。"]
     masked = [on(Noise(mask=0.3), text, line=line, language="zh") for line in range(100)]
@@ -70,8 +68,9 @@ def test_where_words_stand_without_spaces_characters_are_words_but_for_latin_one
 
 
 @pytest.mark.parametrize(
-    ("values", "told"), [((1.0,), "--drop 1.0"), ((0, -0.1), "--mask -0.1"), ((0, 0, -1), "--swap")]
+    ("values", "message"),
+    [((1.0,), "--drop 1.0"), ((0, -0.1), "--mask -0.1"), ((0, 0, -1), "--swap")],
 )
-def test_what_is_no_amount_is_told(values: tuple[float, float, int], told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_invalid_amounts_are_errors(values: tuple[float, float, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         Noise(*values)
