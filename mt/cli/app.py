@@ -1,5 +1,6 @@
 """Command line of `mt`: commands, help panels and usage errors."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -33,13 +34,14 @@ def mt(
         print_help(context)
 
 
-for panel, commands in {
+PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
     "Train": (train, plan, average, reproduce, ablate),
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
     "Data": (data, backtranslate, distill),
     "Study": (inspect, info, plot, bench),
-}.items():
+}
+for panel, commands in PANELS.items():
     for command in commands:
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=panel)

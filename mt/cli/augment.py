@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, RunArgument
-from mt.config.loading import load_config, require_section
+from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only, load
 from mt.tables import aligned
 
 if TYPE_CHECKING:
@@ -49,14 +48,14 @@ def backtranslate(
     The text is in the target language of the new system, and RUN translates in the opposite
     direction: its translation becomes the source of a pair, and the text the target.
     """
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     from mt.augment.backtranslate import BackTranslation
     from mt.augment.resumable import Shard, write_pairs
     from mt.augment.teacher import Teacher
     from mt.data.noise import Noise
 
     part, noise = Shard.parse(shard), Noise(drop, mask, swap)
-    options = [f"decoding.search={search}", *(overrides or ())]
+    options = [f"decoding.search={search}", *checked]
     work = BackTranslation(Teacher.load(run, overrides=options, device=device), mono, noise)
     job = work.job(out, part)
     typer.echo(_summary(job, write_pairs(job, work.make)))
@@ -84,15 +83,15 @@ def distill(
 
     The sources are those that CONFIG trains on, and the targets are the translations of RUN.
     """
-    require_section(overrides or (), "decoding")
-    data = load_config(origin).data if origin.suffix in {".yaml", ".yml"} else origin
+    checked = decoding_only(overrides)
+    data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
     from mt.augment.distill import Distillation, Interpolation
     from mt.augment.resumable import Shard, write_pairs
     from mt.augment.teacher import Teacher
 
     part = Shard.parse(shard)
     interpolation = Interpolation(n_best, similarity) if n_best > 1 else None
-    teacher = Teacher.load(run, overrides=overrides or (), device=device)
+    teacher = Teacher.load(run, overrides=checked, device=device)
     work = Distillation(teacher, data, interpolation)
     job = work.job(out, part)
     typer.echo(_summary(job, write_pairs(job, work.make)))

@@ -14,9 +14,10 @@ from mt.cli.options import (
     Overrides,
     RunArgument,
     command_group,
+    decoding_only,
+    load,
 )
 from mt.cli.train import ConfigFile
-from mt.config.loading import load_config, require_section
 from mt.tables import aligned
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Measure the training speed of a config; no model is kept."""
-    loaded = load_config(config, overrides=overrides or ())
+    loaded = load(config, overrides)
     from mt.profiling.training_speed import benchmark_training
 
     measured = benchmark_training(loaded, updates)
@@ -57,11 +58,11 @@ def decode(
     device: Device = "auto",
 ) -> None:
     """Measure the decoding speed of a run on its first test split, by search and batch size."""
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     from mt.profiling.decoding_speed import benchmark_decoding
 
     measured = benchmark_decoding(
-        run, batch_sizes=batch_size or BATCH_SIZES, overrides=overrides or (), device=device
+        run, batch_sizes=batch_size or BATCH_SIZES, overrides=checked, device=device
     )
     typer.echo(_decoding_json(measured) if as_json else _decoding_text(measured, run))
 

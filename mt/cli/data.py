@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import Overrides, command_group
+from mt.cli.options import Overrides, command_group, load
 from mt.cli.train import ConfigFile
-from mt.config.loading import load_config
 from mt.errors import ConfigError
 from mt.files import write_json, write_text
 from mt.tables import aligned
@@ -41,7 +40,7 @@ def check(
 
     The exit status is 0 if the corpora could be read, whatever the result.
     """
-    loaded = load_config(config, overrides=overrides or ())
+    loaded = load(config, overrides)
     from mt.decoding.files import check_outputs
     from mt.doctor.check import check_corpora
     from mt.doctor.report import as_html, as_text
@@ -69,7 +68,7 @@ def clean(
     Training applies the same cleaning by itself; use this to inspect the result, or for other
     programs.
     """
-    loaded = load_config(config, overrides=overrides or ())
+    loaded = load(config, overrides)
     from mt.data.clean_files import REMOVED_FILE, write_cleaned
 
     removed_file = REMOVED_FILE if removed else None
@@ -110,7 +109,7 @@ def tokenizer(
     """
     is_run = subject.is_dir()
     config = _config_of_run(subject, overrides or ()) if is_run else subject
-    loaded = load_config(config, overrides=overrides or ())
+    loaded = load(config, overrides)
     from mt.data.tokenizer import Tokenizer
     from mt.decoding.files import check_outputs
     from mt.doctor.tokenizer import check_tokenizer, configured_tokenizer, tokenizer_as_text

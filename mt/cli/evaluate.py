@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mt.cli.options import AsJson, DecodingOverrides, Device
-from mt.config.loading import require_section
+from mt.cli.options import AsJson, DecodingOverrides, Device, decoding_only
 from mt.errors import UserError
 
 References = Annotated[
@@ -151,7 +150,7 @@ _USAGE = (
 def _check_run_options(
     overrides: list[str] | None, sources: Path | None, references: list[Path] | None
 ) -> None:
-    require_section(overrides or (), "decoding")
+    decoding_only(overrides)
     if bool(sources) != bool(references):
         missing = "--references" if sources else "--sources"
         raise UserError(f"{missing} is missing; to score a run on files, give both sides")

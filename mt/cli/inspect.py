@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mt.cli.options import AsJson, DecodingOverrides, Overrides, RunArgument, command_group
+from mt.cli.options import (
+    AsJson,
+    DecodingOverrides,
+    Overrides,
+    RunArgument,
+    command_group,
+    decoding_only,
+    load,
+)
 from mt.cli.train import ConfigFile
-from mt.config import Config
-from mt.config.data import tags_as_text, trained_directions, trained_tags
-from mt.config.loading import load_config, require_section
 from mt.errors import UserError, install_hint
 from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
+    from mt.config import Config
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
     from mt.profiling.cost import Cost
     from mt.runs import Exported
@@ -50,7 +56,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show the parameters and FLOPs of each part of a model."""
-    loaded = load_config(config, overrides=overrides or ())
+    loaded = load(config, overrides)
     from mt.profiling.cost import PairLengths, model_cost
 
     size = loaded.tokenizer.vocabulary_size
@@ -59,7 +65,7 @@ def inspect(
     typer.echo(_cost_json(cost, loaded) if as_json else _cost_text(cost, loaded, config))
 
 
-def _cost_json(cost: "Cost", config: Config) -> str:
+def _cost_json(cost: "Cost", config: "Config") -> str:
     """Return all counts; the FLOPs of a part are those of the forward pass of one pair."""
     record: dict[str, Any] = {
         "vocabulary": config.tokenizer.vocabulary,
@@ -79,7 +85,7 @@ def _cost_json(cost: "Cost", config: Config) -> str:
     return json.dumps(record, indent=2)
 
 
-def _cost_text(cost: "Cost", config: Config, path: Path) -> str:
+def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
     lengths, size = cost.lengths, config.tokenizer.vocabulary_size
     joint = config.tokenizer.vocabulary == "joint"
     vocabulary = "a joint vocabulary" if joint else "two vocabularies"
@@ -157,6 +163,8 @@ def _info_text(found: "RunInfo") -> str:
 
 
 def _head_rows(found: "RunInfo") -> Iterator[_Row]:
+    from mt.config.data import tags_as_text, trained_directions, trained_tags
+
     config = found.config
     decoding = config.decoding.model_dump(mode="json", exclude_none=True)
     set_keys = [f"{key}={value}" for key, value in decoding.items()]
@@ -257,7 +265,7 @@ def positions(
     """Draw the position encoding, and the similarity of positions by distance."""
     if source.is_dir() and overrides:
         raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
-    config = None if source.is_dir() else load_config(source, overrides=overrides or ())
+    config = None if source.is_dir() else load(source, overrides)
     _require_matplotlib()
     from mt.plotting.positions import plot_learned_positions, plot_positions
 
@@ -289,7 +297,7 @@ def schedule(
     overrides: Overrides = None,
 ) -> None:
     """Draw the learning rate over the updates."""
-    loaded = {str(path): load_config(path, overrides=overrides or ()) for path in configs}
+    loaded = {str(path): load(path, overrides) for path in configs}
     _require_matplotlib()
     from mt.plotting.schedule import plot_schedules
 
@@ -304,11 +312,11 @@ def attention(
     overrides: DecodingOverrides = None,
 ) -> None:
     """Draw the attention of each head for a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     _require_matplotlib()
     from mt.plotting.attention import plot_attention
 
-    for path in plot_attention(run, sentence, output=output, overrides=overrides or ()):
+    for path in plot_attention(run, sentence, output=output, overrides=checked):
         typer.echo(path)
 
 

@@ -1,9 +1,16 @@
-"""Arguments, options and helpers shared by several commands."""
+"""Arguments, options and helpers shared by several commands.
 
+`mt.config` is imported on use: pydantic and YAML would double the time of `mt --help`.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from mt.config import Config
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
@@ -31,6 +38,21 @@ Device = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def load(config: Path, overrides: Sequence[str] | None = None) -> "Config":
+    """Load a config with the overrides of `--set`."""
+    from mt.config.loading import load_config
+
+    return load_config(config, overrides=overrides or ())
+
+
+def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
+    """Return the overrides of `--set`; raise ConfigError unless all are keys of `decoding`."""
+    from mt.config.loading import require_section
+
+    require_section(overrides or (), "decoding")
+    return overrides or ()
 
 
 def command_group(name: str, summary: str) -> typer.Typer:

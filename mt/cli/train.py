@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mt.cli.options import AsJson, Device, Overrides, RunArgument
-from mt.config.ablation import load_ablation
-from mt.config.loading import load_config
+from mt.cli.options import AsJson, Device, Overrides, RunArgument, load
 from mt.errors import UserError
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
@@ -34,7 +32,7 @@ def train(
     if init_from is not None:
         # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
         settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
-    loaded = load_config(config, overrides=settings)
+    loaded = load(config, settings)
     from mt.training.trainer import train as train_model
 
     if summary := train_model(loaded, run or default_run(config)):
@@ -51,7 +49,7 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
 
     The exit status is 1 if a score is outside its expected range.
     """
-    loaded = load_config(config)
+    loaded = load(config)
     from mt.experiments.reproduce import reproduce as reproduce_recipe
 
     verdict = reproduce_recipe(loaded, run or default_run(config))
@@ -71,6 +69,8 @@ def ablate(
     as_json: AsJson = False,
 ) -> None:
     """Train a config with one change at a time, and compare the results."""
+    from mt.config.ablation import load_ablation
+
     ablation = load_ablation(file)
     from mt.experiments.ablation import run_ablation
 

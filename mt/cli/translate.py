@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, RunArgument
-from mt.config.loading import require_section
+from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
@@ -56,13 +55,13 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate text line by line."""
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     from mt.decoding.files import FileJob, translate_file
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"
     look_ahead = 1 if unbuffered else None
     job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
-    translate_file(run, job, overrides=overrides or (), device=device)
+    translate_file(run, job, overrides=checked, device=device)
 
 
 def score(
@@ -80,13 +79,12 @@ def score(
     Each line has the natural log-probability, the number of tokens with the end mark, and the mean
     per token, separated by tabs. The perplexity of the whole text goes to stderr.
     """
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     from mt.decoding.scoring import Totals, score_files
 
     totals = Totals()
-    options = overrides or ()
     for each in score_files(
-        run, sources=sources, targets=targets, overrides=options, device=device
+        run, sources=sources, targets=targets, overrides=checked, device=device
     ):
         sys.stdout.write(f"{each.as_json() if json else each.as_text()}\n")
         totals.add(each)
@@ -116,11 +114,11 @@ def serve(
     device: Device = "auto",
 ) -> None:
     """Serve translations over HTTP: a JSON API and a web page."""
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     from mt.serving.app import Limits
     from mt.serving.server import Address, serve_run
 
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=max_waiting)
-    serve_run(run, Address(host, port), limits=limits, overrides=overrides or (), device=device)
+    serve_run(run, Address(host, port), limits=limits, overrides=checked, device=device)
