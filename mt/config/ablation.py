@@ -56,7 +56,7 @@ class AblationFile(Section):
         lists = {"set": self.set_, **{f"changes.{name}": v for name, v in self.changes.items()}}
         for key, overrides in lists.items():
             if "seed" in (override.partition("=")[0] for override in overrides):
-                yield f"`{key}`: sets the seed; use `seeds` instead"
+                yield f"`{key}`: sets the seed, which comes from the list of seeds; remove it"
 
 
 @dataclass(frozen=True, slots=True)

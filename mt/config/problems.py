@@ -77,9 +77,9 @@ def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> 
         named = [tuple(word.split(".")) for word in re.findall(r"`([\w.-]+)", text)]
         # The rule is reported at the last given of the keys that it names.
         given = [document.origins[keys] for keys in named if keys in document.origins]
-        origin = max(given, default=document.origin(place.keys))
-        names_key = any(len(keys) > 1 for keys in named)
-        yield Problem(origin, () if names_key else place.keys, text)
+        dotted = next((keys for keys in named if len(keys) > 1), None)
+        origin = max(given, default=document.origin(dotted or place.keys))
+        yield Problem(origin, () if dotted else place.keys, text)
 
 
 def _problem(

@@ -98,14 +98,12 @@ class Config(Section):
         for name in self.evaluation.expected:
             if name not in splits:
                 near = did_you_mean(name, splits)
-                yield f"`evaluation.expected.{name}`: `data.tests` has no split of this name{near}"
+                yield f"`evaluation.expected.{name}`: no split has this name{near}"
         for number, published in enumerate(self.evaluation.published):
             if published.split not in self.data.tests:
                 near = did_you_mean(published.split, self.data.tests)
-                yield (
-                    f"`evaluation.published.{number}.split`: `data.tests` has no split "
-                    f"`{published.split}`{near}"
-                )
+                key = f"evaluation.published.{number}.split"
+                yield f"`{key}`: no test split is named `{published.split}`{near}"
 
     def _missing_tags(self) -> Iterator[str]:
         """Yield a message for each tag that the run's new tokenizer will not contain."""
