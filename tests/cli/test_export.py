@@ -1,12 +1,13 @@
-"""`mt export --to huggingface` and `mt import`, there and back."""
+"""Commands `mt export --to huggingface` and `mt import`."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program
 
 
-def test_there_and_back(finished_run: Path, tmp_path: Path, program: Program) -> None:
+def test_exported_model_imports_as_an_equal_run(
+    finished_run: Path, tmp_path: Path, program: Program
+) -> None:
     marian, back = tmp_path / "marian", tmp_path / "back"
     status, out, _ = program("export", finished_run, "--to", "huggingface", "--output", marian)
     assert status == 0
@@ -21,14 +22,3 @@ def test_there_and_back(finished_run: Path, tmp_path: Path, program: Program) ->
     first = program("translate", finished_run, *greedy, stdin=sentence)
     assert program("translate", back, *greedy, stdin=sentence)[:2] == first[:2]
     assert len(first[1]) > 5
-
-
-def test_what_is_there_stays(finished_run: Path, tmp_path: Path, program: Program) -> None:
-    (tmp_path / "run").mkdir()
-    status, out, err = program("import", tmp_path, "--run", tmp_path / "run")
-    assert (status, out) == (2, "")
-    assert err == (
-        f"error: {tmp_path / 'run'}: exists already; name a folder that is not there yet\n"
-    )
-    status, _, err = program("import", tmp_path / "none", "--run", tmp_path / "new")
-    assert (status, err) == (2, f"error: {tmp_path / 'none'}: no such folder\n")
