@@ -69,6 +69,7 @@ def test_killed_work_is_resumed_by_the_same_command(
     program: Program,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    mono.write_text("".join(mono.read_text().splitlines(keepends=True)[:20]))
     call = ["backtranslate", finished_run, mono, "--device", "cpu", *SMALL_WINDOWS, "--out"]
     assert program(*call, tmp_path / "whole")[0] == 0
     out = tmp_path / "out"
@@ -78,16 +79,16 @@ def test_killed_work_is_resumed_by_the_same_command(
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     record = out / "more.json.part"
-    while process.poll() is None and not (record.exists() and done(record) > 8):
+    while process.poll() is None and not (record.exists() and done(record) > 3):
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert 8 < done(record) < 61
+    assert 3 < done(record) < 20
     assert sorted(path.name for path in out.glob("more*")) == [
         f"more.{ending}.part" for ending in ("de", "en", "json")
     ]
     assert program(*call, out)[0] == 0
-    assert "of 61 lines are done" in caplog.text
+    assert "of 20 lines are done" in caplog.text
     assert texts(out) == texts(tmp_path / "whole")
 
 

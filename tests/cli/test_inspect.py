@@ -43,15 +43,15 @@ decoder norms                   600    0.2%    0.00    0.0%
 output layer                      0    0.0%    5.00   25.0%
 total                       383,900  100.0%   20.00  100.0%
 
-one target token, forward                    0.80  MFLOPs
-one target token, training                  2.40  MFLOPs
-decoding token 25 with a cache, one row     0.42  MFLOPs
-weights in fp32                              1.5  MiB
-keys and values per token and row in fp32    800  bytes
+one target token, forward                  0.80  MFLOPs
+one target token, training                 2.40  MFLOPs
+decoding token 25 of a row with a cache    0.42  MFLOPs
+weights in fp32                             1.5  MiB
+keys and values per token and row in fp32   800  bytes
 
-FLOPs are those of matrix products alone, a multiply-add being two; the table
-has the forward pass. Training is three times it: backward costs twice as much.
-Both embeddings and the output layer are one matrix, counted as the embedding.
+FLOPs count matrix products only, two per multiply-add. The table shows the
+forward pass; training takes three times as many.
+Both embeddings and the output layer share one matrix, counted as the embedding.
 """
 
 Run = Callable[..., tuple[int, str, str]]

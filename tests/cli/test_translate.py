@@ -20,8 +20,7 @@ from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
 Refused = Callable[..., str]
-LONG = b"one two three four five six seven eight nine zero " * 480
-"""10,000 tokens."""
+LONG = b"one two three four five six seven eight nine zero " * 48
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
 NASTY = (
     b"",
