@@ -147,12 +147,7 @@ def _decoding_json(measured: "DecodingBenchmark") -> str:
         "threads": measured.threads,
         "speeds": [
             {
-                "search": speed.search,
-                "beam": speed.beam,
-                "batch_size": speed.batch_size,
-                "sentences": speed.sentences,
-                "target_tokens": speed.target_tokens,
-                "seconds": speed.seconds,
+                **asdict(speed),
                 "sentences_per_second": speed.sentences_per_second,
                 "target_tokens_per_second": speed.target_tokens_per_second,
             }
