@@ -1,5 +1,6 @@
 """Commands on a run with two target languages, selected by tags."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,19 +35,21 @@ def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_missing_tag_is_refused_with_the_known_ones(
-    run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+    run: Path, tiny_corpus: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     text = tiny_corpus / "valid.en"
-    message = (
-        f"error: {run}: each line that it has learnt from begins with a tag; say which one: "
-        "`<2de>` (en to de) or `<2fr>` (en to fr), as in `--set 'decoding.tag=<2de>'`\n"
-    )
+    tags = "`<2de>` (en to de) or `<2fr>` (en to fr), as in `--set 'decoding.tag=<2de>'`"
     out = tmp_path / "out"
-    assert program("translate", run, text, "-o", out) == (2, "", message)
-    assert program("backtranslate", run, text, "--out", out) == (2, "", message)
-    assert program("score", run, "--sources", text, "--targets", text) == (2, "", message)
+    for call in (
+        ("translate", run, text, "-o", out),
+        ("backtranslate", run, text, "--out", out),
+        ("score", run, "--sources", text, "--targets", text),
+    ):
+        message = refused(*call)
+        assert message.startswith(f"{run}: each ")
+        assert message.endswith(tags)
     assert not out.exists()
-    with pytest.raises(UserError, match="say which one"):
+    with pytest.raises(UserError, match="each .*begins with a tag"):
         Translator.load(run)
 
 
