@@ -51,7 +51,7 @@ format: setup ## format the code and apply the fixes of the linter
 	$(BIN)/ruff format
 
 reference: setup ## write docs/cli.md and docs/config.schema.json from the code
-	$(BIN)/python -m mt.cli.app > docs/cli.md
+	$(BIN)/python -m typer mt.cli.app utils docs --name mt --title "Command line" --output docs/cli.md
 	$(BIN)/python -m mt.config.loading > docs/config.schema.json
 
 docs: setup ## build the documentation site in build/site

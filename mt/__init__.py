@@ -1,4 +1,4 @@
-"""From a parallel corpus to a machine-translation model in use."""
+"""Machine-translation toolkit: from a parallel corpus to a model in use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Import what a translator needs when it is asked for: `mt --help` shall not wait for it."""
+    """Import `Translator` on first use, which keeps `mt --help` fast."""
     if name == "Translator":
         return import_module("mt.decoding.translator").Translator
     raise AttributeError(f"module `mt` has no attribute `{name}`")

@@ -1,4 +1,4 @@
-"""`python -m mt`, the same program as `mt`."""
+"""Entry point of the program `mt`, also run as `python -m mt`."""
 
 import io
 import logging
@@ -9,11 +9,11 @@ from mt.errors import run_reporting_errors
 
 
 def main() -> int:
-    """Run the command line and return the exit status: 0, 1 for a failed verdict, 2 for errors."""
+    """Run the command line and return the exit status: 0, 1 for a failed check, 2 for an error."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Translations are UTF-8 whatever the locale; a file name keeps the bytes it has.
+        # Translations are UTF-8 in any locale; file names keep their bytes.
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
-    # To stderr; of other packages only what they warn of.
+    # Logs go to stderr; of other packages, only warnings.
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("mt").setLevel(logging.INFO)
     return run_reporting_errors(run_command_line)

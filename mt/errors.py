@@ -1,4 +1,4 @@
-"""What goes wrong through no fault of the program, and how it is told: one line, exit status 2."""
+"""User errors, and their report as one `error:` line with exit status 2."""
 
 import difflib
 import errno
@@ -14,39 +14,39 @@ from typing import TextIO
 
 DISTRIBUTION = "mt-train"
 EXIT_USER_ERROR = 2
-# What a shell reports for a program that SIGINT or SIGPIPE has ended; Windows has no SIGPIPE.
+# Exit statuses of a program ended by SIGINT or SIGPIPE, as in a shell; Windows has no SIGPIPE.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + 13
 
 
 class UserError(Exception):
-    """Something that the user can mend; its text is the whole message."""
+    """Error that the user can fix; its text is the complete message."""
 
 
 class ConfigError(UserError):
-    """The configuration holds an unknown key, a wrong value or contradicts itself."""
+    """Unknown key, wrong value or contradiction in the configuration."""
 
 
 class DataError(UserError):
-    """A corpus cannot be read, or is not what it should be."""
+    """Unreadable or unsuitable corpus."""
 
 
 class RunError(UserError):
-    """A run folder is missing, damaged, or belongs to something else."""
+    """Run folder that is missing, damaged, or not of the expected kind."""
 
 
 class DivergedError(UserError):
-    """A training has come to numbers that make no sense; all there is to mend is its config."""
+    """Diverged training, which needs another config."""
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return "; did you mean `x`?" for the choice nearest to `word`, or "" where none is near."""
+    """Return "; did you mean `x`?" for the choice most similar to `word`, or "" without one."""
     near = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names for a message: each in backquotes, commas between."""
+    """Return names for a message, in backquotes and separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -66,15 +66,15 @@ def install_hint(extra: str) -> str:
 
 
 def run_reporting_errors(command: Callable[[], int]) -> int:
-    """Run a command and return its exit status; what the user can mend becomes one `error:` line.
+    """Run a command and return its exit status; report user errors as one `error:` line.
 
-    Disk and permission errors count as such; anything else is a defect of ours and keeps its
-    traceback. Ctrl-C and a reader who has gone, as in `mt translate ... | head`, end it quietly.
+    Disk and permission errors are user errors. Any other exception is a bug and keeps its
+    traceback. Ctrl-C and a closed pipe, as in `mt translate ... | head`, exit quietly.
     """
     try:
         status = command()
-        # Here, and not when the interpreter ends: a full disk shall still be told.
-        _flush_stdout()
+        if sys.stdout is not None:  # None after `>&-`
+            sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
     except UserError as error:
         status = _report(str(error))
     except KeyboardInterrupt:
@@ -103,33 +103,28 @@ _OS_MESSAGES = {
     errno.ENOTDIR: "is a file, a folder was expected",
     errno.EEXIST: "exists already",
     errno.ENAMETOOLONG: "the name is too long",
-    errno.EMFILE: "too many files are open; `ulimit -n` says how many may be",
+    errno.EMFILE: "too many files are open; raise the limit with `ulimit -n`",
     errno.EIO: "the disk or device has failed",
-    errno.ESTALE: "the network file system no longer has it",
+    errno.ESTALE: "the file is no longer on the network file system",
 }
 
 
 def _report(message: str) -> int:
-    # A full or closed stderr (`2>&-`: Python has none then) is no reason for a traceback.
+    # A full or closed stderr (None after `2>&-`) must not cause a traceback.
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(f"error: {message}\n")
     return EXIT_USER_ERROR
 
 
-def _flush_stdout() -> None:
-    if sys.stdout is not None:  # as it is after `>&-`
-        sys.stdout.flush()
-
-
 def _settle(stream: TextIO | None) -> None:
-    """Drop what a stream cannot take: the interpreter would end with a status of its own, 120."""
-    if stream is None:  # as it is after `>&-`
+    """Discard unwritable output: otherwise the interpreter would exit with status 120."""
+    if stream is None:  # after `>&-`
         return
     try:
         stream.flush()
     except OSError:
         with suppress(io.UnsupportedOperation):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

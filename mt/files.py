@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writing of files and folders."""
 
 import errno
 import hashlib
@@ -9,27 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# What a file system answers that cannot sync a folder, or a system that may not open one.
+# Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
 
 @contextmanager
 def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
-    """Give what goes wrong inside the name of `path`: a write to a full disk names no file.
+    """Set the file name of an OSError that has none, such as from a full disk, to `path`.
 
-    `instead_of`, and what lies in it, is a temporary name that would tell a user nothing.
+    The name also replaces that of `instead_of`, a temporary path, and of files below it.
     """
     try:
         yield
     except OSError as error:
-        if error.filename is None or _lies_in(str(error.filename), instead_of):
+        name = error.filename
+        if name is None or (instead_of and Path(str(name)).is_relative_to(instead_of)):
             error.filename = str(path)
         raise
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; once written, it is synced and takes its name."""
+    """Yield a temporary path next to `path`; on exit, sync it and rename it to `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with naming(path, instead_of=temporary):
@@ -43,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """Give a new folder under a temporary name beside `path`; what is not renamed is then gone."""
+    """Yield a new temporary folder next to `path`; on exit, delete it unless it was renamed."""
     folder = path.with_name(f".{path.name}.{os.getpid()}")
     folder.mkdir(parents=True)
     try:
@@ -53,7 +54,7 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 def put_in_place(folder: Path, output: Path) -> None:
-    """Let `folder` take the name `output`, all of it on the disk; a folder of that name goes."""
+    """Sync `folder` and rename it to `output`, in place of an existing folder."""
     for path in folder.rglob("*"):
         if path.is_dir():
             sync_folder(path)
@@ -71,18 +72,18 @@ def put_in_place(folder: Path, output: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as a whole."""
+    """Write a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write a JSON file as a whole."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(data, ensure_ascii=False, indent=2) + "\n")
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a folder's entries, lie on the disk; Windows cannot be asked so."""
+    """Flush a file, or the entries of a folder, to the disk; does nothing on Windows."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -93,7 +94,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until a folder's entries lie on the disk, if its file system can be asked so."""
+    """Flush the entries of a folder to the disk, if its file system supports that."""
     try:
         sync(path)
     except OSError as error:
@@ -105,7 +106,3 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _lies_in(name: str, folder: Path | None) -> bool:
-    return folder is not None and Path(name).is_relative_to(folder)

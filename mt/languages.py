@@ -1,6 +1,6 @@
-"""What the code of a language tells: which language it is, and whether it is written with spaces.
+"""Language codes, the scripts of languages, and text lengths across scripts.
 
-Codes are those of ISO 639, of two or three letters, alone or at the start of a tag: `zh`, `zho`,
+Codes are ISO 639 codes of two or three letters, alone or at the start of a tag: `zh`, `zho`,
 `zh-CN`, `zh_Hant`.
 """
 
@@ -8,7 +8,7 @@ import functools
 import re
 
 _OTHER_CODES = {
-    # What ISO 639-3 counts as Chinese shares its script, and so all that is asked for here.
+    # The languages of ISO 639-3's macrolanguage Chinese share its script.
     "zh": ("zho", "chi", "cmn", "gan", "hak", "hsn", "lzh", "nan", "wuu", "yue"),
     "ja": ("jpn",),
     "ko": ("kor",),
@@ -27,16 +27,16 @@ _WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "
 def base_language(code: str) -> str:
     """Return the language of a code in lower case, without country and script.
 
-    The languages that are treated in a way of their own have one name each: `zh` for every kind of
-    Chinese (zh-CN, zh_Hant, zho, lzh, yue), `ja` for jpn, `ko` for kor. What is no code of a
-    language comes back as it is, up to the first hyphen or underscore.
+    Languages with special treatment get their two-letter code: `zh` for every kind of Chinese
+    (zh-CN, zh_Hant, zho, lzh, yue), `ja` for jpn, `ko` for kor. Any other text is returned up to
+    its first hyphen or underscore.
     """
     first = _parts(code)[0]
     return _BASE.get(first, first)
 
 
 def written_without_spaces(code: str) -> bool:
-    """Say whether words stand without spaces between them; not so in Latin letters (zh-Latn)."""
+    """Return True for languages without spaces between words, unless romanised (zh-Latn)."""
     return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in _parts(code)
 
 
@@ -72,7 +72,7 @@ _RANGES = {
     "Kana": "\u3041-\u309f\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f",
     "Hangul": "\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff",
 }
-"""Inside of a regular expression's class, by script."""
+"""Character ranges of a regular expression, by script."""
 _LANGUAGES = {
     ("Han",): "zh",
     ("Han", "Kana"): "ja",
@@ -108,7 +108,7 @@ _LANGUAGES = {
         "xh st tn rw lg wo ln mg mi sm ht qu ay gn"
     ),
 }
-"""Languages by the scripts that each is written in."""
+"""Language codes by their scripts."""
 _SUBTAGS = {
     "latn": ("Latin",),
     "cyrl": ("Cyrillic",),
@@ -118,13 +118,13 @@ _SUBTAGS = {
     "hans": ("Han",),
     "hant": ("Han",),
 }
-"""What the script in a language tag (`sr-Latn`, `zh_Hant`) says."""
+"""Scripts by the script subtag of a language tag (`sr-Latn`, `zh_Hant`)."""
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 
 
 def scripts_of(language: str) -> tuple[str, ...]:
-    """Return the scripts that a language is written in; () where that is not known."""
+    """Return the scripts of a language, or () if they are unknown."""
     for part in re.split("[-_]", language.lower())[1:]:
         if part in _SUBTAGS:
             return _SUBTAGS[part]
@@ -132,11 +132,11 @@ def scripts_of(language: str) -> tuple[str, ...]:
 
 
 def script_share(text: str, language: str) -> float | None:
-    """Return the share of a text's letters that are in a script of `language`, from 0 to 1.
+    """Return the share of a text's letters in a script of `language`, from 0 to 1.
 
-    Letters weigh what `in_letters` says, so that a name in Latin letters does not outweigh the
-    Chinese around it. Digits, punctuation and combining marks are no letters. None where the text
-    has no letter, or the scripts of the language are not known.
+    Letters are weighted as in `in_letters`: a name in Latin letters does not outweigh the Chinese
+    around it. Digits, punctuation and combining marks are not letters. Returns None for a text
+    without letters, or if the scripts of the language are unknown.
     """
     scripts = scripts_of(language)
     letters = "".join(_LETTERS.findall(text))
@@ -149,16 +149,16 @@ def script_share(text: str, language: str) -> float | None:
 
 
 def in_letters(text: str) -> int:
-    """Return how long a text is, in letters of an alphabet.
+    """Return the length of a text in letters of an alphabet.
 
-    A Chinese character counts 3, a kana or a Korean syllable 2: about as many letters as their
-    translations into alphabets have. Any other character counts 1.
+    A Chinese character counts 3, and a kana or a Korean syllable 2: about the length of their
+    translations into alphabetic scripts. Any other character counts 1.
     """
     if text.isascii():
         return len(text)
     length, heavy = len(text), "".join(_pattern(tuple(_WEIGHTS)).findall(text))
     for script, weight in _WEIGHTS.items():
-        if not heavy:  # most texts have one of these scripts, or none
+        if not heavy:  # most texts have at most one of these scripts
             break
         other = _pattern((script,)).sub("", heavy)
         length += (weight - 1) * (len(heavy) - len(other))
@@ -167,12 +167,12 @@ def in_letters(text: str) -> int:
 
 
 def count_in(text: str, script: str) -> int:
-    """Return how many characters of a text are in a script."""
+    """Return the number of characters of a text in a script."""
     return len("".join(_pattern((script,)).findall(text)))
 
 
 def letters_in(*scripts: str) -> str:
-    """Return the characters of some scripts, for the inside of a regular expression's class."""
+    """Return the characters of some scripts as ranges for a regular expression class."""
     return "".join(_RANGES[script] for script in scripts)
 
 

@@ -1,4 +1,4 @@
-"""The four ids that mean the same in every vocabulary, fixed when a tokenizer is trained."""
+"""Ids of the special tokens, the same in every vocabulary."""
 
 PAD = 0
 UNK = 1

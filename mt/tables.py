@@ -1,23 +1,23 @@
-"""Text in columns: East Asian characters take two cells of a terminal, combining marks none."""
+"""Aligned text columns: wide characters take two terminal cells, combining marks none."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 
 def display_width(text: str) -> int:
-    """Return how many cells of a terminal `text` takes (Unicode Standard Annex 11)."""
+    """Return the width of `text` in terminal cells (Unicode Standard Annex 11)."""
     return sum(map(_cells, text))
 
 
 def printable(text: str) -> str:
-    """Return `text` on one line, its control characters made harmless to a terminal."""
+    """Return `text` on one line, without control characters."""
     return "".join(_visible(character) for character in text)
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Cut `text` into lines of at most `width` cells: at a space where one is, else anywhere.
+    """Split `text` into lines of at most `width` cells, at a space if possible.
 
-    Nothing but the spaces at the cuts is lost; an empty text is one empty line.
+    Only the spaces at the splits are removed; an empty text gives one empty line.
     """
     assert width >= 2, "a wide character would not fit"
     lines = []
@@ -31,7 +31,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
-    """Return `rows` as lines whose columns start at the same cell; `right`: columns flush right."""
+    """Return `rows` as aligned columns; the columns in `right` are right-aligned."""
     flush_right = set(right)
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     return "\n".join(

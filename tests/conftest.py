@@ -1,4 +1,4 @@
-"""Every test starts from the same state, and none reaches the network or the user's folders."""
+"""Fixtures of all tests: the same state for each, no network, and a tiny finished run."""
 
 import io
 import os
@@ -7,13 +7,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pytest
 import torch
 
-# `datasets` and the hub read these once, when they are imported; processes of tests inherit them.
+# `datasets` and the hub read these on import; subprocesses inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 
@@ -26,12 +25,14 @@ _FOREIGN_VARIABLES = (
     "COLUMNS",
     "NO_COLOR",
     "FORCE_COLOR",
+    "GITHUB_ACTIONS",
+    "PY_COLORS",
 )
-"""What a shell may carry that would change what a test sees."""
+"""Variables of the shell that would change test results."""
+# Typer reads this on import: help in color would break tests on GitHub Actions.
+os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"
 
-
-# Whether a fork may go backward was seen to hang on what came before the first backward pass of its
-# process: tests that fork failed after some others and not after the rest.
+# A forked process can hang in its backward pass unless its parent has run one before.
 torch.zeros(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
 
 
@@ -57,7 +58,7 @@ def _same_numbers() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a test reach this machine alone, unless it says that it needs more."""
+    """Allow connections to this machine only, except for tests marked `network`."""
     if request.node.get_closest_marker("network"):
         return
     connect = socket.socket.connect
@@ -65,19 +66,15 @@ def _no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     def guarded(self: socket.socket, address: object) -> None:
         host = address[0] if isinstance(address, tuple) else "localhost"
         if host not in {"localhost", "127.0.0.1", "::1"}:
-            _refuse(host)
+            raise AssertionError(f"a test without the marker `network` connected to {host}")
         connect(self, address)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
-def _refuse(host: object) -> NoReturn:
-    raise AssertionError(f"a test without the marker `network` called {host}")
-
-
 @pytest.fixture
 def corpora() -> Path:
-    """Return the folder of the real corpora, or skip where it is not."""
+    """Return the folder of the real corpora, or skip the test."""
     folder = Path(os.environ.get("MT_CORPORA", ""))
     if not os.environ.get("MT_CORPORA") or not folder.is_dir():
         pytest.skip("$MT_CORPORA names no folder of corpora")
@@ -113,7 +110,7 @@ decoding: {{beam: 2, max_length_extra: 10}}
 
 @pytest.fixture(scope="session")
 def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of numbers spelled digit by digit, and the same digits backwards."""
+    """Return a folder with numbers spelled digit by digit, and reversed as target side."""
     folder = tmp_path_factory.mktemp("corpus")
     for split, numbers in (
         ("train", range(1000, 10000, 151)),
@@ -130,7 +127,7 @@ def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_recipe(tiny_corpus: Path) -> Path:
-    """Return a recipe that trains on the tiny corpus for a second."""
+    """Return a recipe that trains on the tiny corpus in about a second."""
     path = tiny_corpus / "tiny.yaml"
     path.write_text(TINY.format(tiny_corpus), encoding="utf-8")
     return path
@@ -138,7 +135,7 @@ def tiny_recipe(tiny_corpus: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run of the tiny recipe, trained to its end; for reading alone."""
+    """Return a finished run of the tiny recipe; tests must not change it."""
     from mt.config.loading import load_config
     from mt.training.trainer import train
 
@@ -154,7 +151,7 @@ def finished_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def program(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs `mt` in this process: its exit status, stdout and stderr."""
+    """Return a function that runs `mt` in this process and returns status, stdout and stderr."""
     from mt.__main__ import main
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:

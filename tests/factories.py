@@ -1,6 +1,6 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,18 @@ from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
+RECIPE = """\
+data:
+  source_language: en
+  target_language: de
+  train: {corpus: c/train}
+  valid: {corpus: c/valid}
+training:
+  max_updates: 100
+"""
+"""A valid config as YAML; its corpora do not exist."""
+Program = Callable[..., tuple[int, str, str]]
+"""Type of the fixture `program`."""
 
 
 def model_config(**keys: Any) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""What the user can mend is one line and status 2; what is ours keeps its traceback."""
+"""Reports of user errors, bugs, interruptions and closed streams."""
 
 import errno
 import io
@@ -13,6 +13,7 @@ from mt.errors import (
     RunError,
     UserError,
     did_you_mean,
+    install_hint,
     run_reporting_errors,
 )
 
@@ -25,7 +26,7 @@ def raising(error: BaseException) -> Callable[[], int]:
 
 
 @pytest.mark.parametrize("kind", [UserError, ConfigError, DataError, RunError])
-def test_a_user_error_is_one_line_and_status_2(
+def test_user_error_is_one_line_and_status_2(
     kind: type[UserError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_reporting_errors(raising(kind("a.txt: no such file"))) == 2
@@ -33,7 +34,7 @@ def test_a_user_error_is_one_line_and_status_2(
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "message"),
     [
         (errno.ENOSPC, "no space left on the disk"),
         (errno.EACCES, "permission denied"),
@@ -43,37 +44,37 @@ def test_a_user_error_is_one_line_and_status_2(
         (errno.EFBIG, "the file would be larger than `ulimit -f` or the file system allows"),
     ],
 )
-def test_what_the_system_refuses_names_the_file(
-    number: int, told: str, capsys: pytest.CaptureFixture[str]
+def test_system_error_names_the_file(
+    number: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_reporting_errors(raising(OSError(number, "x", "runs/a"))) == 2
-    assert capsys.readouterr().err.startswith(f"error: runs/a: {told}")
+    assert capsys.readouterr().err.startswith(f"error: runs/a: {message}")
 
 
-def test_a_full_disk_without_a_file_name_is_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_without_a_file_name_is_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_reporting_errors(raising(OSError(errno.ENOSPC, "x"))) == 2
     assert capsys.readouterr().err == "error: output: no space left on the disk\n"
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), AssertionError(), OSError(errno.EBADF, "x")])
-def test_a_defect_of_ours_is_not_hidden(error: BaseException) -> None:
+def test_bug_propagates(error: BaseException) -> None:
     with pytest.raises(type(error)):
         run_reporting_errors(raising(error))
 
 
-def test_a_command_gives_its_own_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_of_the_command_is_returned(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_reporting_errors(lambda: 0) == 0
     assert run_reporting_errors(lambda: 1) == 1
     assert capsys.readouterr() == ("", "")
 
 
-def test_an_interruption_and_a_closed_pipe_are_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption_and_closed_pipe_are_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_reporting_errors(raising(KeyboardInterrupt())) == 130
     assert run_reporting_errors(raising(BrokenPipeError(errno.EPIPE, "x"))) == 141
     assert capsys.readouterr() == ("", "")
 
 
-def test_leaving_with_a_status_is_let_through() -> None:
+def test_system_exit_propagates() -> None:
     with pytest.raises(SystemExit) as leaving:
         run_reporting_errors(raising(SystemExit(143)))
     assert leaving.value.code == 143
@@ -84,7 +85,7 @@ class FullDisk(io.StringIO):
         raise OSError(errno.ENOSPC, "x")
 
 
-def test_what_stdout_cannot_take_is_told_and_not_again_at_the_end(
+def test_full_disk_behind_stdout_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdout", FullDisk())
@@ -92,14 +93,19 @@ def test_what_stdout_cannot_take_is_told_and_not_again_at_the_end(
     assert capsys.readouterr().err == "error: output: no space left on the disk\n"
 
 
-def test_without_any_stdout_and_stderr_the_status_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_is_kept_without_stdout_and_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     assert run_reporting_errors(lambda: 0) == 0
     assert run_reporting_errors(raising(UserError("x"))) == 2
 
 
-def test_the_nearest_choice_is_named() -> None:
+def test_nearest_choice_is_suggested() -> None:
     assert did_you_mean("rmsnrom", ["layernorm", "rmsnorm"]) == "; did you mean `rmsnorm`?"
     assert did_you_mean("xyz", ["layernorm", "rmsnorm"]) == ""
     assert did_you_mean("x", []) == ""
+
+
+def test_packages_of_an_extra_are_listed_for_installation() -> None:
+    assert install_hint("langid").startswith('pip install "py3langid>=')
+    assert install_hint("serve").count('"') == 6

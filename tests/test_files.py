@@ -1,3 +1,5 @@
+"""Atomic replacement of folders."""
+
 import os
 from pathlib import Path
 
@@ -15,7 +17,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_everything_is_on_the_disk_before_it_has_its_name(
+def test_folder_is_synced_before_it_is_renamed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = [folder, folder / "inner", folder / "model", folder / "inner" / "token"]
@@ -28,12 +30,12 @@ def test_everything_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", watched)
     put_in_place(folder, output)
     assert {number for number, there in synced if not there} == wanted
-    assert synced[-1] == (tmp_path.stat().st_ino, True), "and then the name itself"
+    assert synced[-1] == (tmp_path.stat().st_ino, True)
     assert (output / "inner" / "token").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_an_earlier_folder_goes_as_a_whole(folder: Path, tmp_path: Path) -> None:
+def test_existing_folder_is_replaced_completely(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()
     (output / "old").write_text("old")

@@ -1,3 +1,5 @@
+"""Language codes."""
+
 import pytest
 
 from mt.languages import base_language, written_without_spaces
@@ -21,7 +23,7 @@ from mt.languages import base_language, written_without_spaces
         ("", ""),
     ],
 )
-def test_a_language_has_one_name_whatever_its_code(code: str, base: str) -> None:
+def test_codes_of_a_language_share_a_name(code: str, base: str) -> None:
     assert base_language(code) == base
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from mt.cli.app import build_app
+from mt.cli.app import app
 from mt.config.data import TextSource
 from mt.config.loading import load_config
 
@@ -124,7 +124,7 @@ def mt_calls(page: Path) -> list[list[str]]:
 @cache
 def options_of(names: str) -> set[str]:
     """Return the options of a command; "" is the program itself."""
-    command: Any = get_command(build_app())
+    command: Any = get_command(app)
     for name in names.split():
         assert name in command.commands, f"mt {names}: no such command"
         command = command.commands[name]

@@ -1,5 +1,6 @@
-"""The command line as a whole: which commands there are, and how Typer's own errors are told."""
+"""Command line of `mt`: commands, help panels and usage errors."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,81 +13,68 @@ from mt.cli.data import data
 from mt.cli.evaluate import evaluate
 from mt.cli.export import export, import_
 from mt.cli.inspect import info, inspect, plot
+from mt.cli.options import print_help
 from mt.cli.plan import plan
-from mt.cli.selftest import selftest
 from mt.cli.train import ablate, average, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
-COMMANDS = (
-    train,
-    translate,
-    evaluate,
-    compare,
-    score,
-    info,
-    average,
-    reproduce,
-    ablate,
-    inspect,
-    plan,
-    backtranslate,
-    distill,
-    export,
-    serve,
-)
+app = typer.Typer(name="mt", pretty_exceptions_enable=False)
 
 
-def build_app() -> typer.Typer:
-    """Return the program; it says everything in plain text and leaves exceptions alone."""
-    app = typer.Typer(
-        name="mt", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
-    )
-    app.callback(invoke_without_command=True)(_mt)
-    for command in COMMANDS:
-        app.command()(command)
-    app.command("import")(import_)  # a word that Python keeps for itself
-    app.add_typer(bench)
-    app.add_typer(data)
-    app.add_typer(plot)
-    app.add_typer(selftest)
-    return app
+@app.callback(invoke_without_command=True)
+def mt(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Train, evaluate and use machine-translation models."""
+    if version:
+        typer.echo(f"mt {__version__}")
+    elif context.invoked_subcommand is None:
+        print_help(context)
+
+
+PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
+    "Train": (train, plan, average, reproduce, ablate),
+    "Use": (translate, score, serve, export, import_),
+    "Evaluate": (evaluate, compare),
+    "Data": (data, backtranslate, distill),
+    "Study": (inspect, info, plot, bench),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            # Typer cuts a summary that is not given explicitly.
+            summary = (command.__doc__ or "").partition("\n")[0]
+            name = command.__name__.rstrip("_")
+            app.command(name, short_help=summary, rich_help_panel=panel)(command)
 
 
 def run_command_line() -> int:
-    """Run what `sys.argv` asks for and return the exit status.
+    """Run the command in `sys.argv` and return its exit status.
 
-    Raises UserError, with the right usage, for a command or option that there is not, and lets
-    whatever a command raises pass.
+    Raises UserError, with the usage, for an unknown command or option; exceptions of the command
+    propagate.
     """
     try:
-        status = build_app()(prog_name="mt", standalone_mode=False)
+        status = app(prog_name="mt", standalone_mode=False)
     except typer.TyperException as error:
-        raise UserError(_told(error)) from None
+        raise UserError(_usage_error(error)) from None
     except SystemExit as leaving:
-        # What Typer makes of a reader who has gone; the status for that is not its 1.
+        # Typer exits with status 1 on a closed pipe; `run_reporting_errors` has its own status.
         if isinstance(leaving.__context__, BrokenPipeError):
             raise leaving.__context__ from None
         raise
     return status if isinstance(status, int) else 0
 
 
-def _mt(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    """From a parallel corpus to a machine-translation model in use."""
-    if version:
-        typer.echo(f"mt {__version__}")
-    elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-
-
-def _told(error: typer.TyperException) -> str:
-    """Return one line: what is wrong, and the usage of the command that it is about."""
-    # Typer has pydantic check choices, whose words begin with the name of a Python class.
+def _usage_error(error: typer.TyperException) -> str:
+    """Return the message of a usage error and the usage of its command, on one line."""
+    # Typer validates choices with pydantic, which prefixes its messages.
     message = " ".join(error.format_message().split()).replace("Value error, ", "")
     message = message if message.endswith((".", "?")) else f"{message}."
-    context = getattr(error, "ctx", None)  # only Typer's own subclasses have one
+    context = getattr(error, "ctx", None)  # not every exception has one
     usage = " ".join(context.get_usage().split()) if context else ""
     return f"{message} {usage}".strip()

@@ -1,4 +1,4 @@
-"""`mt bench`, a sub-command for each of training and decoding."""
+"""Commands `mt bench train` and `mt bench decode`."""
 
 import json
 from dataclasses import asdict
@@ -7,62 +7,62 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, Overrides
+from mt.cli.options import (
+    AsJson,
+    DecodingOverrides,
+    Device,
+    Overrides,
+    RunArgument,
+    command_group,
+    decoding_only,
+    load,
+)
 from mt.cli.train import ConfigFile
-from mt.config.loading import load_config, require_section
 from mt.tables import aligned
 
 if TYPE_CHECKING:
     from mt.profiling.decoding_speed import DecodingBenchmark
     from mt.profiling.training_speed import TrainingBenchmark
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BATCH_SIZES = (16, 64, 256)
 
-bench = typer.Typer(name="bench", rich_markup_mode=None)
-
-
-@bench.callback(invoke_without_command=True)
-def _bench(context: typer.Context) -> None:
-    """Measure how fast this machine trains or translates."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+bench = command_group("bench", "Measure the speed of training and decoding.")
 
 
 @bench.command()
 def train(
     config: ConfigFile,
     updates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Updates to measure, after a few to warm up.")
+        int, typer.Option(metavar="N", min=1, help="Updates to measure, after some warm-up.")
     ] = 20,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a config for some updates and throw the result away: how fast, and on what."""
-    recipe = load_config(config, overrides=overrides or ())
+    """Measure the training speed of a config; no model is kept."""
+    loaded = load(config, overrides)
     from mt.profiling.training_speed import benchmark_training
 
-    measured = benchmark_training(recipe, updates)
+    measured = benchmark_training(loaded, updates)
     typer.echo(_training_json(measured) if as_json else _training_text(measured, config))
 
 
 @bench.command()
 def decode(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: RunArgument,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", min=1, help="Sentences at once; repeat it for further sizes."),
+        typer.Option(metavar="N", min=1, help="Sentences decoded at once; repeatable."),
     ] = None,
     overrides: DecodingOverrides = None,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Translate the first test split of a run with each search: how fast, by batch size."""
-    require_section(overrides or (), "decoding")
+    """Measure the decoding speed of a run on its first test split, by search and batch size."""
+    checked = decoding_only(overrides)
     from mt.profiling.decoding_speed import benchmark_decoding
 
     measured = benchmark_decoding(
-        run, batch_sizes=batch_size or BATCH_SIZES, overrides=overrides or (), device=device
+        run, batch_sizes=batch_size or BATCH_SIZES, overrides=checked, device=device
     )
     typer.echo(_decoding_json(measured) if as_json else _decoding_text(measured, run))
 
@@ -102,7 +102,7 @@ def _training_text(measured: "TrainingBenchmark", config: Path) -> str:
     head = f"{config}: {measured.updates} updates, {measured.precision} on {measured.device}"
     phases = asdict(measured.phases)
     whole = sum(phases.values())
-    rows = [("phase", "ms an update", "share")]
+    rows = [("phase", "ms/update", "share")]
     rows += [
         (name, f"{1000 * seconds:,.1f}", f"{seconds / whole:.1%}")
         for name, seconds in phases.items()
@@ -115,9 +115,9 @@ def _training_facts(measured: "TrainingBenchmark") -> list[tuple[str, str]]:
     work, timing, rates = measured.work, measured.timing, measured.matmul_rates
     flops = measured.flops_per_target_token
     memory = [
-        f"{mib:,.0f} MiB {where}"
-        for mib, where in (
-            (measured.peak_rss_mib, "of the process"),
+        f"{mib:,.0f} MiB {place}"
+        for mib, place in (
+            (measured.peak_rss_mib, "in the process"),
             (timing.peak_device_mib, "of tensors on the device"),
         )
         if mib is not None
@@ -125,13 +125,13 @@ def _training_facts(measured: "TrainingBenchmark") -> list[tuple[str, str]]:
     return [
         ("target tokens/s", f"{measured.target_tokens_per_second:,.0f}"),
         ("source tokens/s", f"{measured.source_tokens_per_second:,.0f}"),
-        ("model FLOPs", f"{flops / 1e6:,.1f} million a target token"),
-        ("in a second", _giga(flops * measured.target_tokens_per_second)),
-        ("matrix products", f"{_giga(rates.before)} before, {_giga(rates.after)} after"),
-        ("share of these", f"{measured.matmul_share:.1%}"),
+        ("model FLOPs", f"{flops / 1e6:,.1f} million per target token"),
+        ("model FLOP/s", _giga(flops * measured.target_tokens_per_second)),
+        ("matmul rate", f"{_giga(rates.before)} before, {_giga(rates.after)} after"),
+        ("share of matmul rate", f"{measured.matmul_share:.1%}"),
         ("padding", f"{work.source.padding:.1%} source, {work.target.padding:.1%} target"),
         ("waiting for data", f"{timing.waited_seconds / timing.seconds:.2%}"),
-        ("peak memory", ", ".join(memory) or "not known"),
+        ("peak memory", ", ".join(memory) or "unknown"),
         ("loss", f"{timing.loss / work.target.tokens:.3f}"),
     ]
 
@@ -147,12 +147,7 @@ def _decoding_json(measured: "DecodingBenchmark") -> str:
         "threads": measured.threads,
         "speeds": [
             {
-                "search": speed.search,
-                "beam": speed.beam,
-                "batch_size": speed.batch_size,
-                "sentences": speed.sentences,
-                "target_tokens": speed.target_tokens,
-                "seconds": speed.seconds,
+                **asdict(speed),
                 "sentences_per_second": speed.sentences_per_second,
                 "target_tokens_per_second": speed.target_tokens_per_second,
             }

@@ -1,67 +1,62 @@
-"""`mt compare`."""
+"""Command `mt compare`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from mt.cli.evaluate import Allow, Metric, References
+from mt.cli.evaluate import Allow, Metrics, References
 from mt.cli.options import Device
 from mt.files import write_json, write_text
 
-_Systems = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="SYSTEM",
-        help="Two or more runs, exported models or files of translations; the first is the "
-        "baseline.",
-    ),
-]
-_Splits = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="Of runs: which split; further ones show their scores."),
-]
-_Sources = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="What was translated; runs are compared on it.")
-]
-_TargetLanguage = Annotated[
-    str | None, typer.Option(metavar="CODE", help="With files: their language, such as zh.")
-]
-_BleuTokenizer = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="With files: BLEU's tokenizer, else that of the language."),
-]
-_Test = Annotated[
-    Literal["bootstrap", "randomization"], typer.Option(help="How significance is tested.")
-]
-_Samples = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=100, max=100_000, help="Else 1000, or 10,000 for randomization."),
-]
-_Examples = Annotated[
-    int,
-    typer.Option(metavar="N", min=0, help="Sentences that gain most and lose most, to show."),
-]
-_Json = Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")]
-_Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a page with plots and examples.")
-]
-
 
 def compare(
-    systems: _Systems = None,
-    split: _Splits = None,
+    systems: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="SYSTEM",
+            help="Two or more runs, exported models or files of translations, the baseline first.",
+        ),
+    ] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With runs: split; further splits only show scores."),
+    ] = None,
     references: References = None,
-    target_language: _TargetLanguage = None,
-    sources: _Sources = None,
-    bleu_tokenizer: _BleuTokenizer = None,
-    metric: Metric = None,
-    test: _Test = "bootstrap",
-    samples: _Samples = None,
-    examples: _Examples = 5,
+    target_language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="With files: their language, such as zh.")
+    ] = None,
+    sources: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sources, one sentence per line.")
+    ] = None,
+    bleu_tokenizer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With files: BLEU tokenizer; default: by language."),
+    ] = None,
+    metric: Metrics = None,
+    test: Annotated[
+        Literal["bootstrap", "randomization"], typer.Option(help="Significance test.")
+    ] = "bootstrap",
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=100,
+            max=100_000,
+            help="Samples of the test; default: 1000, or 10,000 for randomization.",
+        ),
+    ] = None,
+    examples: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Sentences to show with the most gain and loss."),
+    ] = 5,
     allow: Allow = None,
-    json: _Json = None,
-    html: _Html = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with plots and examples.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Compare systems: significance, slices, differences."""
@@ -71,7 +66,7 @@ def compare(
     from mt.decoding.files import check_outputs
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
-    wishes = comparing.CompareOptions(
+    options = comparing.CompareOptions(
         tuple(split or ()),
         Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),
         metrics=tuple(metric or ()),
@@ -81,7 +76,7 @@ def compare(
         examples=examples,
         device=device,
     )
-    comparison = comparing.compare(systems or (), wishes)
+    comparison = comparing.compare(systems or (), options)
     if json:
         write_json(json, comparison.as_record())
     if html:

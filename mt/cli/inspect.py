@@ -1,33 +1,45 @@
-"""`mt inspect`."""
+"""Commands `mt inspect`, `mt info` and `mt plot`."""
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Overrides
+from mt.cli.options import (
+    AsJson,
+    DecodingOverrides,
+    Overrides,
+    RunArgument,
+    command_group,
+    decoding_only,
+    load,
+)
 from mt.cli.train import ConfigFile
-from mt.config import Config
-from mt.config.data import tags_as_text, trained_directions, trained_tags
-from mt.config.loading import load_config, require_section
 from mt.errors import UserError, install_hint
 from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
+    from mt.config import Config
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
     from mt.profiling.cost import Cost
     from mt.runs import Exported
 
-
-_TIED = {
-    "all": "Both embeddings and the output layer are one matrix, counted as the embedding.",
-    "decoder": "The output layer's matrix is the target embedding, counted there.",
+_TIED_NOTES = {
+    "all": "Both embeddings and the output layer share one matrix, counted as the embedding.",
+    "decoder": "The output layer shares the matrix of the target embedding, counted there.",
     "none": "",
 }
-"""What to say of `model.tie_embeddings`."""
+"""Notes by `model.tie_embeddings`."""
+_STATES = {
+    "finished": "finished",
+    "unfinished": "unfinished, without a final model",
+    "exported": "exported from a run",
+}
+_Row = tuple[str, ...]
 
 
 def inspect(
@@ -35,41 +47,33 @@ def inspect(
     overrides: Overrides = None,
     source_length: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Source tokens of the pair that is counted."),
+        typer.Option(metavar="N", min=1, help="Source tokens of the counted pair."),
     ] = 25,
     target_length: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Its target tokens; both with the end mark."),
+        typer.Option(metavar="N", min=1, help="Target tokens of the pair, end marks included."),
     ] = 25,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show parameters and FLOPs of each part of a model."""
-    recipe = load_config(config, overrides=overrides or ())
+    """Show the parameters and FLOPs of each part of a model."""
+    loaded = load(config, overrides)
     from mt.profiling.cost import PairLengths, model_cost
 
-    size = recipe.tokenizer.vocabulary_size
+    size = loaded.tokenizer.vocabulary_size
     lengths = PairLengths(source_length, target_length)
-    cost = model_cost(recipe.model, lengths, source_vocabulary=size, target_vocabulary=size)
-    typer.echo(_as_json(cost, recipe) if as_json else _as_text(cost, recipe, config))
+    cost = model_cost(loaded.model, lengths, source_vocabulary=size, target_vocabulary=size)
+    typer.echo(_cost_json(cost, loaded) if as_json else _cost_text(cost, loaded, config))
 
 
-def _as_json(cost: "Cost", recipe: Config) -> str:
-    """Return every count in full; FLOPs of a part are those of one pair, forward."""
+def _cost_json(cost: "Cost", config: "Config") -> str:
+    """Return all counts; the FLOPs of a part are those of the forward pass of one pair."""
     record: dict[str, Any] = {
-        "vocabulary": recipe.tokenizer.vocabulary,
-        "vocabulary_size": recipe.tokenizer.vocabulary_size,
-        "tie_embeddings": recipe.model.tie_embeddings,
+        "vocabulary": config.tokenizer.vocabulary,
+        "vocabulary_size": config.tokenizer.vocabulary_size,
+        "tie_embeddings": config.model.tie_embeddings,
         "source_length": cost.lengths.source,
         "target_length": cost.lengths.target,
-        "parts": [
-            {
-                "name": part.name,
-                "parameters": part.parameters,
-                "flops": part.flops,
-                "step_flops": part.step_flops,
-            }
-            for part in cost.parts
-        ],
+        "parts": [asdict(part) for part in cost.parts],
         "parameters": cost.parameters,
         "flops": cost.flops,
         "flops_per_target_token": cost.flops_per_target_token,
@@ -81,23 +85,27 @@ def _as_json(cost: "Cost", recipe: Config) -> str:
     return json.dumps(record, indent=2)
 
 
-def _as_text(cost: "Cost", recipe: Config, config: Path) -> str:
-    table = aligned(_part_rows(cost), right=range(1, 5))
-    totals = aligned(_total_rows(cost), right=[1])
-    return "\n\n".join((_head(cost, recipe, config), table, totals, _notes(recipe)))
-
-
-def _head(cost: "Cost", recipe: Config, config: Path) -> str:
-    lengths, size = cost.lengths, recipe.tokenizer.vocabulary_size
-    joint = recipe.tokenizer.vocabulary == "joint"
+def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
+    lengths, size = cost.lengths, config.tokenizer.vocabulary_size
+    joint = config.tokenizer.vocabulary == "joint"
     vocabulary = "a joint vocabulary" if joint else "two vocabularies"
-    return (
-        f"{config}\n{lengths.source:,} source and {lengths.target:,} target tokens, end marks "
+    heading = (
+        f"{path}\n{lengths.source:,} source and {lengths.target:,} target tokens, end marks "
         f"included\n{vocabulary} of {size:,} tokens"
     )
+    notes = [
+        "FLOPs count matrix products only, two per multiply-add. The table shows the",
+        "forward pass; training takes three times as many.",
+        _TIED_NOTES[config.model.tie_embeddings],
+    ]
+    if config.tokenizer_origin:
+        key, _ = config.tokenizer_origin
+        notes.append(f"The tokenizer of `{key}` may have a different size.")
+    tables = aligned(_part_rows(cost), right=range(1, 5)), aligned(_total_rows(cost), right=[1])
+    return "\n\n".join((heading, *tables, "\n".join(filter(None, notes))))
 
 
-def _part_rows(cost: "Cost") -> list[tuple[str, ...]]:
+def _part_rows(cost: "Cost") -> list[_Row]:
     counts = [(part.name, part.parameters, part.flops) for part in cost.parts]
     counts.append(("total", cost.parameters, cost.flops))
     rows = [
@@ -113,57 +121,37 @@ def _part_rows(cost: "Cost") -> list[tuple[str, ...]]:
     return [("part", "parameters", "share", "MFLOPs", "share"), *rows]
 
 
-def _total_rows(cost: "Cost") -> list[tuple[str, ...]]:
+def _total_rows(cost: "Cost") -> list[_Row]:
     target = cost.lengths.target
     return [
         ("one target token, forward", _mega(cost.flops_per_target_token), "MFLOPs"),
         ("one target token, training", _mega(cost.training_flops_per_target_token), "MFLOPs"),
-        (f"decoding token {target:,} with a cache, one row", _mega(cost.step_flops), "MFLOPs"),
+        (f"decoding token {target:,} of a row with a cache", _mega(cost.step_flops), "MFLOPs"),
         ("weights in fp32", f"{cost.weight_bytes / 2**20:,.1f}", "MiB"),
-        ("keys and values of a token and row in fp32", f"{cost.cache_bytes_per_token:,}", "bytes"),
+        ("keys and values per token and row in fp32", f"{cost.cache_bytes_per_token:,}", "bytes"),
     ]
-
-
-def _notes(recipe: Config) -> str:
-    notes = [
-        "FLOPs are those of matrix products alone, a multiply-add being two; the table",
-        "has the forward pass. Training is three times it: backward costs twice as much.",
-        _TIED[recipe.model.tie_embeddings],
-    ]
-    if recipe.tokenizer_origin:
-        key, _ = recipe.tokenizer_origin
-        notes.append(f"The tokenizer of `{key}` may have another size than is counted here.")
-    return "\n".join(filter(None, notes))
 
 
 def _mega(flops: float) -> str:
     return f"{flops / 1e6:,.2f}"
 
 
-_Row = tuple[str, ...]
-_STATES = {
-    "finished": "finished",
-    "unfinished": "unfinished: there is no final model yet",
-    "exported": "exported from a run",
-}
-
-
 def info(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder, finished or not.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, finished or not.")],
+    as_json: AsJson = False,
 ) -> None:
-    """Show and check what a run folder holds."""
+    """Show the content of a run folder, and verify its files."""
     from mt.evaluation.run_info import read_info
 
     found = read_info(run)
     typer.echo(
         json.dumps(found.as_record(), indent=2, ensure_ascii=False)
         if as_json
-        else _as_text_info(found)
+        else _info_text(found)
     )
 
 
-def _as_text_info(found: "RunInfo") -> str:
+def _info_text(found: "RunInfo") -> str:
     tables = [
         [*_head_rows(found), *_model_rows(found), *_environment_rows(found)],
         [("split", "pairs", "SHA-256", "", "corpus"), *map(_corpus_row, found.corpora)],
@@ -175,6 +163,8 @@ def _as_text_info(found: "RunInfo") -> str:
 
 
 def _head_rows(found: "RunInfo") -> Iterator[_Row]:
+    from mt.config.data import tags_as_text, trained_directions, trained_tags
+
     config = found.config
     decoding = config.decoding.model_dump(mode="json", exclude_none=True)
     set_keys = [f"{key}={value}" for key, value in decoding.items()]
@@ -197,7 +187,7 @@ def _model_rows(found: "RunInfo") -> Iterator[_Row]:
     )
     if model:
         yield "parameters", f"{model.parameters:,} in {model.bytes / 2**20:,.1f} MiB"
-        yield "mean of updates", ", ".join(map(str, model.averaged_updates))
+        yield "averaged updates", ", ".join(map(str, model.averaged_updates))
         yield "longest source", f"{model.longest_source} tokens"
         yield "validation", model.validation
         yield "weights", f"SHA-256 {model.sha256}"
@@ -217,18 +207,17 @@ def _exported_rows(exported: "Exported") -> Iterator[_Row]:
     yield "longest source", f"{exported.longest_source} tokens"
     yield "model file", f"SHA-256 {exported.model}"
     yield "weights of the run", f"SHA-256 {exported.weights}"
-    parity = exported.parity
-    if parity:
+    if parity := exported.parity:
         yield "parity", f"{parity['identical']} of {parity['sentences']} lines as from the run"
 
 
 def _environment_rows(found: "RunInfo") -> Iterator[_Row]:
-    there = found.environment
-    if there.started_at:
-        yield "training began", there.started_at
-    if there.mt:
-        yield "versions", f"mt {there.mt}, Python {there.python}, torch {there.torch}"
-        yield "machine", f"{there.device}, {there.precision}, {there.processor}, {there.system}"
+    its = found.environment
+    if its.started_at:
+        yield "training started", its.started_at
+    if its.mt:
+        yield "versions", f"mt {its.mt}, Python {its.python}, torch {its.torch}"
+        yield "machine", f"{its.device}, {its.precision}, {its.processor}, {its.system}"
 
 
 def _corpus_row(corpus: "CorpusInfo") -> _Row:
@@ -240,13 +229,13 @@ def _corpus_row(corpus: "CorpusInfo") -> _Row:
 def _score_rows(scored: "ScoredSplit") -> Iterator[_Row]:
     decoding = ", ".join(scored.overrides) or "as configured"
     if not scored.current:
-        decoding += "; with other weights than those here"
+        decoding += "; with different weights"
     first = (scored.split, f"{scored.sentences:,}")
-    for score, (split, sentences), how in (
+    for score, (split, sentences), settings in (
         (scored.bleu, first, decoding),
         (scored.chrf, ("", ""), ""),
     ):
-        yield split, sentences, score.name, f"{score.value:.2f}", score.signature, how
+        yield split, sentences, score.name, f"{score.value:.2f}", score.signature, settings
 
 
 Output = Annotated[
@@ -255,47 +244,40 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Where to, .png or .svg. A file there is replaced when all is done.",
+        help="Output file, .png or .svg; an existing file is replaced.",
     ),
 ]
-plot = typer.Typer(name="plot", rich_markup_mode=None)
-
-
-@plot.callback(invoke_without_command=True)
-def _plot(context: typer.Context) -> None:
-    """Draw positions, masks, attention or schedules."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+plot = command_group("plot", "Draw positions, masks, attention or schedules.")
 
 
 @plot.command()
 def positions(
     source: Annotated[
         Path,
-        typer.Argument(metavar="CONFIG|RUN", help="A recipe, or a run folder: what it learned."),
+        typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder with learned positions."),
     ],
     output: Output,
     positions: Annotated[
-        int, typer.Option(min=2, max=1024, metavar="N", help="How many to draw.")
+        int, typer.Option(min=2, max=1024, metavar="N", help="Number of positions.")
     ] = 128,
     overrides: Overrides = None,
 ) -> None:
-    """Draw the position encoding, and what it makes of distance."""
+    """Draw the position encoding, and the similarity of positions by distance."""
     if source.is_dir() and overrides:
-        raise UserError("--set does not go with a run, whose model is what it is; name a config")
-    recipe = None if source.is_dir() else load_config(source, overrides=overrides or ())
+        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
+    config = None if source.is_dir() else load(source, overrides)
     _require_matplotlib()
     from mt.plotting.positions import plot_learned_positions, plot_positions
 
-    if recipe is None:
+    if config is None:
         typer.echo(plot_learned_positions(source, output, positions=positions))
     else:
-        typer.echo(plot_positions(recipe, output, name=str(source), positions=positions))
+        typer.echo(plot_positions(config, output, name=str(source), positions=positions))
 
 
 @plot.command()
 def masks(output: Output) -> None:
-    """Draw where the attention of encoder and decoder may look, on a small batch."""
+    """Draw the attention masks of encoder and decoder for a small batch."""
     _require_matplotlib()
     from mt.plotting.attention import plot_masks
 
@@ -305,36 +287,36 @@ def masks(output: Output) -> None:
 @plot.command()
 def schedule(
     configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG", help="Recipes, a line for each.")
+        list[Path], typer.Argument(metavar="CONFIG", help="Configs, with a line for each.")
     ],
     output: Output,
     updates: Annotated[
         int | None,
-        typer.Option(min=1, max=10**8, metavar="N", help="How far; to the end by default."),
+        typer.Option(min=1, max=10**8, metavar="N", help="Number of updates; default: to the end."),
     ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Draw the learning rate over the updates."""
-    recipes = {str(path): load_config(path, overrides=overrides or ()) for path in configs}
+    loaded = {str(path): load(path, overrides) for path in configs}
     _require_matplotlib()
     from mt.plotting.schedule import plot_schedules
 
-    typer.echo(plot_schedules(recipes, output, updates=updates))
+    typer.echo(plot_schedules(loaded, output, updates=updates))
 
 
 @plot.command()
 def attention(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="What to translate.")],
+    run: RunArgument,
+    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Sentence to translate.")],
     output: Output,
     overrides: DecodingOverrides = None,
 ) -> None:
-    """Draw what each head looks at in a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
-    require_section(overrides or (), "decoding")
+    """Draw the attention of each head for a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
+    checked = decoding_only(overrides)
     _require_matplotlib()
     from mt.plotting.attention import plot_attention
 
-    for path in plot_attention(run, sentence, output=output, overrides=overrides or ()):
+    for path in plot_attention(run, sentence, output=output, overrides=checked):
         typer.echo(path)
 
 

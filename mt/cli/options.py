@@ -1,15 +1,25 @@
-"""Options that several commands share."""
+"""Arguments, options and helpers shared by several commands.
 
-from typing import Annotated, Literal
+`mt.config` is imported on use: pydantic and YAML would double the time of `mt --help`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from mt.config import Config
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key of the config, such as training.max_updates=500; may be repeated.",
+        help="Override a config key, such as training.max_updates=500; repeatable.",
     ),
 ]
 
@@ -18,11 +28,46 @@ DecodingOverrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set a key of `decoding`, such as decoding.beam=4; may be repeated.",
+        help="Override a key of `decoding`, such as decoding.beam=4; repeatable.",
     ),
 ]
 
 Device = Annotated[
     Literal["auto", "cuda", "mps", "cpu"],
-    typer.Option(help="Where to compute; auto takes the best that is there."),
+    typer.Option(help="Device to compute on; auto takes the best available."),
 ]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def load(config: Path, overrides: Sequence[str] | None = None) -> "Config":
+    """Load a config with the overrides of `--set`."""
+    from mt.config.loading import load_config
+
+    return load_config(config, overrides=overrides or ())
+
+
+def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
+    """Return the overrides of `--set`; raise ConfigError unless all are keys of `decoding`."""
+    from mt.config.loading import require_section
+
+    require_section(overrides or (), "decoding")
+    return overrides or ()
+
+
+def command_group(name: str, summary: str) -> typer.Typer:
+    """Return a group of commands that prints its help if no command is given."""
+    group = typer.Typer(name=name, short_help=summary)
+
+    @group.callback(help=summary, invoke_without_command=True)
+    def show(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            print_help(context)
+
+    return group
+
+
+def print_help(context: typer.Context) -> None:
+    """Print the help of the current command."""
+    if text := context.get_help():  # empty with Rich, which prints by itself
+        typer.echo(text)

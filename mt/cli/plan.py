@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mt.cli.options import Overrides
+from mt.cli.options import Overrides, load
 from mt.cli.train import ConfigFile, RunOption, default_run
-from mt.config import Config
-from mt.config.loading import load_config
 from mt.tables import aligned
 
 if TYPE_CHECKING:
+    from mt.config import Config
     from mt.profiling.plan import TrainingPlan
     from mt.profiling.probe import Spent
 
@@ -28,7 +27,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Tell what a training will take: memory, disk, time."""
-    recipe = load_config(config, overrides=overrides or ())
+    recipe = load(config, overrides)
     from mt.profiling.plan import plan_training
 
     planned, refusals = plan_training(recipe, run or default_run(config)), _refusals(recipe)
@@ -38,7 +37,7 @@ def plan(
         typer.echo(_as_text(planned, config, refusals))
 
 
-def _refusals(config: Config) -> Refusals:
+def _refusals(config: "Config") -> Refusals:
     """Say why `mt export` will refuse the model for each target, None where it will not."""
     from mt.decoding.engine import why_not_decoded
     from mt.export.marian import why_not_marian

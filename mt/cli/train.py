@@ -1,4 +1,4 @@
-"""`mt train`."""
+"""Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
 import json
 from pathlib import Path
@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from mt.cli.options import Device, Overrides
-from mt.config.ablation import load_ablation
-from mt.config.loading import load_config
+from mt.cli.options import AsJson, Device, Overrides, RunArgument, load
 from mt.errors import UserError
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="The recipe, a YAML file.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
 RunOption = Annotated[
     Path | None,
-    typer.Option("--run", metavar="DIR", help="The run folder; runs/<name of CONFIG> by default."),
+    typer.Option("--run", metavar="DIR", help="Run folder; default: runs/NAME-OF-CONFIG."),
 ]
 
 
@@ -24,93 +22,90 @@ def train(
     init_from: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN",
-            help="Fine-tune a finished run: begin with its weights and its tokenizer.",
+            metavar="RUN", help="Finished run to fine-tune, with its weights and tokenizer."
         ),
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Train a model, or go on with a run that was stopped."""
+    """Train a model, or resume a stopped run."""
     settings = list(overrides or ())
     if init_from is not None:
-        # Quoted as JSON, and so as YAML: a folder may be called 2024 or null.
+        # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
         settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
-    recipe = load_config(config, overrides=settings)
+    loaded = load(config, settings)
     from mt.training.trainer import train as train_model
 
-    if told := train_model(recipe, run or default_run(config)):
-        typer.echo(told)
+    if summary := train_model(loaded, run or default_run(config)):
+        typer.echo(summary)
 
 
 def default_run(config: Path) -> Path:
-    """Return the run folder of a recipe where none is named."""
+    """Return the default run folder of a config."""
     return Path("runs") / config.stem
 
 
 def reproduce(config: ConfigFile, run: RunOption = None) -> None:
-    """Train a recipe, score it and judge the scores."""
-    recipe = load_config(config)
+    """Train a recipe, score it, and compare with the expected scores.
+
+    The exit status is 1 if a score is outside its expected range.
+    """
+    loaded = load(config)
     from mt.experiments.reproduce import reproduce as reproduce_recipe
 
-    verdict = reproduce_recipe(recipe, run or default_run(config))
+    verdict = reproduce_recipe(loaded, run or default_run(config))
     typer.echo(verdict.text)
     if not verdict.passed:
         raise typer.Exit(1)
 
 
 def ablate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The ablation, a YAML file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Ablation, a YAML file.")],
     runs: Annotated[
         Path | None,
         typer.Option(
-            "--runs",
-            metavar="DIR",
-            help="Where the runs lie; runs/ablation-<name of FILE> by default.",
+            metavar="DIR", help="Folder of the run folders; default: runs/ablation-NAME-OF-FILE."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Train a config with one change at a time, and compare."""
+    """Train a config with one change at a time, and compare the results."""
+    from mt.config.ablation import load_ablation
+
     ablation = load_ablation(file)
     from mt.experiments.ablation import run_ablation
 
     results = run_ablation(ablation, runs or Path("runs") / f"ablation-{file.stem}")
-    typer.echo(results.as_json() if json else results.as_text())
+    typer.echo(results.as_json() if as_json else results.as_text())
     if results.exit_status:
         raise typer.Exit(results.exit_status)
 
 
 def average(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    output: Annotated[
-        Path,
-        typer.Option("--output", metavar="DIR", help="Where to; a folder that is not there yet."),
-    ],
+    run: RunArgument,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the model.")],
     best: Annotated[
         int | None,
-        typer.Option(min=1, metavar="K", help="The K best; all that are kept by default."),
+        typer.Option(min=1, metavar="K", help="Average the K best; default: all that are kept."),
     ] = None,
-    last: Annotated[int | None, typer.Option(min=1, metavar="K", help="The K newest.")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, metavar="K", help="Average the K newest.")
+    ] = None,
     updates: Annotated[
         str | None,
-        typer.Option(metavar="N,N", help="Those after these updates, such as 1000,2000."),
+        typer.Option(metavar="N,N", help="Average the checkpoints of these updates: 1000,2000."),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Make a model of the mean of a run's checkpoints."""
+    """Average the weights of a run's checkpoints."""
     if sum(option is not None for option in (best, last, updates)) > 1:
         raise UserError("--best, --last and --updates exclude each other; give one of them")
-    named = _numbers(updates) if updates is not None else ()
-    from mt.training.final_model import Choice, average_run
-
-    choice = Choice(best=best, last=last, updates=named)
-    typer.echo(average_run(run, output, choice=choice, device=device))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(part) for part in text.split(","))
+        chosen = tuple(int(part) for part in updates.split(",")) if updates is not None else ()
     except ValueError:
         raise UserError(
-            f"--updates {text}: write numbers with a comma between them, such as 1000,2000"
+            f"--updates {updates}: write numbers separated by commas, such as 1000,2000"
         ) from None
+    from mt.training.final_model import Choice, average_run
+
+    choice = Choice(best=best, last=last, updates=chosen)
+    typer.echo(average_run(run, output, choice=choice, device=device))

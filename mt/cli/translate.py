@@ -1,4 +1,4 @@
-"""`mt translate`."""
+"""Commands `mt translate`, `mt score` and `mt serve`."""
 
 import sys
 from importlib.util import find_spec
@@ -7,35 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device
-from mt.config.loading import require_section
+from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
     from mt.decoding.files import Form
 
 
-NBest = Annotated[
-    int | None,
-    typer.Option(
-        min=1, metavar="N", help="Print N translations a line: number (from 0) ||| text ||| score."
-    ),
-]
-Prefixes = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Begin the translation of line N with line N of this file."),
-]
-Report = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write number, status and notes of each line there."),
-]
-
-
 def translate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: RunArgument,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="The text, a sentence per line; stdin by default."),
+        typer.Argument(metavar="FILE", help="Text with a sentence per line; default: stdin."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -43,57 +26,65 @@ def translate(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to; stdout by default. A file there is replaced when all is done.",
+            help="Output file, replaced once the translation is complete; default: stdout.",
         ),
     ] = None,
-    prefixes: Prefixes = None,
-    n_best: NBest = None,
+    prefixes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
+    ] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Print N translations per line: number (from 0) ||| text ||| score.",
+        ),
+    ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object a line, with tokens and scores.")
+        bool, typer.Option("--json", help="Print a JSON object per line, with tokens and scores.")
     ] = False,
-    report: Report = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write number, status and warnings of each line as TSV."),
+    ] = None,
     unbuffered: Annotated[
-        bool, typer.Option("--unbuffered", help="Answer each line before the next is read.")
+        bool, typer.Option("--unbuffered", help="Print each translation before reading on.")
     ] = False,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Translate a text, line by line."""
-    require_section(overrides or (), "decoding")
+    """Translate text line by line."""
+    checked = decoding_only(overrides)
     from mt.decoding.files import FileJob, translate_file
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"
     look_ahead = 1 if unbuffered else None
     job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
-    translate_file(run, job, overrides=overrides or (), device=device)
+    translate_file(run, job, overrides=checked, device=device)
 
 
 def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    sources: Annotated[
-        Path, typer.Option(metavar="FILE", help="What was translated, a sentence per line.")
-    ],
-    targets: Annotated[
-        Path, typer.Option(metavar="FILE", help="The translations to score, one per line.")
-    ],
+    run: RunArgument,
+    sources: Annotated[Path, typer.Option(metavar="FILE", help="Sources, one sentence per line.")],
+    targets: Annotated[Path, typer.Option(metavar="FILE", help="Translations, one per line.")],
     json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, a line each, with tokens and their scores.")
+        bool, typer.Option("--json", help="Print a JSON object per line, with token scores.")
     ] = False,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Tell how likely a run finds given translations.
+    """Print the log-probabilities of given translations.
 
-    Prints a line for each: natural log-probability, tokens with the end mark, mean per token, tabs
-    between. The perplexity of all together goes to stderr.
+    Each line has the natural log-probability, the number of tokens with the end mark, and the mean
+    per token, separated by tabs. The perplexity of the whole text goes to stderr.
     """
-    require_section(overrides or (), "decoding")
+    checked = decoding_only(overrides)
     from mt.decoding.scoring import Totals, score_files
 
     totals = Totals()
-    settings = overrides or ()
     for each in score_files(
-        run, sources=sources, targets=targets, overrides=settings, device=device
+        run, sources=sources, targets=targets, overrides=checked, device=device
     ):
         sys.stdout.write(f"{each.as_json() if json else each.as_text()}\n")
         totals.add(each)
@@ -102,32 +93,32 @@ def score(
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: RunArgument,
     host: Annotated[
         str,
-        typer.Option(metavar="HOST", help="Where to listen; for this machine alone unless set."),
+        typer.Option(metavar="HOST", help="Address to listen on; the default is local only."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="PORT", help="0 takes one that is free.")
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="Port; 0 takes a free one.")
     ] = 8000,
     max_sentences: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Lines that a request may hold.")
+        int, typer.Option(min=1, metavar="N", help="Maximum number of lines per request.")
     ] = 256,
     max_characters: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Characters that a request may hold.")
+        int, typer.Option(min=1, metavar="N", help="Maximum number of characters per request.")
     ] = 20_000,
     max_waiting: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Lines of all requests that may wait.")
+        int, typer.Option(min=1, metavar="N", help="Maximum number of lines in the queue.")
     ] = 1024,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Answer over HTTP: a JSON API, and a page to type into."""
-    require_section(overrides or (), "decoding")
+    """Serve translations over HTTP: a JSON API and a web page."""
+    checked = decoding_only(overrides)
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     from mt.serving.app import Limits
     from mt.serving.server import Address, serve_run
 
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=max_waiting)
-    serve_run(run, Address(host, port), limits=limits, overrides=overrides or (), device=device)
+    serve_run(run, Address(host, port), limits=limits, overrides=checked, device=device)

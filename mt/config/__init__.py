@@ -1,4 +1,4 @@
-"""Every knob of `mt`, checked once when a file is read and frozen from then on."""
+"""Configuration of a run: strict, frozen sections read from YAML."""
 
 from mt.config.data import DataConfig, Source
 from mt.config.decoding import DecodingConfig

@@ -1,4 +1,4 @@
-"""An ablation: a base config, and the changes to it that are trained one at a time."""
+"""Ablation file: a base config and the changes to train one at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,54 +9,54 @@ from pydantic import Field, model_validator
 
 from mt.config.base import LocalPath, Section
 from mt.config.document import Document, Keys, Problem, read_document
-from mt.config.loading import checked, load_config
+from mt.config.loading import load_config, validate_document
 from mt.config.problems import config_error
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean, listed
 
 BASE = "base"
-"""The name of the variant that nothing is changed in."""
+"""Name of the variant without a change."""
 
 ChangeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""A name that the folder of a run can begin with."""
+"""A name that can begin the name of a run folder."""
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
-"""`KEY=VALUE`, as `--set` takes them."""
+"""`KEY=VALUE` overrides, as for `--set`."""
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class AblationFile(Section):
-    """What stands in the file of an ablation."""
+    """Content of an ablation file."""
 
     config: LocalPath
-    """The recipe that all variants start from."""
+    """Recipe of the base variant."""
     set_: Annotated[Overrides, Field(alias="set")] = ()
-    """`KEY=VALUE` for every variant, the unchanged one too."""
+    """`KEY=VALUE` overrides of every variant, the base included."""
     seeds: Annotated[tuple[Seed, ...], Field(strict=False)]
-    """Every variant is trained once with each of them."""
+    """Seeds; every variant is trained once with each."""
     split: str | None = None
-    """The split to score besides the validation; null scores none."""
+    """Split to score besides validation; null: none."""
     changes: dict[ChangeName, Overrides] = Field(default_factory=dict)
-    """What is changed, `KEY=VALUE`, by the name of the variant."""
+    """`KEY=VALUE` overrides by name of the variant."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> "AblationFile":
+    def _check_rules(self) -> "AblationFile":
         if broken := [*self._broken_rules()]:
             raise ValueError("\n".join(broken))
         return self
 
     def _broken_rules(self) -> Iterator[str]:
         if not self.seeds:
-            yield "`seeds` names no seed"
+            yield "`seeds` is empty; name at least one seed"
         if len(set(self.seeds)) < len(self.seeds):
-            yield "`seeds` names one twice: the same run again says nothing new"
+            yield "`seeds` has a duplicate: it would train the same run again"
         if BASE in self.changes:
-            yield f"`changes.{BASE}`: this is the name of the variant without a change"
+            yield f"`changes.{BASE}`: this name is reserved for the variant without a change"
         lists = {"set": self.set_, **{f"changes.{name}": v for name, v in self.changes.items()}}
         for key, overrides in lists.items():
             if "seed" in (override.partition("=")[0] for override in overrides):
-                yield f"`{key}`: sets the seed, which is for the list of seeds to do"
+                yield f"`{key}`: sets the seed, which comes from the list of seeds; remove it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Variant:
 
     name: str
     changes: tuple[str, ...]
-    """What differs from the base, as `KEY=VALUE`."""
+    """`KEY=VALUE` differences from the base."""
     config: Config
-    """Its seed is that of the recipe: `seeded` sets the one of a run."""
+    """Config with the seed of the recipe; see `seeded`."""
 
     def seeded(self, seed: int) -> Config:
         """Return the config of the run with this seed."""
@@ -76,22 +76,22 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What is trained, the base first, and with which seeds."""
+    """Variants, the base first, and the seeds to train each with."""
 
     variants: tuple[Variant, ...]
     seeds: tuple[int, ...]
     split: str | None
-    """The split to score besides the validation."""
+    """Split to score besides validation."""
 
 
 def load_ablation(path: Path) -> Ablation:
-    """Read the file of an ablation, and load and check the config of every variant.
+    """Read an ablation file, and load and check the config of every variant.
 
-    Raises ConfigError: for the file itself with all that is wrong in it, else for the base, else
-    for every change that does not make a config, or makes that of the base again.
+    Raises ConfigError with all problems of the file; else with those of the base; else with those
+    of the changes, which include a change that leaves the base as it is.
     """
     document = read_document(path)
-    file = checked(AblationFile, document, file=str(path))
+    file = validate_document(AblationFile, document, file=str(path))
     try:
         base = _load(file, ())
     except ConfigError as error:
@@ -99,7 +99,10 @@ def load_ablation(path: Path) -> Ablation:
     variants, problems = [Variant(BASE, (), base)], list[Problem]()
     for name, changes in file.changes.items():
         try:
-            variants.append(Variant(name, changes, _changed(file, changes, base)))
+            config = _load(file, changes)
+            if config == base:
+                raise ConfigError(f"changes nothing; it is the same as `{BASE}`")
+            variants.append(Variant(name, changes, config))
         except ConfigError as error:
             problems += _problems(document, ("changes", name), error)
     if problems:
@@ -112,21 +115,12 @@ def _load(file: AblationFile, changes: Sequence[str]) -> Config:
     names = config.data.split_names()
     if file.split is not None and file.split not in names:
         near = did_you_mean(file.split, names) or f"; there are {listed(names)}"
-        raise ConfigError(f"it has no split `{file.split}`{near}")
-    return config
-
-
-def _changed(file: AblationFile, changes: Sequence[str], base: Config) -> Config:
-    config = _load(file, changes)
-    if config == base:
-        raise ConfigError(f"changes nothing, it is `{BASE}` again")
+        raise ConfigError(f"the config has no split `{file.split}`{near}")
     return config
 
 
 def _problems(document: Document, keys: Keys, error: ConfigError) -> Iterator[Problem]:
-    """Yield what is wrong with the config of a variant, each line by itself."""
+    """Yield one problem for each line of the error of a variant's config."""
     lines = str(error).splitlines()
-    told = lines[1:] if len(lines) > 1 else lines  # before several, a line says how many
-    for line in told:
-        text = line if keys else f"`{BASE}`: {line}"
-        yield Problem(document.origin(keys), keys, text)
+    for line in lines[1:] if len(lines) > 1 else lines:  # several problems follow a heading
+        yield Problem(document.origin(keys), keys, line if keys else f"`{BASE}`: {line}")

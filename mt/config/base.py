@@ -1,4 +1,4 @@
-"""The rules that every section of the configuration shares."""
+"""Base class and shared types of the configuration sections."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,18 +6,17 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 LocalPath = Annotated[Path, Field(strict=False)]
-"""A path, which YAML can only give as text."""
+"""A path, written as text in YAML."""
 
 TagText = Annotated[str, Field(pattern=r"^<[1-9a-z][A-Za-z0-9_-]+>$")]
 """A tag: a word in angle brackets, such as `<bt>` or `<2de>`."""
 
 
 class Section(BaseModel):
-    """A frozen section: unknown keys are errors, and no value is converted to a declared type.
+    """A frozen section that rejects unknown keys and converts no value to the declared type.
 
-    A whole number may stand for a fraction, nothing else: a quoted "3" is no number and `true` is
-    no 1. A field that holds a tuple or a path says `strict=False`, since YAML has only lists and
-    text; the elements stay strict.
+    The only conversion is from a whole number to a float. A field of tuple or path type sets
+    `strict=False`, since YAML has only lists and text; its elements stay strict.
     """
 
     model_config = ConfigDict(
@@ -32,5 +31,5 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
-        """Read a section whose keys are all commented out, which YAML calls null, as empty."""
+        """Read null as an empty section: all of its keys may be commented out."""
         return {} if value is None else value

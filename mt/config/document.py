@@ -1,4 +1,4 @@
-"""A configuration file as plain values, each with the line that it stands on."""
+"""YAML documents as plain values with the line of each value."""
 
 import warnings
 from collections.abc import Iterable
@@ -14,17 +14,17 @@ from ruamel.yaml.reader import ReaderError
 from mt.errors import ConfigError, did_you_mean
 
 Keys = tuple[str, ...]
-"""The way to a value: `("model", "norm")` is `model.norm`."""
+"""Path of a value: `("model", "norm")` is `model.norm`."""
 
 _TAG = "tag:yaml.org,2002:"
 _CONVERTED = {f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null")}
-# YAML 1.2 has no dates; what looks like one is text.
+# YAML 1.2 has no dates: ruamel's timestamps are text.
 _TEXT = {f"{_TAG}{kind}" for kind in ("str", "timestamp", "merge", "value")}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """Where a value was given: `FILE:12` or `--set model.norm`, ordered as they are read."""
+    """Place of a value, `FILE:12` or `--set model.norm`, ordered by reading order."""
 
     order: int
     label: str
@@ -32,41 +32,41 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration."""
+    """A single problem of a configuration."""
 
     origin: Origin
     keys: Keys
-    """What it is about; empty where the text says it."""
+    """Key of the problem; empty if the text names it."""
     text: str
 
 
 @dataclass(frozen=True)
 class Document:
-    """The values of a configuration before they are checked."""
+    """Values of a configuration before validation."""
 
     values: dict[str, Any]
     origins: dict[Keys, Origin] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    """What is wrong already, such as a key given twice."""
+    """Problems found in parsing, such as a duplicate key."""
 
     def origin(self, keys: Iterable[str]) -> Origin:
-        """Return the origin of a value, or of the nearest section around it that has one."""
-        way = tuple(keys)
-        while way and way not in self.origins:
-            way = way[:-1]
-        return self.origins.get(way, Origin(0, ""))
+        """Return the origin of a value, or of the nearest enclosing section that has one."""
+        path = tuple(keys)
+        while path and path not in self.origins:
+            path = path[:-1]
+        return self.origins.get(path, Origin(0, ""))
 
 
 def read_document(path: Path) -> Document:
-    """Read a YAML file; raise ConfigError, with the line, where it is not one mapping in YAML."""
+    """Read a YAML file; raise ConfigError, with the line, unless it holds one mapping."""
     text = _read(path)
     try:
         root = _compose(text)
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise ConfigError(
-            f"{path}:{line}: not valid YAML: a character that may not stand in it, "
-            f"U+{ord(text[error.position]):04X}"
+            f"{path}:{line}: not valid YAML: the character "
+            f"U+{ord(text[error.position]):04X} is not allowed"
         ) from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -75,16 +75,16 @@ def read_document(path: Path) -> Document:
     except YAMLError as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from None
     if root is None:
-        raise ConfigError(f"{path}: is empty; a config needs at least `data`")
+        raise ConfigError(f"{path}: the file is empty; a config needs at least `data`")
     if not isinstance(root, MappingNode):
-        raise ConfigError(f"{path}: holds no keys; a config is made of lines like `seed: 1`")
+        raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
     reader = _Reader(str(path))
     values = reader.mapping(root, ())
     return Document(values, {(): Origin(0, str(path)), **reader.origins}, tuple(reader.problems))
 
 
 def parse_value(text: str) -> Any:
-    """Return the value that a token of YAML stands for; raise ValueError where it is none."""
+    """Return the value of a YAML fragment; raise ValueError if it is not valid."""
     reader = _Reader("value")
     try:
         node = _compose(text)
@@ -100,7 +100,7 @@ def parse_value(text: str) -> Any:
 
 def _compose(text: str) -> Node | None:
     with warnings.catch_warnings():
-        # YAML allows an anchor to be given anew.
+        # YAML allows an anchor to be redefined.
         warnings.simplefilter("ignore", ReusedAnchorWarning)
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
     return node
@@ -108,19 +108,21 @@ def _compose(text: str) -> Node | None:
 
 def _read(path: Path) -> str:
     if path.is_dir():
-        raise ConfigError(f"{path}: is a folder, a config file was expected{_nearest_in(path)}")
+        files = sorted(path.glob("*.yaml"))
+        near = f"; it contains `{files[0]}`" if files else ""
+        raise ConfigError(f"{path}: expected a config file, found a folder{near}")
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file{_nearest_file(path)}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8") from None
+        raise ConfigError(f"{path}:{line}: not valid UTF-8; convert it with iconv") from None
 
 
 def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
-        return f" (nor a folder {path.parent})"
+        return f" (and no folder {path.parent})"
     names = [file.name for file in path.parent.iterdir() if file.is_file()]
     if f"{path.name}.yaml" in names:
         return f"; did you mean `{path.parent / path.name}.yaml`?"
@@ -128,13 +130,8 @@ def _nearest_file(path: Path) -> str:
     return near.replace("`", f"`{path.parent}/", 1) if near and path.parent.name else near
 
 
-def _nearest_in(folder: Path) -> str:
-    files = sorted(folder.glob("*.yaml"))
-    return f"; it holds `{files[0]}`" if files else ""
-
-
 class _Reader:
-    """Turns nodes into values, and notes where each stands and what is wrong with it."""
+    """Converter of YAML nodes to values, which records their origins and problems."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -144,7 +141,7 @@ class _Reader:
         self._open: set[int] = set()
 
     def value(self, node: Node, keys: Keys) -> Any:
-        """Return what a node stands for."""
+        """Return the value of a node."""
         if isinstance(node, ScalarNode):
             return self._scalar(node, keys)
         if id(node) in self._open:
@@ -157,19 +154,19 @@ class _Reader:
         return value
 
     def mapping(self, node: MappingNode, keys: Keys) -> dict[str, Any]:
-        """Return the values of a mapping; keys are text, whatever they look like."""
+        """Return the values of a mapping; its keys are always text."""
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode):
-                self._problem(key_node, keys, "a key is one word")
+                self._problem(key_node, keys, "a key must be a single word")
                 continue
-            way = (*keys, str(key_node.value))
-            if way in self.origins and way[-1] in values:
-                first = self.origins[way].order
-                self._problem(key_node, way, f"given twice, first on line {first}")
+            path = (*keys, str(key_node.value))
+            if path in self.origins and path[-1] in values:
+                first = self.origins[path].order
+                self._problem(key_node, path, f"given twice, first on line {first}")
                 continue
-            self.origins[way] = self._origin(key_node)
-            values[way[-1]] = self.value(value_node, way)
+            self.origins[path] = self._origin(key_node)
+            values[path[-1]] = self.value(value_node, path)
         return values
 
     def _scalar(self, node: ScalarNode, keys: Keys) -> Any:
@@ -178,11 +175,12 @@ class _Reader:
             try:
                 return self._construct(node)
             except (ValueError, KeyError):
-                return self._problem(node, keys, f"`{text[:40]}` is no {node.tag.split(':')[-1]}")
+                kind = node.tag.split(":")[-1]
+                return self._problem(node, keys, f"`{text[:40]}` is not of type {kind}")
         if node.tag not in _TEXT:
-            return self._problem(node, keys, f"the tag `{node.tag}` is not known here")
+            return self._problem(node, keys, f"unknown YAML tag `{node.tag}`")
         if any("\ud800" <= character <= "\udfff" for character in text):
-            return self._problem(node, keys, "holds half a character (a lone surrogate)")
+            return self._problem(node, keys, "contains a lone surrogate, which is not valid text")
         return text
 
     def _origin(self, node: Node) -> Origin:

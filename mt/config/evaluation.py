@@ -1,4 +1,4 @@
-"""How translations are scored, and what the scores of a recipe are held against."""
+"""Configuration of scoring, expected scores and published scores."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,53 +8,52 @@ from mt.config.base import Section
 from mt.errors import did_you_mean
 
 Text = Annotated[str, Field(min_length=1)]
+Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
+MEANT_TOKENIZERS = {"none": "already-tokenized"}
+"""Names of `evaluation.bleu_tokenizer` by sacreBLEU's name."""
 
 
 class Protocol(Section):
-    """How a BLEU was computed, as far as its source says; what it does not say is `unknown`."""
+    """Protocol of a published BLEU; `unknown` where the source is silent."""
 
     scorer: Literal["sacrebleu", "fairseq", "multi-bleu", "unknown"] = "unknown"
-    """The program; those named here compute the same where no count of n-grams is zero."""
+    """Program; the ones named agree unless an n-gram count is zero."""
     tokenizer: Literal[
         "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "already-tokenized", "unknown"
     ] = "unknown"
-    """What the scorer took for words, in the names of `evaluation.bleu_tokenizer`."""
+    """Tokenizer of the scorer, named as in `evaluation.bleu_tokenizer`."""
     case: Literal["kept", "folded", "unknown"] = "unknown"
-    """Whether the scorer itself told capital letters from small ones."""
+    """Case handling of the scorer."""
     text: Literal["plain", "tokenised", "lower-cased", "tokenised,lower-cased", "unknown"] = (
         "unknown"
     )
-    """The form of the references, before the scorer did anything."""
+    """Form of the references before scoring."""
     references: Annotated[int, Field(ge=1)] = 1
-    """How many of them each sentence had; more of them make a higher score."""
+    """References per sentence; more references give a higher score."""
 
 
 class Published(Section):
-    """A score that others have published on a test split of the recipe."""
+    """A score published by others on a test split of the recipe."""
 
     split: str
-    """The test split, by its name in `data.tests`."""
+    """Name of the test split in `data.tests`."""
     system: Text
-    """What was scored, in a few words."""
-    score: Annotated[float, Field(ge=0.0, le=100.0)]
-    """Its BLEU."""
+    """Short description of the system."""
+    score: Bleu
+    """Published BLEU."""
     protocol: Protocol = Protocol()
-    """How it was computed."""
+    """Scoring protocol."""
     source: Text
-    """Where it is published, and whether it was read there or elsewhere."""
-
-
-MEANT_TOKENIZERS = {"none": "already-tokenized"}
-"""What sacreBLEU calls a tokenizer, and what it is called here."""
+    """Publication, and where the score was read if elsewhere."""
 
 
 class Band(Section):
-    """Where a recipe's score must lie."""
+    """Range of BLEU that a recipe must reach."""
 
-    low: Annotated[float, Field(ge=0.0, le=100.0)]
-    """The lowest BLEU that passes."""
-    high: Annotated[float, Field(ge=0.0, le=100.0)] = 100.0
-    """The highest BLEU that passes."""
+    low: Bleu
+    """Lowest BLEU that passes."""
+    high: Bleu = 100.0
+    """Highest BLEU that passes."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "Band":
@@ -69,18 +68,18 @@ class EvaluationConfig(Section):
     bleu_tokenizer: Literal[
         "auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "already-tokenized"
     ] = "auto"
-    """sacreBLEU's tokenizer; `auto` goes by the target language, `already-tokenized` has none."""
+    """sacreBLEU's tokenizer; `auto`: by target language; `already-tokenized`: split at spaces."""
     expected: dict[str, Band] = Field(default_factory=dict)
-    """Band of BLEU by test split; `make reproduce` fails outside it."""
+    """Range of BLEU by test split; `make reproduce` fails outside it."""
     published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
-    """Scores that others have published; `make reproduce` says how ours stand to them."""
-    seed_band: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
-    """So many BLEU may a score lie from a published one and be the same: what seeds make of it."""
+    """Published scores, which `make reproduce` compares with."""
+    seed_band: Bleu = 0.0
+    """Largest difference in BLEU to a published score that is attributed to the seed."""
 
     @field_validator("bleu_tokenizer", mode="before")
     @classmethod
-    def _by_our_name(cls, value: Any) -> Any:
+    def _refuse_sacrebleu_name(cls, value: Any) -> Any:
         if isinstance(value, str) and value in MEANT_TOKENIZERS:
-            meant = did_you_mean(MEANT_TOKENIZERS[value], MEANT_TOKENIZERS.values())
-            raise ValueError(f"`{value}` is not the name of a tokenizer{meant}")
+            near = did_you_mean(MEANT_TOKENIZERS[value], MEANT_TOKENIZERS.values())
+            raise ValueError(f"`{value}` is not the name of a tokenizer{near}")
         return value

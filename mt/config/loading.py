@@ -1,4 +1,7 @@
-"""The JSON schema of a configuration file, for editors: completion, help and typing errors."""
+"""Loading, overriding and dumping of configurations, and their JSON schema.
+
+`python -m mt.config.loading > docs/config.schema.json` writes the schema for editors.
+"""
 
 import io
 import json
@@ -16,34 +19,35 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
 from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.config.problems import config_error, fields, kinds_below, problems_in
+from mt.config.problems import config_error, fields, problems_in, sections_at
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean
 
 S = TypeVar("S", bound=Section)
 _PRESET = ("model", "preset")
-"""Given by an override it replaces the section: the file's own sizes would undo it unseen."""
-_READ = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
-"""What is read: given by an override it replaces the `corpus`, which would be found before it."""
+"""Key whose override replaces the section: otherwise the file's sizes would undo the preset."""
+_LOCATION = ("source", "target", "path", "name", "revision", "subset", "folder", "split")
+"""Keys whose override clears `corpus`, which would otherwise take precedence."""
 
 
 def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and check the whole.
+    """Read a YAML 1.2 file, apply `KEY=VALUE` overrides, and validate the result.
 
-    Raises ConfigError with every problem at once, each with its line, its dotted key and the
-    nearest right one. Rules across fields are looked at when the fields themselves are right.
+    Raises ConfigError with all problems at once, each with its line, dotted key and nearest valid
+    name. Rules across fields are checked once the fields themselves are valid.
     """
-    return checked(Config, _overridden(read_document(path), overrides), file=str(path))
+    return validate_document(Config, _overridden(read_document(path), overrides), file=str(path))
 
 
 def override_config(config: Config, overrides: Sequence[str]) -> Config:
-    """Return a configuration with `KEY=VALUE` overrides applied and the whole checked again."""
-    return checked(Config, _overridden(Document(_plain(config)), overrides), file="")
+    """Return a configuration with `KEY=VALUE` overrides applied, validated again."""
+    document = _overridden(Document(_plain(config)), overrides)
+    return validate_document(Config, document, file="")
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:
     """Raise ConfigError unless every `KEY=VALUE` override sets a key of the named section."""
-    known = list(fields(kinds_below(Config, (section,))[0]))
+    known = list(fields(sections_at(Config, (section,))[0]))
     for override in overrides:
         key = override.partition("=")[0]
         if not key.startswith(f"{section}."):
@@ -52,7 +56,7 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """Return a configuration, defaults included, as YAML that loads back to an equal one."""
+    """Return a configuration, with its defaults, as YAML that loads back to an equal one."""
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -65,7 +69,7 @@ def dump_config(config: Config) -> str:
 
 
 class _Representer(SafeRepresenter):
-    """Escapes what is no printable character: U+0085 written as it is would be read as a space."""
+    """Representer that escapes unprintable characters: YAML reads a bare U+0085 as a space."""
 
     def represent_str(self, data: str) -> ScalarNode:
         style = None if data.isprintable() else '"'
@@ -79,8 +83,8 @@ def _plain(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True)
 
 
-def checked(section: type[S], document: Document, *, file: str) -> S:
-    """Return a document as a section; ConfigError tells all that is wrong with it."""
+def validate_document(section: type[S], document: Document, *, file: str) -> S:
+    """Return a document as a section; raise ConfigError with all of its problems."""
     problems = list(document.problems)
     try:
         values = section.model_validate(document.values, by_alias=True, by_name=False)
@@ -103,12 +107,12 @@ def _with_override(document: Document, override: str) -> Document:
     value = _override_value(key, text)
     order = 1 + max((origin.order for origin in document.origins.values()), default=0)
     origin = Origin(order, f"--set {key}")
-    if single := _single_value_on_the_way(document.values, keys):
+    if single := _single_value_in_path(document.values, keys):
         problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
         return replace(document, problems=(*document.problems, problem))
     replaced = keys[:1] if keys == _PRESET else keys
     kept = {
-        way: place for way, place in document.origins.items() if way[: len(replaced)] != replaced
+        path: place for path, place in document.origins.items() if path[: len(replaced)] != replaced
     }
     opened = {keys[:depth]: origin for depth in range(1, len(keys))}
     values = {**document.values, "model": {}} if keys == _PRESET else document.values
@@ -119,28 +123,18 @@ def _with_override(document: Document, override: str) -> Document:
     )
 
 
-def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
-    """Return the values without the `corpus` in whose place `keys` name a file or a dataset."""
-    if keys[0] != "data" or keys[-1] not in _READ:
-        return values
-    beside: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
-    if not isinstance(beside[keys[-1]], str) or beside.get("corpus") is None:
-        return values
-    return _with_value(values, (*keys[:-1], "corpus"), None)
-
-
 def _override_value(key: str, text: str) -> Any:
     try:
         text.encode()
         return parse_value(text)
     except UnicodeEncodeError:
-        raise ConfigError(f"--set {key}: the value is not UTF-8") from None
+        raise ConfigError(f"--set {key}: the value is not valid UTF-8") from None
     except ValueError as error:
         raise ConfigError(f"--set {key}: `{text}` is not valid YAML: {error}") from None
 
 
-def _single_value_on_the_way(values: dict[str, Any], keys: Keys) -> Keys | None:
-    """Return the keys of the first value under which `keys` would go, though it holds none."""
+def _single_value_in_path(values: dict[str, Any], keys: Keys) -> Keys | None:
+    """Return the path of the first value on the way to `keys` that is not a section."""
     here: Any = values
     for depth, key in enumerate(keys):
         if here is not None and not isinstance(here, dict):
@@ -156,11 +150,18 @@ def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str
     return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}
 
 
-def json_schema() -> str:
-    """Return the schema as JSON text (draft 2020-12); `docs/config.schema.json` holds it.
+def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:
+    """Clear `corpus` in a source for which `keys` names a file or dataset."""
+    if keys[0] != "data" or keys[-1] not in _LOCATION:
+        return values
+    source: dict[str, Any] = reduce(lambda here, key: here[key], keys[:-1], values)
+    if not isinstance(source[keys[-1]], str) or source.get("corpus") is None:
+        return values
+    return _with_value(values, (*keys[:-1], "corpus"), None)
 
-    `python -m mt.config.loading > docs/config.schema.json` writes it anew.
-    """
+
+def json_schema() -> str:
+    """Return the JSON schema (draft 2020-12) of a configuration file as text."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Config.model_json_schema(by_alias=True),

@@ -1,4 +1,4 @@
-"""The Transformer's shape and its variants."""
+"""Configuration of the Transformer's shape."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -23,7 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Vaswani et al. 2017, table 3, "base" and "big".
     "transformer-base": _BASE,
     "transformer-big": {**_BASE, "d_model": 1024, "d_ff": 4096, "heads": 16, "dropout": 0.3},
-    # For some ten thousand pairs (Wu et al. 2021, arXiv 2105.14462, on Multi30k).
+    # For corpora of about ten thousand pairs (Wu et al. 2021, arXiv 2105.14462, on Multi30k).
     "transformer-tiny": {
         **_BASE,
         "d_model": 128,
@@ -33,8 +33,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "decoder_layers": 4,
         "dropout": 0.3,
     },
-    # What language models since 2023 are made of. Three matrices of 1,368 have the parameters of
-    # the two of 2,048 (Shazeer 2020 scales by 2/3 likewise), rounded to a multiple of 8.
+    # The usual parts of language models since 2023. Three feed-forward matrices of width 1,368 have
+    # the parameters of two of 2,048 (Shazeer 2020 also scales by 2/3), rounded to a multiple of 8.
     "modern": {
         **_BASE,
         "d_ff": 1368,
@@ -44,8 +44,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "feed_forward": "swiglu",
         "bias": False,
     },
-    # Twelve layers that run once and one that runs for each token (Kasai et al. 2021): quick to
-    # decode. DeepNorm keeps so deep a Post-Norm encoder trainable.
+    # Fast decoding: the deep encoder runs once, the single decoder layer once per token (Kasai et
+    # al. 2021). DeepNorm keeps a Post-Norm encoder of this depth trainable.
     "deep-encoder": {
         **_BASE,
         "encoder_layers": 12,
@@ -59,71 +59,68 @@ Rates = Annotated[tuple[Probability, ...], Field(strict=False)]
 
 
 class ModelConfig(Section):
-    """A Transformer encoder-decoder; the defaults are the paper's base model."""
+    """Transformer encoder-decoder; the defaults are the paper's base model."""
 
     preset: Preset | None = None
-    """A named shape to begin with; keys beside it win, but by `--set` it replaces the section.
-
-    It is resolved on reading.
-    """
+    """Named shape, resolved on reading; other keys override it. `--set` replaces the section."""
     d_model: Width = 512
-    """Width of the states between the layers."""
+    """Width of the states between layers."""
     d_ff: Width = 2048
-    """Inner width of the feed-forward layers, as it is used."""
+    """Inner width of the feed-forward layers."""
     heads: Width = 8
-    """Attention heads, those of the queries."""
+    """Query heads of attention."""
     kv_heads: Width | None = None
-    """Heads of keys and values, each shared by a group of query heads; null: as many as `heads`."""
+    """Key and value heads, each shared by a group of query heads; null: as many as `heads`."""
     d_head: Width | None = None
     """Width of a head's queries and keys; null: d_model / heads."""
     d_value: Width | None = None
     """Width of a head's values; null: d_model / heads."""
     encoder_layers: Width = 6
-    """Layers of the encoder."""
+    """Number of encoder layers."""
     decoder_layers: Width = 6
-    """Layers of the decoder."""
+    """Number of decoder layers."""
     positional: Literal[
         "sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"
     ] = "sinusoidal"
-    """How the model knows the order of the tokens."""
+    """Representation of token order."""
     max_positions: Width = 512
-    """Positions that `learned` has a row for; no sentence can be longer."""
+    """Rows of the `learned` position table; no sentence can be longer."""
     rotary_base: Annotated[float, Field(gt=1.0)] = 10000.0
-    """Base b of `rotary`: pair i of a head of width d turns once in 2 pi b^(2i / d) positions."""
+    """Base b of `rotary`: in a head of width d, pair i has wavelength 2 pi b^(2i / d)."""
     relative_clip: Width = 16
-    """Offsets beyond it look alike to `relative`."""
+    """Largest offset that `relative` distinguishes."""
     relative_buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
-    """Buckets into which `relative_bias` sorts offsets."""
+    """Number of offset buckets of `relative_bias`."""
     relative_max_distance: Width = 128
-    """Offsets from here on share the last bucket of `relative_bias`."""
+    """Offset from which `relative_bias` uses its last bucket."""
     attention_temperature: Annotated[float, Field(gt=0.0)] = 1.0
-    """Attention scores are divided by it; towards 0 each query looks at its best key alone."""
+    """Divisor of the attention scores; towards 0, each query attends only to its best key."""
     bias: bool = True
-    """Whether linear layers and LayerNorm add a learned bias."""
+    """Learned biases in linear layers and LayerNorm."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    """The normalisation."""
+    """Type of normalisation."""
     norm_epsilon: Annotated[float, Field(gt=0.0, lt=0.1)] = 1e-5
-    """Added to the variance (or the mean square) before the square root."""
+    """Constant added to the variance, or the mean square, before the square root."""
     residual: Literal["post", "pre", "sandwich", "deepnorm"] = "post"
-    """Where the normalisation stands: `post` is Norm(x + Sublayer(x))."""
+    """Place of the normalisation: `post` is Norm(x + Sublayer(x))."""
     feed_forward: Literal["relu", "gelu", "swish", "glu", "swiglu", "geglu"] = "relu"
-    """The feed-forward layer; those in `glu` have a gate, and half as many matrices again."""
+    """Feed-forward layer; the `glu` variants have a gate, and three matrices instead of two."""
     dropout: Probability = 0.1
-    """Dropout of each sublayer's output and of the embeddings."""
+    """Dropout of the sublayer outputs and the embeddings."""
     encoder_dropout: Rates | None = None
-    """Dropout of the sublayers in each encoder layer, first layer first; null: `dropout` in all."""
+    """Dropout of the sublayers by encoder layer, first layer first; null: `dropout`."""
     decoder_dropout: Rates | None = None
-    """Dropout of the sublayers in each decoder layer, first layer first; null: `dropout` in all."""
+    """Dropout of the sublayers by decoder layer, first layer first; null: `dropout`."""
     attention_dropout: Probability = 0.0
     """Dropout of the attention weights."""
     feed_forward_dropout: Probability = 0.0
-    """Dropout of the feed-forward layer's inner activation."""
+    """Dropout of the inner activation of feed-forward layers."""
     tie_embeddings: Literal["all", "decoder", "none"] = "all"
-    """Which of source embedding, target embedding and output layer share one matrix."""
+    """Sharing of one matrix: both embeddings and output, target embedding and output, or none."""
 
     @property
     def key_heads(self) -> int:
-        """Heads of keys and values."""
+        """Number of key and value heads."""
         return self.kv_heads or self.heads
 
     @property
@@ -138,21 +135,21 @@ class ModelConfig(Section):
 
     @property
     def has_dropout(self) -> bool:
-        """Tell whether any kind of dropout is on."""
+        """True if any dropout rate is above 0."""
         rates = [self.dropout, self.attention_dropout, self.feed_forward_dropout]
         return any([*rates, *(self.encoder_dropout or ()), *(self.decoder_dropout or ())])
 
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, value: Any) -> Any:
-        """Put a preset's values under those that are given."""
+        """Fill in the values of a preset for keys that are not given."""
         name = value.get("preset") if isinstance(value, dict) else None
         if not isinstance(name, str) or name not in PRESETS:
-            return value  # none, or a wrong name, which the field's own check tells
+            return value  # no preset, or an unknown one, which the field's own check reports
         return {**PRESETS[name], **value, "preset": None}
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> "ModelConfig":
+    def _check_rules(self) -> "ModelConfig":
         if broken := [*self._broken_rules()]:
             raise ValueError("\n".join(broken))
         return self
@@ -161,7 +158,7 @@ class ModelConfig(Section):
         widths_given = self.d_head is not None and self.d_value is not None
         if self.d_model % self.heads and not widths_given:
             yield (
-                f"`model.d_model` {self.d_model} is no multiple of `model.heads` {self.heads}; "
+                f"`model.d_model` {self.d_model} is not a multiple of `model.heads` {self.heads}; "
                 "change one, or set both `model.d_head` and `model.d_value`"
             )
         for side, layers, rates in (
@@ -176,7 +173,7 @@ class ModelConfig(Section):
         if self.heads % self.key_heads:
             yield (
                 f"`model.kv_heads` {self.kv_heads} does not divide `model.heads` {self.heads}: "
-                "every key head serves as many query heads"
+                "every key head serves the same number of query heads"
             )
         if self.positional == "sinusoidal" and self.d_model % 2:
             yield (
@@ -185,8 +182,8 @@ class ModelConfig(Section):
         if self.positional == "rotary" and self.key_width % 2:
             key = "`model.d_head`" if self.d_head else "`model.d_model` / `model.heads`"
             yield f"`model.positional: rotary` needs an even {key}, not {self.key_width}"
-        too_near = self.relative_max_distance <= self.relative_buckets // 2
-        if self.positional == "relative_bias" and too_near:
+        too_close = self.relative_max_distance <= self.relative_buckets // 2
+        if self.positional == "relative_bias" and too_close:
             yield (
                 f"`model.relative_max_distance` {self.relative_max_distance} must be above half of "
                 f"`model.relative_buckets` {self.relative_buckets}"

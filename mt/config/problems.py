@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in the words of the configuration: keys, lines and near names."""
+"""Error messages for invalid configurations: keys, lines and nearest valid names."""
 
 import re
 import types
@@ -15,176 +15,29 @@ from mt.config.base import Section
 from mt.config.document import Document, Keys, Problem
 from mt.errors import ConfigError, did_you_mean
 
+RENAMED_KEYS = {
+    "data.cleaning.pieces": "data.cleaning.tokens",
+    "data.max_pieces": "data.max_tokens",
+    "tokenizer.added_pieces": "tokenizer.added_tokens",
+}
+"""New dotted key by old dotted key."""
+REMOVED_KEYS: dict[str, str] = {}
+"""Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message."""
+
 ANY_NAME = "NAME"
-"""Stands in a key for a name that the user gives, as in `data.tests.NAME.source`."""
-_NEAR = 0.6
-# A near key of the same section wins over one that is slightly nearer but stands elsewhere.
+"""Placeholder in a key for a name chosen by the user, as in `data.tests.NAME.source`."""
+_MIN_SIMILARITY = 0.6
+# A similar key of the same section is preferred to a slightly more similar key of another.
 _SIBLING_BONUS = 0.15
 
 
-@dataclass(frozen=True, slots=True)
-class Below:
-    """What stands under a key: nothing, one section, or one of several kinds of section."""
-
-    sections: tuple[type[Section], ...] = ()
-    named: bool = False
-    """Whether a name of the user's, or a number in a list, stands between key and section."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in the configuration, as a user writes it."""
-
-    keys: Keys
-    section: type[Section] | None
-    """The section that the last key is looked up in; None where the keys go deeper than any."""
-    field: FieldInfo | None
-    """The field that the last key names; None for an unknown key."""
-
-    @property
-    def dotted(self) -> str:
-        """The keys as one word: `model.norm`."""
-        return ".".join(self.keys)
-
-
-def fields(section: type[Section]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by the names that stand in YAML."""
-    return {field.alias or name: field for name, field in section.model_fields.items()}
-
-
-def below(annotation: Any) -> Below:
-    """Return what stands under a field of this type."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return below(get_args(annotation)[0])
-    if origin is dict:
-        return Below(below(get_args(annotation)[1]).sections, named=True)
-    if origin is tuple and (sections := below(get_args(annotation)[0]).sections):
-        return Below(sections, named=True)
-    if origin in (Union, types.UnionType):
-        parts = [below(part) for part in get_args(annotation)]
-        return Below(tuple(section for part in parts for section in part.sections))
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return Below((annotation,))
-    return Below()
-
-
-def choices(annotation: Any) -> tuple[str, ...]:
-    """Return the words that a field of this type may hold, where it lists them."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return tuple(word for part in get_args(annotation) for word in choices(part))
-
-
-def format_name(section: type[Section]) -> str | None:
-    """Return the `format` of a kind of source, or None for any other section."""
-    field = section.model_fields.get("format")
-    return choices(field.annotation)[0] if field else None
-
-
-def all_places(root: type[Section]) -> Iterator[Place]:
-    """Yield every key there is, sections before what they hold, with ANY_NAME for free names."""
-    yield from _places(root, ())
-
-
-def locate(root: type[Section], location: tuple[int | str, ...]) -> Place:
-    """Return the place of a pydantic error: its location without the kind tags of unions."""
-    here = Below((root,))
-    place = Place((), root, None)
-    for part in map(str, location):
-        if here.named:
-            here = Below(here.sections)
-            place = Place((*place.keys, part), None, place.field)
-        elif len(here.sections) > 1:
-            here = Below(tuple(kind for kind in here.sections if format_name(kind) == part))
-        elif here.sections:
-            field = fields(here.sections[0]).get(part)
-            place = Place((*place.keys, part), here.sections[0], field)
-            here = below(field.annotation) if field else Below()
-        elif part != "[key]":
-            place = Place((*place.keys, part), None, place.field)
-    return place
-
-
-def suggest(root: type[Section], place: Place) -> str | None:
-    """Return the dotted key nearest to an unknown one, over all sections, or None."""
-    wanted = place.keys[-1].lower().replace("-", "_")
-    siblings = fields(place.section) if place.section else {}
-    scored = [
-        (_likeness(wanted, key) + _SIBLING_BONUS, ".".join((*place.keys[:-1], key)))
-        for key in siblings
-        if _likeness(wanted, key) >= _NEAR
-    ]
-    scored += [
-        (_likeness(wanted, other.keys[-1]), other.dotted)
-        for other in all_places(root)
-        if _likeness(wanted, other.keys[-1]) >= _NEAR and ANY_NAME not in other.keys
-    ]
-    return max(scored, key=lambda pair: pair[0])[1] if scored else None
-
-
-def formats_with(root: type[Section], place: Place) -> tuple[str, ...]:
-    """Return the formats of a source that do know the key which this one does not."""
-    kinds = kinds_below(root, place.keys[:-1])
-    return tuple(format_name(kind) or "" for kind in kinds if place.keys[-1] in fields(kind))
-
-
-def kinds_below(root: type[Section], keys: Keys) -> tuple[type[Section], ...]:
-    """Return the kinds of section that can stand under some keys."""
-    here = Below((root,))
-    for key in keys:
-        if here.named:
-            here = Below(here.sections)
-            continue
-        found = [fields(kind)[key] for kind in here.sections if key in fields(kind)]
-        here = below(found[0].annotation) if found else Below()
-    return here.sections
-
-
-def _places(section: type[Section], prefix: Keys) -> Iterator[Place]:
-    for key, field in fields(section).items():
-        place = Place((*prefix, key), section, field)
-        yield place
-        under = below(field.annotation)
-        for kind in under.sections:
-            yield from _places(kind, (*place.keys, ANY_NAME) if under.named else place.keys)
-
-
-def _likeness(word: str, other: str) -> float:
-    return SequenceMatcher(None, word, other).ratio()
-
-
-def problems_in(
-    error: ValidationError, root: type[Section], document: Document
-) -> Iterator[Problem]:
-    """Yield everything that a check of the document against `root` has found."""
-    found = error.errors(include_url=False)
-    told = {problem.keys for problem in document.problems}
-    meant = {
-        suggest(root, locate(root, details["loc"]))
-        for details in found
-        if details["type"] == "extra_forbidden"
-    }
-    for details in found:
-        place = locate(root, details["loc"])
-        unreadable = details["input"] is None and place.keys in told
-        misspelt = details["type"] == "missing" and place.dotted in meant
-        if unreadable or misspelt:
-            continue
-        if details["type"] == "value_error":
-            yield from _broken_rules(details, place, document)
-        else:
-            yield _problem(details, place, root, document)
-
-
 def config_error(problems: Iterable[Problem], *, file: str) -> ConfigError:
-    """Return one error that tells all problems, in the order in which the file is read."""
-    ordered = sorted(problems, key=lambda problem: problem.origin)
-    lines = [_line(problem) for problem in ordered]
+    """Return one error with all problems, in reading order."""
+    lines = [_line(problem) for problem in sorted(problems, key=lambda problem: problem.origin)]
     if len(lines) == 1:
         return ConfigError(lines[0])
-    head = f"{file}: {len(lines)} problems" if file else f"{len(lines)} problems"
-    return ConfigError("\n".join([head, *lines]))
+    heading = f"{file}: {len(lines)} problems" if file else f"{len(lines)} problems"
+    return ConfigError("\n".join([heading, *lines]))
 
 
 def _line(problem: Problem) -> str:
@@ -195,78 +48,102 @@ def _line(problem: Problem) -> str:
     return f"{label}: `{dotted}`: {problem.text}" if label else f"`{dotted}`: {problem.text}"
 
 
-def _broken_rules(details: ErrorDetails, place: Place, document: Document) -> Iterator[Problem]:
-    """Yield the rules across fields that do not hold; each is a line of the validator's text."""
+def problems_in(
+    error: ValidationError, root: type[Section], document: Document
+) -> Iterator[Problem]:
+    """Yield the problems of a document validated against `root`."""
+    found = error.errors(include_url=False)
+    reported = {problem.keys for problem in document.problems}
+    intended = {
+        _replacement(root, locate(root, details["loc"]))
+        for details in found
+        if details["type"] == "extra_forbidden"
+    }
+    for details in found:
+        place = locate(root, details["loc"])
+        unreadable = details["input"] is None and place.keys in reported
+        misspelt = details["type"] == "missing" and place.dotted in intended
+        if unreadable or misspelt:
+            continue
+        if details["type"] == "value_error":
+            yield from _broken_rules(details, place, document)
+        else:
+            yield _problem(details, place, root, document)
+
+
+def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> Iterator[Problem]:
+    """Yield the rules broken across fields, one for each line of the validator's message."""
     for text in str(details["ctx"]["error"]).splitlines():
         named = [tuple(word.split(".")) for word in re.findall(r"`([\w.-]+)", text)]
-        # Of the keys that the rule is about, the one given last has broken it.
+        # The rule is reported at the last given of the keys that it names.
         given = [document.origins[keys] for keys in named if keys in document.origins]
-        origin = max(given, default=document.origin(place.keys))
-        says_where = any(len(keys) > 1 for keys in named)
-        yield Problem(origin, () if says_where else place.keys, text)
+        dotted = next((keys for keys in named if len(keys) > 1), None)
+        origin = max(given, default=document.origin(dotted or place.keys))
+        yield Problem(origin, () if dotted else place.keys, text)
 
 
 def _problem(
-    details: ErrorDetails, place: Place, root: type[Section], document: Document
+    details: ErrorDetails, place: "Place", root: type[Section], document: Document
 ) -> Problem:
-    kind, value = details["type"], details["input"]
-    origin = document.origin(place.keys)
+    kind, value, keys = details["type"], details["input"], place.keys
     if kind == "extra_forbidden":
-        return Problem(origin, place.keys, _unknown(root, place))
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_kind(place.keys, value, root, document)
-    if kind == "literal_error" and place.field:
-        return Problem(origin, place.keys, _no_choice(value, choices(place.field.annotation)))
-    if details["loc"][-1:] == ("[key]",):
-        text = (
-            "a name is made of letters, digits, `_` and `-`, and begins with one of the first two"
-        )
-        return Problem(origin, place.keys, text)
-    if kind == "string_pattern_mismatch" and place.field:
+        text = _unknown(root, place)
+    elif kind in ("union_tag_invalid", "union_tag_not_found"):
+        if isinstance(value, dict):
+            formats = tuple(format_name(kind) or "" for kind in sections_at(root, keys))
+            keys = (*keys, "format")
+            text = _not_a_choice(value["format"], formats)
+        else:
+            text = f"expected keys such as `corpus`, got {_shown(value)}"
+    elif kind == "literal_error" and place.field:
+        text = _not_a_choice(value, choices(place.field.annotation))
+    elif details["loc"][-1:] == ("[key]",):
+        text = "a name has only letters, digits, `_` and `-`, and begins with a letter or digit"
+    elif kind == "string_pattern_mismatch" and place.field:
         text = f"{_shown(value)} does not have the right form: {place.field.description}"
-        return Problem(origin, place.keys, text)
-    if kind in _WORDS:
-        return Problem(origin, place.keys, _WORDS[kind](value, details.get("ctx", {})))
-    text = details["msg"]
-    return Problem(origin, place.keys, f"{text[0].lower()}{text[1:]}, not {_shown(value)}")
+    elif kind in _MESSAGES:
+        text = _MESSAGES[kind](value, details.get("ctx", {}))
+    else:
+        message = details["msg"]
+        text = f"{message[0].lower()}{message[1:]}, got {_shown(value)}"
+    return Problem(document.origin(keys), keys, text)
 
 
-def _unknown(root: type[Section], place: Place) -> str:
+def _unknown(root: type[Section], place: "Place") -> str:
+    if new := RENAMED_KEYS.get(place.dotted):
+        return f"renamed to `{new}`"
+    if reason := REMOVED_KEYS.get(place.dotted):
+        return f"removed; {reason}"
     if formats := formats_with(root, place):
         kind = format_name(place.section) if place.section else None
         listed = " or ".join(f"`format: {name}`" for name in formats)
-        return f"unknown with `format: {kind}`; it goes with {listed}"
+        return f"unknown with `format: {kind}`; it belongs to {listed}"
     near = suggest(root, place)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
 
 
-def _wrong_kind(keys: Keys, value: Any, root: type[Section], document: Document) -> Problem:
-    if not isinstance(value, dict):
-        text = f"keys such as `corpus` were expected under it, not {_shown(value)}"
-        return Problem(document.origin(keys), keys, text)
-    formats = tuple(format_name(kind) or "" for kind in kinds_below(root, keys))
-    keys = (*keys, "format")
-    return Problem(document.origin(keys), keys, _no_choice(value["format"], formats))
+def _replacement(root: type[Section], place: "Place") -> str | None:
+    return RENAMED_KEYS.get(place.dotted) or suggest(root, place)
 
 
-def _no_choice(value: Any, words: tuple[str, ...]) -> str:
+def _not_a_choice(value: Any, words: tuple[str, ...]) -> str:
     listed = ", ".join(f"`{word}`" for word in words)
     near = did_you_mean(value, words) if isinstance(value, str) else ""
     if len(words) == 1:
         return f"{_shown(value)} is not {listed}, the only choice"
-    return f"{_shown(value)} is none of {listed}{near}"
+    return f"{_shown(value)} is not one of {listed}{near}"
 
 
 def _expected(what: str) -> Callable[[Any, dict[str, Any]], str]:
-    return lambda value, _: f"{what} was expected, not {_shown(value)}"
+    return lambda value, _: f"expected {what}, got {_shown(value)}"
 
 
 def _bound(words: str, name: str) -> Callable[[Any, dict[str, Any]], str]:
-    return lambda value, limits: f"{value} is out of range: {words} {limits[name]}"
+    return lambda value, limits: f"{value} is out of range: must be {words} {limits[name]}"
 
 
-_WORDS: dict[str, Callable[[Any, dict[str, Any]], str]] = {
-    "missing": lambda _value, _limits: "is required and missing",
+_MESSAGES: dict[str, Callable[[Any, dict[str, Any]], str]] = {
+    "missing": lambda _value, _limits: "required, but missing",
     "int_type": _expected("a whole number"),
     "int_from_float": _expected("a whole number"),
     "float_type": _expected("a number"),
@@ -279,16 +156,17 @@ _WORDS: dict[str, Callable[[Any, dict[str, Any]], str]] = {
     "list_type": _expected("a list"),
     "dict_type": _expected("a section of names"),
     "model_type": _expected("a section of keys"),
-    "greater_than": _bound("must be more than", "gt"),
-    "greater_than_equal": _bound("must be at least", "ge"),
-    "less_than": _bound("must be less than", "lt"),
-    "less_than_equal": _bound("must be at most", "le"),
-    "multiple_of": lambda value, limits: f"{value} is no multiple of {limits['multiple_of']}",
+    "greater_than": _bound("more than", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("less than", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+    "multiple_of": lambda value, limits: f"{value} is not a multiple of {limits['multiple_of']}",
 }
+"""Messages by pydantic's error type."""
 
 
 def _shown(value: Any) -> str:
-    """Return a value as a user knows it, with the reason why a look-alike is not what it seems."""
+    """Return a value as it is written in YAML; mark text that only looks like another type."""
     if value is None:
         return "`null`"
     if isinstance(value, bool):
@@ -300,5 +178,133 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         short = value if len(value) <= 60 else f"{value[:57]}..."
         quoted = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|true|false|null", value, re.I)
-        return f"the text `{short}` (leave out the quotes)" if quoted else f"`{short}`"
+        return f"the text `{short}` (remove the quotes)" if quoted else f"`{short}`"
     return f"the number {value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the configuration."""
+
+    keys: Keys
+    section: type[Section] | None
+    """Section of the last key; None if the keys go deeper than any section."""
+    field: FieldInfo | None
+    """Field of the last key; None for an unknown key."""
+
+    @property
+    def dotted(self) -> str:
+        """The keys as text: `model.norm`."""
+        return ".".join(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nested:
+    """Sections below a key: none, one, or one for each corpus format."""
+
+    sections: tuple[type[Section], ...] = ()
+    named: bool = False
+    """True if a name chosen by the user, or a list index, precedes the section."""
+
+
+def fields(section: type[Section]) -> dict[str, FieldInfo]:
+    """Return the fields of a section by their name in YAML."""
+    return {field.alias or name: field for name, field in section.model_fields.items()}
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words that a type allows; empty if it does not list them."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(word for part in get_args(annotation) for word in choices(part))
+
+
+def format_name(section: type[Section]) -> str | None:
+    """Return the `format` of a corpus section, or None for any other section."""
+    field = section.model_fields.get("format")
+    return choices(field.annotation)[0] if field else None
+
+
+def all_places(root: type[Section], prefix: Keys = ()) -> Iterator[Place]:
+    """Yield every key, sections before their content, with ANY_NAME for user-chosen names."""
+    for key, field in fields(root).items():
+        place = Place((*prefix, key), root, field)
+        yield place
+        nested = _nested(field.annotation)
+        for section in nested.sections:
+            yield from all_places(section, (*place.keys, ANY_NAME) if nested.named else place.keys)
+
+
+def locate(root: type[Section], location: tuple[int | str, ...]) -> Place:
+    """Return the place of a pydantic error location, without the tags of unions."""
+    here = _Nested((root,))
+    place = Place((), root, None)
+    for part in map(str, location):
+        if here.named:
+            here = _Nested(here.sections)
+            place = Place((*place.keys, part), None, place.field)
+        elif len(here.sections) > 1:
+            here = _Nested(tuple(each for each in here.sections if format_name(each) == part))
+        elif here.sections:
+            field = fields(here.sections[0]).get(part)
+            place = Place((*place.keys, part), here.sections[0], field)
+            here = _nested(field.annotation) if field else _Nested()
+        elif part != "[key]":
+            place = Place((*place.keys, part), None, place.field)
+    return place
+
+
+def suggest(root: type[Section], place: Place) -> str | None:
+    """Return the dotted key most similar to an unknown one, in any section, or None."""
+    wanted = place.keys[-1].lower().replace("-", "_")
+    siblings = fields(place.section) if place.section else {}
+    scored = [
+        (_similarity(wanted, key) + _SIBLING_BONUS, ".".join((*place.keys[:-1], key)))
+        for key in siblings
+        if _similarity(wanted, key) >= _MIN_SIMILARITY
+    ]
+    scored += [
+        (_similarity(wanted, other.keys[-1]), other.dotted)
+        for other in all_places(root)
+        if _similarity(wanted, other.keys[-1]) >= _MIN_SIMILARITY and ANY_NAME not in other.keys
+    ]
+    return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+
+def formats_with(root: type[Section], place: Place) -> tuple[str, ...]:
+    """Return the corpus formats that have the last key of a place."""
+    kinds = sections_at(root, place.keys[:-1])
+    return tuple(format_name(kind) or "" for kind in kinds if place.keys[-1] in fields(kind))
+
+
+def sections_at(root: type[Section], keys: Keys) -> tuple[type[Section], ...]:
+    """Return the sections allowed under some keys: none, one, or one for each corpus format."""
+    here = _Nested((root,))
+    for key in keys:
+        if here.named:
+            here = _Nested(here.sections)
+            continue
+        found = [fields(section)[key] for section in here.sections if key in fields(section)]
+        here = _nested(found[0].annotation) if found else _Nested()
+    return here.sections
+
+
+def _nested(annotation: Any) -> _Nested:
+    """Return the sections below a field of this type."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _nested(get_args(annotation)[0])
+    if origin is dict:
+        return _Nested(_nested(get_args(annotation)[1]).sections, named=True)
+    if origin is tuple and (sections := _nested(get_args(annotation)[0]).sections):
+        return _Nested(sections, named=True)
+    if origin in (Union, types.UnionType):
+        parts = [_nested(part) for part in get_args(annotation)]
+        return _Nested(tuple(section for part in parts for section in part.sections))
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return _Nested((annotation,))
+    return _Nested()
+
+
+def _similarity(word: str, other: str) -> float:
+    return SequenceMatcher(None, word, other).ratio()

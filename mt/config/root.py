@@ -1,4 +1,4 @@
-"""The whole configuration, and the rules across its sections."""
+"""Complete configuration of a run, and the rules across its sections."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,41 +15,41 @@ from mt.config.tokenizer import TokenizerConfig
 from mt.config.training import Part, TrainingConfig
 from mt.errors import did_you_mean, listed
 
-_SHARED: dict[str, tuple[Part, ...]] = {
+_TIED_PARTS: dict[str, tuple[Part, ...]] = {
     "all": ("source_embedding", "target_embedding", "output"),
     "decoder": ("target_embedding", "output"),
     "none": (),
 }
-"""The parts that are one matrix, by `model.tie_embeddings`."""
+"""Parts that share one matrix, by `model.tie_embeddings`."""
 
 
 class Config(Section):
-    """One run, from corpus to score."""
+    """Configuration of one run, from corpus to score."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Every random choice follows from it."""
+    """Seed of every random choice."""
     data: DataConfig
-    """Where sentence pairs come from."""
+    """Languages, corpora and splits."""
     tokenizer: TokenizerConfig = TokenizerConfig()
-    """How text becomes tokens."""
+    """Tokenizer of the run."""
     model: ModelConfig = ModelConfig()
-    """The Transformer's shape."""
+    """Shape of the Transformer."""
     training: TrainingConfig = TrainingConfig()
-    """How it learns."""
+    """Training, validation and checkpoints."""
     decoding: DecodingConfig = DecodingConfig()
-    """How a translation is searched for."""
+    """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How translations are scored."""
+    """Scoring of translations."""
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> "Config":
+    def _check_rules(self) -> "Config":
         if broken := [*self._broken_rules()]:
             raise ValueError("\n".join(broken))
         return self
 
     @property
     def tokenizer_origin(self) -> tuple[str, Path] | None:
-        """The key that names a folder to copy the tokenizer of, and the folder; None: train one."""
+        """Key and folder from which the tokenizer is copied; None if the run trains its own."""
         if self.tokenizer.from_ is not None:
             return "tokenizer.from", self.tokenizer.from_
         if self.training.init_from is not None:
@@ -57,16 +57,15 @@ class Config(Section):
         return None
 
     def split_tag(self, name: str) -> str | None:
-        """Return what is set in front of the source lines of `valid` or of a test split."""
+        """Return the tag in front of the source lines of `valid` or a test split."""
         source = self.data.split(name)
         return source.tag if source and source.tag else self.decoding.tag
 
     def _broken_rules(self) -> Iterator[str]:
         if self.tokenizer.added_tokens and self.tokenizer_origin is None:
             yield (
-                "`tokenizer.added_tokens` extends a tokenizer that is copied: set "
-                "`training.init_from` or `tokenizer.from`, or for a new one "
-                "`tokenizer.vocabulary_size`"
+                "`tokenizer.added_tokens` extends a copied tokenizer: set `training.init_from` or "
+                "`tokenizer.from`; for a new tokenizer, set `tokenizer.vocabulary_size`"
             )
         if self.model.tie_embeddings == "all" and self.tokenizer.vocabulary == "separate":
             yield (
@@ -81,35 +80,33 @@ class Config(Section):
         if self.model.positional == "learned" and self.model.max_positions < self.data.max_tokens:
             yield (
                 f"`model.max_positions` {self.model.max_positions} is below `data.max_tokens` "
-                f"{self.data.max_tokens}: `model.positional: learned` has no row for the end of "
-                "the longest pair"
+                f"{self.data.max_tokens}: `model.positional: learned` needs a position for every "
+                "token of the longest pair"
             )
         if self.training.r_drop and not self.model.has_dropout:
             yield (
-                "`training.r_drop` compares two passes with different dropout, and there is none: "
+                "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"
             )
-        yield from self._tags_without_a_token()
-        yield from self._half_frozen()
-        yield from self._splits_that_are_not_there()
+        yield from self._missing_tags()
+        yield from self._partly_frozen_matrix()
+        yield from self._missing_splits()
 
-    def _splits_that_are_not_there(self) -> Iterator[str]:
-        """Yield the keys of `evaluation` that name a split which the data does not have."""
+    def _missing_splits(self) -> Iterator[str]:
+        """Yield a message for each unknown split named in `evaluation`."""
         splits = self.data.split_names()
         for name in self.evaluation.expected:
             if name not in splits:
                 near = did_you_mean(name, splits)
-                yield f"`evaluation.expected.{name}`: no split of `data.tests` has this name{near}"
+                yield f"`evaluation.expected.{name}`: no split has this name{near}"
         for number, published in enumerate(self.evaluation.published):
             if published.split not in self.data.tests:
                 near = did_you_mean(published.split, self.data.tests)
-                yield (
-                    f"`evaluation.published.{number}.split`: no split of `data.tests` is called "
-                    f"`{published.split}`{near}"
-                )
+                key = f"evaluation.published.{number}.split"
+                yield f"`{key}`: no test split is named `{published.split}`{near}"
 
-    def _tags_without_a_token(self) -> Iterator[str]:
-        """Yield the tags that a tokenizer of the run's own does not have."""
+    def _missing_tags(self) -> Iterator[str]:
+        """Yield a message for each tag that the run's new tokenizer will not contain."""
         sources = {**self.data.train_corpora(), "valid": self.data.valid}
         sources |= {f"tests.{name}": source for name, source in self.data.tests.items()}
         used = {f"data.{key}.tag": source.tag for key, source in sources.items()}
@@ -120,10 +117,9 @@ class Config(Section):
         for name in sorted({"<pad>", "<unk>"} & {*self.tokenizer.tags}):
             yield f"`tokenizer.tags`: `{name}` is a special token already"
 
-    def _half_frozen(self) -> Iterator[str]:
-        """Yield what is wrong where some, but not all, users of one matrix are to be frozen."""
+    def _partly_frozen_matrix(self) -> Iterator[str]:
         tied = self.model.tie_embeddings
-        shared = [*_SHARED[tied]]
+        shared = [*_TIED_PARTS[tied]]
         frozen = [part for part in shared if part in self.training.freeze]
         if frozen and frozen != shared:
             yield (

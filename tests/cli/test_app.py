@@ -1,66 +1,32 @@
-"""The command line: its commands and options, what they call, and how they fail."""
+"""Help, completion, usage errors and exit statuses of the program."""
 
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from mt import __version__
-from mt.__main__ import main
-from mt.config import Config
-from mt.decoding.files import FileJob
-from mt.evaluation.evaluate import EvaluationJob, GivenTexts
+from mt.cli.app import PANELS
+from tests.factories import RECIPE, Program
 
-RECIPE = """\
-data:
-  source_language: en
-  target_language: de
-  train: {corpus: c/train}
-  valid: {corpus: c/valid}
-training: {max_updates: 100}
-"""
-HEAVY = {"torch", "numpy", "datasets", "pyarrow", "sentencepiece", "sacrebleu", "safetensors"}
-# Wherever a test has gone, the package under test is the one that is imported.
-# Its output waits in a buffer, as it does for most users.
-ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
-    "PYTHONPATH": str(Path(__file__).parents[2]),
-    "COLUMNS": "80",
+ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "torch",
+    "numpy",
+    "datasets",
+    "pyarrow",
+    "sentencepiece",
+    "sacrebleu",
+    "safetensors",
+    "matplotlib",
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    status: int
-    out: str
-    err: str
-
-
-Program = Callable[..., Outcome]
-Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
-Replace = Callable[[str, str, Any], Calls]
-
-
-@pytest.fixture
-def mt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    """Return a function that runs the program in this process."""
-
-    def run(*arguments: str | Path) -> Outcome:
-        monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.setattr(sys, "argv", ["mt", *map(str, arguments)])
-        # Typer changes it.
-        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-        status = main()
-        return Outcome(status, *capsys.readouterr())
-
-    return run
+Recorded = Callable[..., list[Any]]
+Refused = Callable[..., str]
 
 
 @pytest.fixture
@@ -70,436 +36,196 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("tiny.yaml")
 
 
-@pytest.fixture
-def replace_function(monkeypatch: pytest.MonkeyPatch) -> Replace:
-    """Return a function that puts a recorder in the place of a heavy function."""
-
-    def replace(module: str, name: str, result: Any) -> Calls:
-        calls: Calls = []
-
-        def record(*arguments: Any, **named: Any) -> Any:
-            calls.append((arguments, named))
-            if isinstance(result, BaseException):
-                raise result
-            return result
-
-        stand_in = ModuleType(module)
-        setattr(stand_in, name, record)
-        monkeypatch.setitem(sys.modules, module, stand_in)
-        return calls
-
-    return replace
-
-
-def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the program, or code in its place, in a process of its own."""
+def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run the program, or code instead, in a new process with buffered output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "80", **options.pop("env", {})}
     command = ["-c", code] if code else ["-m", "mt"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "encoding": "utf-8"}
     return subprocess.run(
-        [sys.executable, *command, *arguments],
-        capture_output=True,
-        text=True,
-        **{"env": ENVIRONMENT, **options},
+        [sys.executable, *command, *arguments], env=environment, **{**pipes, **options}
     )
 
 
-def test_the_commands_and_options_are_frozen(mt: Program) -> None:
-    surface = {}
-    for command in ("", *re.findall(r"^  (\w+)  ", mt().out.partition("Commands:")[2], re.M)):
-        text = mt(*command.split(), "--help").out
-        arguments = re.findall(r"^  ([A-Z]+) <", text, re.M)
-        surface[command] = arguments + re.findall(r"^  (-.*?)(?:  |$)", text, re.M)
-    assert surface == {
-        "": ["--version", "--help"],
-        "train": ["CONFIG", "--run DIR", "--init-from RUN", "--set KEY=VALUE", "--help"],
-        "translate": [
-            "RUN",
-            "FILE",
-            "-o, --output FILE",
-            "--prefixes FILE",
-            "--n-best N",
-            "--json",
-            "--report FILE",
-            "--unbuffered",
-            "--set KEY=VALUE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "evaluate": [
-            "RUN",
-            "--split NAME",
-            "--hypotheses FILE",
-            "--references FILE",
-            "--target-language CODE",
-            "--sources FILE",
-            "--bleu-tokenizer NAME",
-            "--metric NAME",
-            "--bootstrap N",
-            "--allow REASON",
-            "--write-comet DIR",
-            "--robustness",
-            "--passport FILE",
-            "--check FILE",
-            "--set KEY=VALUE",
-            "--json",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "compare": [
-            "SYSTEM",
-            "--split NAME",
-            "--references FILE",
-            "--target-language CODE",
-            "--sources FILE",
-            "--bleu-tokenizer NAME",
-            "--metric NAME",
-            "--test <bootstrap|randomization>",
-            "--samples N",
-            "--examples N",
-            "--allow REASON",
-            "--json FILE",
-            "--html FILE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "score": [
-            "RUN",
-            "--sources FILE",
-            "--targets FILE",
-            "--json",
-            "--set KEY=VALUE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "info": ["RUN", "--json", "--help"],
-        "average": [
-            "RUN",
-            "--output DIR",
-            "--best K",
-            "--last K",
-            "--updates N,N",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "reproduce": ["CONFIG", "--run DIR", "--help"],
-        "ablate": ["FILE", "--runs DIR", "--json", "--help"],
-        "inspect": [
-            "CONFIG",
-            "--set KEY=VALUE",
-            "--source-length N",
-            "--target-length N",
-            "--json",
-            "--help",
-        ],
-        "plan": ["CONFIG", "--run DIR", "--set KEY=VALUE", "--json", "--help"],
-        "backtranslate": [
-            "RUN",
-            "MONO",
-            "--out DIR",
-            "--search <sample|beam|greedy>",
-            "--drop P",
-            "--mask P",
-            "--swap N",
-            "--shard K/N",
-            "--set KEY=VALUE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "distill": [
-            "RUN",
-            "CONFIG",
-            "--out DIR",
-            "--n-best N",
-            "--similarity <bleu|chrf>",
-            "--shard K/N",
-            "--set KEY=VALUE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "export": [
-            "RUN",
-            "--to <ctranslate2|huggingface>",
-            "--quantization <none|int8|int8_float32|int8_float16|int16|float16|bfloat16>",
-            "--output DIR",
-            "--sample FILE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "serve": [
-            "RUN",
-            "--host HOST",
-            "--port PORT",
-            "--max-sentences N",
-            "--max-characters N",
-            "--max-waiting N",
-            "--set KEY=VALUE",
-            "--device <auto|cuda|mps|cpu>",
-            "--help",
-        ],
-        "import": ["PATH", "--run DIR", "--help"],
-        "bench": ["--help"],  # its sub-commands have a test of their own
-        "data": ["--help"],  # likewise
-        "plot": ["--help"],  # likewise
-        "selftest": ["--help"],  # likewise
-    }
+def test_documented_command_line_is_current() -> None:
+    command = "python -m typer mt.cli.app utils docs --name mt --title 'Command line'"
+    arguments = ["utils", "docs", "--name", "mt", "--title", "Command line"]
+    done = process("mt.cli.app", *arguments, code="from typer.cli import main; main()")
+    documented = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert documented == f"{done.stdout.strip()}\n", f"run: {command} --output docs/cli.md"
 
 
-def test_version_and_help(mt: Program) -> None:
-    assert mt("--version") == Outcome(0, f"mt {__version__}\n", "")
-    assert mt() == mt("--help")
-    assert mt("--help").out.startswith("Usage: mt [OPTIONS] COMMAND [ARGS]...\n")
+def test_help_groups_the_commands_in_panels(program: Program) -> None:
+    status, out, err = program("--help")
+    assert (status, err) == (0, "")
+    assert re.findall(r"─ (\w+) ─", out) == ["Options", *PANELS]
+    assert program()[1].strip() == out.strip()
+    assert program("--version") == (0, f"mt {__version__}\n", "")
 
 
-def test_no_help_text_is_cut_short(mt: Program) -> None:
-    assert "..." not in mt("--help").out.replace("[ARGS]...", "")
-
-
-def test_train(mt: Program, recipe: Path, replace_function: Replace) -> None:
-    calls = replace_function("mt.training.trainer", "train", "runs/tiny: BLEU 30")
-    assert mt("train", recipe) == Outcome(0, "runs/tiny: BLEU 30\n", "")
-    settings = ["--set", "model.heads=4", "--set", "seed=7"]
-    assert mt("train", recipe, "--run", "r", *settings).status == 0
-    (((config, run), _), ((changed, other_run), _)) = calls
-    assert isinstance(config, Config)
-    assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
-    assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))
-
-
-@pytest.mark.parametrize("folder", ["runs/a", "null", "2024", "[1]", "a: b", 'say "é"', "c\\d"])
-def test_the_run_to_begin_with_is_a_key_of_the_config(
-    folder: str, mt: Program, recipe: Path, replace_function: Replace
-) -> None:
-    calls = replace_function("mt.training.trainer", "train", "")
-    assert mt("train", recipe, "--init-from", folder, "--set", "seed=7").status == 0
-    ((config, run), _) = calls[0]
-    assert (config.training.init_from, config.seed) == (Path(folder), 7)
-    assert run == Path("runs/tiny")
-
-
-def test_translate(mt: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: Calls = []
-    monkeypatch.setattr(
-        "mt.decoding.files.translate_file",
-        lambda *arguments, **named: calls.append((arguments, named)),
-    )
-    assert mt("translate", "r") == Outcome(0, "", "")
-    settings = ["--set", "decoding.beam=2", "--device", "cpu"]
-    assert mt("translate", "r", "in", "-o", "out", "--n-best", "2", *settings).status == 0
-    assert mt("translate", "r", "--json", "--report", "tsv", "--unbuffered").status == 0
-    assert mt("translate", "r", "--json", "--n-best", "3", "--prefixes", "p").status == 0
-    jobs = [
-        FileJob(),
-        FileJob(Path("in"), Path("out"), form="n-best", n_best=2),
-        FileJob(form="json", report=Path("tsv"), look_ahead=1),
-        FileJob(form="json", n_best=3, prefixes=Path("p")),
-    ]
-    assert [arguments for arguments, _ in calls] == [(Path("r"), job) for job in jobs]
-    plain = {"overrides": (), "device": "auto"}
-    changed = {"overrides": ["decoding.beam=2"], "device": "cpu"}
-    assert [named for _, named in calls] == [plain, changed, plain, plain]
-
-
-@dataclass(frozen=True)
-class FakeEvaluation:
-    def as_text(self) -> str:
-        return "BLEU 30"
-
-    def as_json(self) -> str:
-        return "{}"
-
-
-def test_evaluate_a_run(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.evaluate", "evaluate_run", FakeEvaluation())
-    assert mt("evaluate", "r") == Outcome(0, "BLEU 30\n", "")
-    settings = ["--set", "decoding.beam=2", "--device", "cpu", "--json"]
-    wishes = ["--metric", "ter", "--metric", "chrf++", "--bootstrap", "500", "--allow", "tokens"]
-    outcome = mt("evaluate", "r", "--split", "news", *settings, *wishes)
-    assert outcome == Outcome(0, "{}\n", "")
-    job = EvaluationJob(("ter", "chrf++"), 500, ("tokens",))
-    plain = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
-    wished = {"split": "news", "overrides": ["decoding.beam=2"], "device": "cpu", "job": job}
-    assert calls == [((Path("r"),), plain), ((Path("r"),), wished)]
-
-
-def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Replace) -> None:
-    texts = ["--sources", "s", "--references", "t", "--references", "u"]
-    job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
-    for module, name, more in [
-        ("mt.evaluation.evaluate", "evaluate_run", []),
-        ("mt.evaluation.robustness", "evaluate_robustness", ["--robustness"]),
-    ]:
-        calls = replace_function(module, name, FakeEvaluation())
-        assert mt("evaluate", "r", *texts, *more) == Outcome(0, "BLEU 30\n", "")
-        named = {"split": None, "overrides": (), "device": "auto", "job": job}
-        assert calls == [((Path("r"),), named)]
-
-
-def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.robustness", "evaluate_robustness", FakeEvaluation())
-    wishes = ["--split", "news", "--allow", "tokens", "--set", "decoding.beam=2"]
-    assert mt("evaluate", "r", "--robustness", *wishes) == Outcome(0, "BLEU 30\n", "")
-    named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
-    assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("tokens",))})]
-    outcome = mt("evaluate", "r", "--robustness", "--metric", "ter")
-    told = "--metric does not go with --robustness, which is by BLEU and chrF2"
-    assert outcome == Outcome(2, "", f"error: {told}\n")
-    outcome = mt("evaluate", "--robustness", "--hypotheses", "h", "--references", "r")
-    assert outcome.err.startswith("error: --robustness does not go with --hypotheses")
-
-
-def test_evaluate_files(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.evaluate", "evaluate_files", FakeEvaluation())
-    files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
-    wishes = ["--passport", "p", "--bleu-tokenizer", "char"]
-    outcome = mt("evaluate", *files, "--target-language", "zh", *wishes)
-    assert outcome == Outcome(0, "BLEU 30\n", "")
-    named = {"target_language": "zh", "tokenizer": "char", "sources": Path("s")}
-    job = EvaluationJob(passport=Path("p"))
-    assert calls == [((Path("h"), [Path("r1"), Path("r2")]), {**named, "job": job})]
-
-
-@dataclass(frozen=True)
-class FakeScores(FakeEvaluation):
-    references: tuple[str, ...] = ("r",)
-
-
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_what_to_do_with_comet_is_told_and_json_stays_json(
-    form: str, mt: Program, replace_function: Replace
-) -> None:
-    replace_function("mt.evaluation.evaluate", "evaluate_run", FakeScores())
-    as_json = ["--json"] if form == "json" else []
-    outcome = mt("evaluate", "r", "--write-comet", "c", *as_json)
-    told = outcome.err if as_json else outcome.out.removeprefix("BLEU 30\n")
-    assert told.splitlines()[-1] == (
-        "comet-env/bin/comet-score -s c/source.txt -t c/hypothesis.txt -r c/reference.txt "
-        "--model Unbabel/wmt22-comet-da"
-    )
-    if as_json:
-        assert outcome.out == "{}\n"
-
-
-@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
-def test_a_check_that_fails_has_status_1(
-    passed: bool, status: int, mt: Program, replace_function: Replace
-) -> None:
-    calls = replace_function(
-        "mt.evaluation.passport_check", "check_passport", FakeVerdict("as told", passed)
-    )
-    assert mt("evaluate", "--check", "p.json") == Outcome(status, "as told\n", "")
-    assert calls == [((Path("p.json"),), {})]
-
-
-@dataclass(frozen=True)
-class FakeVerdict:
-    text: str
-    passed: bool
-
-
-@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
-def test_reproduce(
-    passed: bool, status: int, mt: Program, recipe: Path, replace_function: Replace
-) -> None:
-    verdict = FakeVerdict("a table: 早上好。", passed)
-    calls = replace_function("mt.experiments.reproduce", "reproduce", verdict)
-    assert mt("reproduce", recipe) == Outcome(status, "a table: 早上好。\n", "")
-    assert calls[0][0][1] == Path("runs/tiny")
+def test_help_in_a_pipe_is_plain_text() -> None:
+    plain = process("--help")
+    assert plain.returncode == 0
+    assert "Usage: mt [OPTIONS] COMMAND [ARGS]..." in plain.stdout
+    assert "\x1b" not in plain.stdout
+    assert process("--help", env={"NO_COLOR": "1"}).stdout == plain.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("words", "completed"),
+    [("mt tra", {"train", "translate"}), ("mt train --i", {"--init-from"})],
+)
+def test_shell_completion_lists_commands_and_options(words: str, completed: set[str]) -> None:
+    request = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = process(env={"_MT_COMPLETE": "complete_bash", **request})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.split()) == completed
+
+
+def test_completion_script_is_printed() -> None:
+    done = process("--show-completion", "bash")
+    assert done.returncode == 0
+    assert "complete -o default -F _mt_completion mt" in done.stdout
+
+
+def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md"), *(ROOT / "docs").glob("*.md")]
+    for path in [*pages, *(ROOT / "mt").rglob("*.py")]:
+        assert not re.search(r"""["' ]mt\[""", path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
     [
-        (
-            "trian",
-            "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [ARGS",
-        ),
+        ("trian", "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [AR"),
         ("--versoin", "No such option: --versoin (Possible options: --version). Usage: mt [OPT"),
         ("train", "Missing argument 'CONFIG'. Usage: mt train [OPTIONS] "),
         ("train a --rn b", "No such option: --rn (Possible options: --run). Usage: mt train ["),
         ("train a b", "Got unexpected extra argument(s) (b). Usage: mt train [OPTIONS] "),
         ("train a --set", "Option '--set' requires an argument."),
-        (
-            "translate r --device gpu",
-            "'--device': 'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'.",
-        ),
+        ("translate r --device gpu", "'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'."),
         ("translate r --n-best 0", "'--n-best': Input should be greater than or equal to 1."),
         ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         ("reproduce tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
-        (
-            "train tiny.yaml --set model.nrom=x",
-            "--set model.nrom: unknown; did you mean `model.norm`",
-        ),
-        (
-            "translate r --set beam=4",
-            "only keys of `decoding` can be set here; did you mean `decodi",
-        ),
+        ("train tiny.yaml --set model.nrom=x", "--set model.nrom: unknown; did you mean `model."),
+        ("translate r --set beam=4", "only keys of `decoding` can be set here; did you mean `dec"),
+        ("average r --output o --best 1 --last 1", "--best, --last and --updates exclude each"),
+        ("average r --output o --updates 1,x", "--updates 1,x: write numbers separated by commas"),
         ("evaluate r --set seed=4", "--set seed: only keys of `decoding` can be set here"),
-        ("evaluate", "name what to score: RUN, or --hypotheses with --references"),
-        ("evaluate r --hypotheses h", "--hypotheses does not go with a run; score either RUN with"),
-        ("evaluate r --references h", "--sources is missing: a run is scored on --sources and"),
-        ("evaluate r --sources h", "--references is missing: a run is scored on --sources and"),
-        ("evaluate --check c --sources s", "--sources does not go with --check;"),
-        ("evaluate --check c --json", "--json does not go with --check;"),
-        ("evaluate --check c --bootstrap 100", "--bootstrap does not go with --check;"),
-        ("evaluate r --target-language zh", "--target-language does not go with a run;"),
-        ("evaluate --hypotheses h --split x", "--split does not go with --hypotheses;"),
-        ("evaluate --hypotheses h --set a=1", "--set does not go with --hypotheses;"),
-        ("evaluate r --passport p", "--passport does not go with a run;"),
-        ("evaluate r --check p", "RUN does not go with --check;"),
-        ("evaluate --references r", "name what to score: RUN, or --hypotheses with --references"),
-        ("evaluate --hypotheses h", "--hypotheses needs --references, the right translations"),
+        ("evaluate", "nothing to score; score RUN with --split, or with --sources and --referenc"),
+        ("evaluate r --hypotheses h", "--hypotheses cannot be combined with a run; score RUN with"),
+        ("evaluate r --references h", "--sources is missing; to score a run on files, give both"),
+        ("evaluate r --sources h", "--references is missing; to score a run on files, give both"),
+        ("evaluate --check c --sources s", "--sources cannot be combined with --check;"),
+        ("evaluate --check c --json", "--json cannot be combined with --check;"),
+        ("evaluate --check c --bootstrap 100", "--bootstrap cannot be combined with --check;"),
+        ("evaluate r --check p", "RUN cannot be combined with --check;"),
+        ("evaluate r --target-language zh", "--target-language cannot be combined with a run;"),
+        ("evaluate r --passport p", "--passport cannot be combined with a run;"),
+        ("evaluate r --robustness --metric ter", "--metric cannot be combined with --robustness,"),
+        ("evaluate --hypotheses h --split x", "--split cannot be combined with --hypotheses;"),
+        ("evaluate --hypotheses h --robustness", "--robustness cannot be combined with --hypoth"),
+        ("evaluate --references r", "nothing to score;"),
+        ("evaluate --hypotheses h", "--hypotheses needs --references, the reference translations"),
         ("evaluate --hypotheses h --references r", "--hypotheses needs --target-language, such as"),
+        ("inspect tiny.yaml --set model.heads=3", "`model.d_model` 512 is not a multiple of `mod"),
+        ("inspect tiny.yaml --target-length 0", "'--target-length': Input should be greater than"),
+        (
+            "inspect tiny.yaml --set model.positional=learned --source-length 513",
+            "513 tokens does not fit into the 512 positions",
+        ),
+        ("serve", "Missing argument 'RUN'."),
+        ("serve r --port 99999", "'--port': "),
+        ("serve r --set beam=2", "only keys of `decoding` can be set here"),
+        ("bench trian x", "No such command 'trian'. Did you mean 'train'? Usage: mt bench "),
+        ("bench train", "Missing argument 'CONFIG'."),
+        ("bench train none.yaml", "none.yaml: no such file"),
+        ("bench train tiny.yaml --updates 0", "'--updates': Input should be greater than"),
+        ("bench decode none", "none: no such run folder"),
+        ("bench decode none --set seed=2", "only keys of `decoding` can be set here"),
+        ("bench decode none --batch-size 0", "'--batch-size': Input should be greater than"),
+        ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
+        ("import none --run new", "none: no such folder"),
+        ("import . --run .", ".: exists already; name a folder that is not there yet"),
+        ("data tokenizer .", "config.yaml"),
+        ("plot masks", "Missing option '--output'"),
+        ("plot masks -o a.jpg", "a.jpg: "),
+        ("plot masks -o none/a.png", "there is no folder none"),
+        ("plot schedule tiny.yml -o a.png", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
+        ("plot schedule tiny.yaml -o a.png --updates 0", "'--updates'"),
+        ("plot schedule tiny.yaml -o a", "a: "),
+        ("plot positions tiny.yaml -o a.png --set model.positional=none", "has nothing to draw"),
+        ("plot positions tiny.yaml -o a.png --positions 1", "'--positions'"),
+        ("plot positions . -o a.png --set seed=2", "--set cannot be combined with a run"),
+        ("plot positions . -o a.png", "config.yaml"),
+        ("plot attention run x -o a.png", "run: no such run folder"),
+        ("plot attention run x -o a.png --set seed=2", "only keys of `decoding` can be set here"),
     ],
 )
-def test_a_wrong_call_is_one_line_and_status_2(
-    arguments: str, told: str, mt: Program, recipe: Path
+def test_invalid_call_is_one_line_and_leaves_nothing(
+    arguments: str, message: str, refused: Refused, recipe: Path
 ) -> None:
-    outcome = mt(*arguments.split())
-    assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith("error: ")
-    assert told in outcome.err
-    assert outcome.err.count("\n") == 1
-
-
-def test_what_a_command_raises_passes_through_typer(
-    mt: Program, recipe: Path, replace_function: Replace
-) -> None:
-    replace_function("mt.training.trainer", "train", PermissionError(13, "x", "runs/tiny"))
-    assert mt("train", recipe) == Outcome(2, "", "error: runs/tiny: permission denied\n")
-    replace_function("mt.training.trainer", "train", KeyboardInterrupt())
-    assert mt("train", recipe) == Outcome(130, "", "")
-    replace_function("mt.training.trainer", "train", ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        mt("train", recipe)
-    replace_function("mt.training.trainer", "train", SystemExit(143))
-    with pytest.raises(SystemExit) as leaving:
-        mt("train", recipe)
-    assert leaving.value.code == 143
-
-
-def test_python_m_mt_is_the_same_program(mt: Program) -> None:
-    assert process("--help").stdout == mt("--help").out
-    assert process("trian").returncode == 2
+    assert message in refused(*arguments.split())
+    assert [*Path().iterdir()] == [recipe]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("call", "module", "extra"),
     [
-        (["--help"], 0),
-        (["train", "--help"], 0),
-        (["train", "tiny.yaml", "--set", "model.nrom=1"], 2),
-        (["evaluate", "r", "--sources", "s"], 2),
+        ("serve r", "translate", "fastapi"),
+        ("plot masks -o a.png", "inspect", "matplotlib"),
+        ("plot positions tiny.yaml -o a.png", "inspect", "matplotlib"),
+        ("plot schedule tiny.yaml -o a.png", "inspect", "matplotlib"),
+        ("plot attention r x -o a.png", "inspect", "matplotlib"),
     ],
 )
-def test_help_and_config_errors_are_instant_since_they_load_nothing_heavy(
-    arguments: list[str], status: int, recipe: Path
+def test_missing_package_is_named_with_its_installation(
+    call: str,
+    module: str,
+    extra: str,
+    refused: Refused,
+    recipe: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(f"mt.cli.{module}.find_spec", lambda name: None)
+    assert f'pip install "{extra}>=' in refused(*call.split())
+
+
+def test_exceptions_of_a_command_propagate_through_typer(
+    program: Program, recipe: Path, recorded: Recorded
+) -> None:
+    trainer = "mt.training.trainer.train"
+    recorded(trainer, PermissionError(13, "x", "runs/tiny"))
+    assert program("train", recipe) == (2, "", "error: runs/tiny: permission denied\n")
+    recorded(trainer, KeyboardInterrupt())
+    assert program("train", recipe) == (130, "", "")
+    recorded(trainer, SystemExit(143))
+    assert program("train", recipe) == (143, "", "")
+    recorded(trainer, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        program("train", recipe)
+
+
+def test_help_and_config_errors_import_nothing_heavy(recipe: Path) -> None:
+    calls = [
+        (["--help"], 0),
+        (["train", "--help"], 0),
+        (["plot", "schedule", "--help"], 0),
+        (["train", "tiny.yaml", "--set", "model.nrom=1"], 2),
+        (["inspect", "tiny.yaml", "--set", "model.heads=3"], 2),
+        (["plot", "schedule", "none.yaml", "-o", "a.png"], 2),
+        (["evaluate", "r", "--sources", "s"], 2),
+        (["translate", "r", "--set", "seed=2"], 2),
+    ]
     code = (
-        "import sys; from mt.__main__ import main; status = main();"
-        f"print('loaded:', *sorted({HEAVY} & set(sys.modules))); sys.exit(status)"
+        "import sys; from mt.__main__ import main\n"
+        f"for sys.argv, status in {[(['mt', *call], status) for call, status in calls]}:\n"
+        "    assert main() == status, sys.argv\n"
+        "    assert sys.argv[-1] != '--help' or 'mt.config' not in sys.modules\n"
+        f"print('imported:', *sorted({HEAVY} & set(sys.modules)))"
     )
-    done = process(*arguments, code=code)
-    assert done.stdout.splitlines()[-1] == "loaded:"
-    assert done.returncode == status
+    done = process(code=code)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["imported:"]), done.stderr
 
 
 WRITES = """
@@ -517,59 +243,40 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("lines", [1, 100_000])
-def test_a_reader_who_goes_ends_it_quietly(lines: int) -> None:
-    """One line is written when the program ends, many break the pipe on the way."""
+def test_closed_pipe_ends_the_program_quietly(lines: int) -> None:
+    # One line is flushed at the end of the program, many break the pipe before.
     reading, writing = os.pipe()
     os.close(reading)
     code = WRITES.replace("LINES", str(lines))
-    done = subprocess.run(
-        [sys.executable, "-c", code, "translate", "r"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-    )
+    done = process("translate", "r", code=code, stdout=writing)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("lines", [1, 100_000])
-def test_a_full_disk_behind_stdout_is_told_once(lines: int) -> None:
+def test_full_disk_behind_stdout_is_reported_once(lines: int) -> None:
     code = WRITES.replace("LINES", str(lines))
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", code, "translate", "r"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            env=ENVIRONMENT,
-        )
+        done = process("translate", "r", code=code, stdout=full)
     assert done.returncode == 2
-    assert done.stderr == b"error: output: no space left on the disk\n"
+    assert done.stderr == "error: output: no space left on the disk\n"
 
 
 def test_output_is_utf_8_in_any_locale() -> None:
     code = WRITES.replace("LINES", "1").replace("a line of text", "早上好")
-    done = process(
-        "translate",
-        "r",
-        code=code,
-        encoding="utf-8",
-        env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"},
-    )
+    done = process("translate", "r", code=code, env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "早上好\n")
 
 
 def test_logs_go_to_stderr() -> None:
-    says = "__import__('logging').getLogger('{}').info('{}')"
-    both = f"{says.format('mt.x', 'ours')} or {says.format('y', 'theirs')} or 0"
-    code = WRITES.replace("LINES", both)
-    done = process("translate", "r", code=code)
-    assert done.stderr == "ours\n"
+    log = "__import__('logging').getLogger('{}').info('{}')"
+    both = f"{log.format('mt.x', 'ours')} or {log.format('y', 'theirs')} or 0"
+    assert process("translate", "r", code=WRITES.replace("LINES", both)).stderr == "ours\n"
 
 
-def test_a_defect_of_ours_shows_a_plain_traceback() -> None:
-    code = WRITES.replace("LINES", "1 / 0")
-    done = process("translate", "r", code=code)
+def test_bug_shows_a_plain_traceback() -> None:
+    done = process("translate", "r", code=WRITES.replace("LINES", "1 / 0"))
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")

@@ -1,4 +1,4 @@
-"""A run that has learnt two target languages, told apart by tags: what the commands say of it."""
+"""Commands on a run with two target languages, selected by tags."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +9,12 @@ from mt import Translator
 from mt.config.loading import load_config
 from mt.errors import UserError
 from mt.training.trainer import train
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program
 
 
 @pytest.fixture(scope="module")
 def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run that was trained into German and, or so it is told, into French."""
+    """Return a run trained into German, and into German labelled as French."""
     folder = tmp_path_factory.mktemp("tagged") / "run"
     corpus = tiny_recipe.parent / "train"
     files = f"source: {corpus}.en, target: {corpus}.de"
@@ -35,25 +34,27 @@ def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_forgotten_tag_is_told_with_those_that_there_are(
-    run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+def test_missing_tag_is_refused_with_the_known_ones(
+    run: Path, tiny_corpus: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     text = tiny_corpus / "valid.en"
-    told = (
-        f"error: {run}: each line that it has learnt from begins with a tag; say which one: "
-        "`<2de>` (en to de) or `<2fr>` (en to fr), as in `--set 'decoding.tag=<2de>'`\n"
-    )
+    tags = "`<2de>` (en to de) or `<2fr>` (en to fr), as in `--set 'decoding.tag=<2de>'`"
     out = tmp_path / "out"
-    assert program("translate", run, text, "-o", out) == (2, "", told)
-    assert program("backtranslate", run, text, "--out", out) == (2, "", told)
-    assert program("score", run, "--sources", text, "--targets", text) == (2, "", told)
+    for call in (
+        ("translate", run, text, "-o", out),
+        ("backtranslate", run, text, "--out", out),
+        ("score", run, "--sources", text, "--targets", text),
+    ):
+        message = refused(*call)
+        assert message.startswith(f"{run}: each ")
+        assert message.endswith(tags)
     assert not out.exists()
-    with pytest.raises(UserError, match="say which one"):
+    with pytest.raises(UserError, match="each .*begins with a tag"):
         Translator.load(run)
 
 
 @pytest.mark.parametrize("tag", ["<2fr>", "null"])
-def test_a_chosen_tag_is_taken_also_none(
+def test_tag_can_be_chosen_or_switched_off(
     tag: str, run: Path, tiny_corpus: Path, program: Program
 ) -> None:
     text = tiny_corpus / "valid.en"
@@ -62,9 +63,7 @@ def test_a_chosen_tag_is_taken_also_none(
     assert "tag" not in err
 
 
-def test_a_translation_is_scored_under_the_chosen_tag(
-    run: Path, tiny_corpus: Path, program: Program
-) -> None:
+def test_score_depends_on_the_tag(run: Path, tiny_corpus: Path, program: Program) -> None:
     files = ("--sources", tiny_corpus / "valid.en", "--targets", tiny_corpus / "valid.de")
     found = {
         tag: program("score", run, *files, "--set", f"decoding.tag={tag}")[1]
@@ -73,7 +72,7 @@ def test_a_translation_is_scored_under_the_chosen_tag(
     assert len({*found.values()}) == 3
 
 
-def test_made_pairs_are_in_the_languages_of_the_tag(
+def test_generated_pairs_have_the_languages_of_the_tag(
     run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
 ) -> None:
     text = tiny_corpus / "valid.en"
@@ -81,17 +80,17 @@ def test_made_pairs_are_in_the_languages_of_the_tag(
     for tag, language in (("<2fr>", "fr"), ("<2de>", "de")):
         out = tmp_path / language
         call = ("backtranslate", run, text, "--out", out, "--set", f"decoding.tag={tag}", *limits)
-        status, told, _ = program(*call)
+        status, printed, _ = program(*call)
         assert status == 0
-        assert told.splitlines()[-2:] == [str(out / f"valid.{language}"), str(out / "valid.en")]
+        assert printed.splitlines()[-2:] == [str(out / f"valid.{language}"), str(out / "valid.en")]
 
 
-def test_all_directions_and_tags_are_named(run: Path, program: Program) -> None:
+def test_info_and_model_card_list_directions_and_tags(run: Path, program: Program) -> None:
     status, out, _ = program("info", run)
-    told = dict(line.split(None, 1) for line in out.split("\n\n")[0].splitlines())
+    shown = dict(line.split(None, 1) for line in out.split("\n\n")[0].splitlines())
     assert status == 0
-    assert told["languages"] == "en to de, en to fr"
-    assert told["tags"] == "`<2de>` (en to de), `<2fr>` (en to fr)"
+    assert shown["languages"] == "en to de, en to fr"
+    assert shown["tags"] == "`<2de>` (en to de), `<2fr>` (en to fr)"
     card = (run / "README.md").read_text()
     assert card.startswith('---\nlanguage: ["en", "de", "fr"]\npipeline_tag: translation\n---\n')
     assert "# Translation from `en` to `de` and from `en` to `fr`\n" in card

@@ -1,4 +1,4 @@
-"""A resolved config, written as YAML, loads back to an equal object."""
+"""Dumped configs load back to equal ones."""
 
 import math
 import tempfile
@@ -13,7 +13,6 @@ from mt.config import Config
 from mt.config.data import TextSource
 from mt.config.loading import dump_config, load_config
 
-RECIPES = Path(__file__).parents[2] / "configs"
 SCHEMA = Config.model_json_schema(by_alias=True)
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,8}\Z").filter(
     lambda name: name not in ("train", "valid")
@@ -40,7 +39,7 @@ TRICKY_TEXTS = [
 
 
 def following(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Return the values that the JSON schema of a field allows."""
+    """Return the values that the JSON schema of a field allows, as a strategy."""
     if "$ref" in schema:
         return following(SCHEMA["$defs"][schema["$ref"].rpartition("/")[2]])
     if parts := schema.get("anyOf") or schema.get("oneOf"):
@@ -83,7 +82,7 @@ def objects(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
-    """Change what is right by itself, but not together."""
+    """Repair values that are valid alone but break a rule together."""
     data = tree["data"]
     training = tree.setdefault("training", {})
     train = data["train"].get("corpora", {"": data["train"]})
@@ -116,7 +115,7 @@ def with_rules(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_splits(evaluation: dict[str, Any], tests: list[str]) -> dict[str, Any]:
-    """Return what is held against scores, for the test splits that there are."""
+    """Return bands and published scores for the given test splits only."""
     bands = dict(zip(tests, evaluation.get("expected", {}).values(), strict=False))
     for band in bands.values():
         band["low"], band["high"] = sorted((band["low"], band.get("high", 100.0)))
@@ -126,7 +125,7 @@ def with_splits(evaluation: dict[str, Any], tests: list[str]) -> dict[str, Any]:
 
 
 def with_an_end(training: dict[str, Any]) -> dict[str, Any]:
-    """Return what schedules that end need; others may have it."""
+    """Return values that satisfy the rules of decaying schedules."""
     last = training.get("warmup_updates", 4000) + 5
     rate = training.get("learning_rate", 5e-4)
     if not training.get("max_updates"):
@@ -150,9 +149,9 @@ def with_shapes(model: dict[str, Any], max_tokens: int) -> dict[str, Any]:
     return {**model, **shapes}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(following(SCHEMA).map(with_rules))
-def test_what_the_schema_allows_loads_and_a_dump_loads_back_equal(tree: dict[str, Any]) -> None:
+def test_every_valid_config_survives_a_round_trip(tree: dict[str, Any]) -> None:
     config = Config.model_validate(tree)
     with tempfile.TemporaryDirectory() as folder:
         again = written_and_read(config, Path(folder))
@@ -167,28 +166,8 @@ def written_and_read(config: Config, folder: Path) -> Config:
 
 
 @pytest.mark.parametrize("text", TRICKY_TEXTS)
-def test_a_text_that_yaml_could_take_for_something_else_stays(text: str, tmp_path: Path) -> None:
+def test_text_that_resembles_another_type_survives(text: str, tmp_path: Path) -> None:
     source = {"source": text, "target": text}
     data = {"source_language": "en", "target_language": "no", "train": source, "valid": source}
     config = Config.model_validate({"data": data, "training": {"max_updates": 1}})
     assert written_and_read(config, tmp_path).data.train == TextSource(source=text, target=text)
-
-
-def test_a_dump_holds_every_key_and_the_name_that_yaml_has_for_it() -> None:
-    source = {"corpus": "c/s"}
-    data = {"source_language": "en", "target_language": "no", "train": source, "valid": source}
-    dumped = dump_config(
-        Config.model_validate(
-            {"data": data, "tokenizer": {"from": "runs/a"}, "training": {"max_updates": 1}}
-        )
-    )
-    assert "target_language: no\n" in dumped
-    assert "  from: runs/a\n" in dumped
-    assert "  label_smoothing: 0.1\n" in dumped
-    assert "max_epochs: null\n" in dumped
-    assert dumped.startswith("seed: 1\ndata:\n  source_language: en\n")
-
-
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_recipes_load(recipe: Path) -> None:
-    assert load_config(recipe).data.split_names()[0] == "valid"

@@ -89,7 +89,7 @@ def test_a_layer_without_dropout_is_not_touched_by_that_of_the_others() -> None:
             "--set model.decoder_dropout: `model.decoder_dropout.5`: 1 is out of range: "
             "must be less than 1.0",
         ),
-        ("model.encoder_dropout=0.1", "--set model.encoder_dropout: a list was expected, not the "),
+        ("model.encoder_dropout=0.1", "--set model.encoder_dropout: expected a list, got the "),
     ],
 )
 def test_what_is_no_rate_for_each_layer_is_told(

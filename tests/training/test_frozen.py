@@ -130,16 +130,16 @@ def test_what_is_frozen_is_counted(tiny_recipe: Path) -> None:
         ),
         (
             [f"training.freeze=[{', '.join(get_args(Part))}]"],
-            "--set training.freeze: `training.freeze` names every part: nothing is left to learn",
+            "--set training.freeze: `training.freeze` names every part: no weight is left to train",
         ),
         (
             ["training.freeze=[encodr]"],
-            "--set training.freeze: `training.freeze.0`: `encodr` is none of `source_embedding`, "
+            "--set training.freeze: `training.freeze.0`: `encodr` is not one of `source_embedding`, "
             "`target_embedding`, `output`, `encoder`, `decoder`; did you mean `encoder`?",
         ),
         (
             ["training.freeze=encoder"],
-            "--set training.freeze: a list was expected, not `encoder`",
+            "--set training.freeze: expected a list, got `encoder`",
         ),
     ],
 )

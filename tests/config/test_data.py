@@ -1,4 +1,4 @@
-"""Directions and tags of the training corpora."""
+"""Splits, directions and tags of the corpora."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def data(**corpora: dict[str, str]) -> DataConfig:
     )
 
 
-def test_a_single_corpus_has_one_direction_and_no_tag() -> None:
+def test_single_corpus_has_one_direction_and_no_tag() -> None:
     plain = data(one={}).model_copy(update={"train": data(one={}).train_corpora().popitem()[1]})
     assert trained_directions(plain) == (TO_DE,)
     assert trained_tags(plain) == {None: (TO_DE,)}
@@ -33,7 +33,7 @@ def test_a_single_corpus_has_one_direction_and_no_tag() -> None:
     assert chosen_direction(plain, None) == TO_DE
 
 
-def test_several_corpora_are_told_by_direction_and_by_tag() -> None:
+def test_corpora_are_grouped_by_direction_and_tag() -> None:
     several = data(
         a={"tag": "<2de>"},
         b={"tag": "<2fr>", "target_language": "fr"},
@@ -52,7 +52,7 @@ def test_several_corpora_are_told_by_direction_and_by_tag() -> None:
 @pytest.mark.parametrize(
     ("tag", "direction"), [("<2fr>", TO_FR), ("<2de>", TO_DE), ("<no>", TO_DE), (None, TO_DE)]
 )
-def test_a_tag_of_one_direction_chooses_it(tag: str | None, direction: Direction) -> None:
+def test_tag_of_a_single_direction_chooses_it(tag: str | None, direction: Direction) -> None:
     several = data(
         a={"tag": "<2de>"},
         b={"tag": "<2fr>", "target_language": "fr"},
@@ -61,7 +61,18 @@ def test_a_tag_of_one_direction_chooses_it(tag: str | None, direction: Direction
     assert chosen_direction(several, tag) == direction
 
 
-def test_where_a_corpus_has_no_tag_none_is_needed() -> None:
+def test_no_tag_is_needed_if_a_corpus_has_none() -> None:
     back = data(real={}, back={"tag": "<bt>"})
     assert needed_tags(back) == {}
     assert tags_as_text(trained_tags(back)) == ["`<bt>` (en to de)"]
+
+
+def test_splits_are_found_by_name() -> None:
+    tests = {"news": {"source": "c", "target": "d"}}
+    several = DataConfig.model_validate({**data(one={}).model_dump(), "tests": tests})
+    assert several.split("valid") is several.valid
+    assert several.split("news") == several.tests["news"]
+    assert several.split("nwes") is None
+    assert several.split_names() == ["valid", "news"]
+    assert several.first_split() == ("news", several.tests["news"])
+    assert data(one={}).first_split()[0] == "valid"

@@ -1,0 +1,139 @@
+"""Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factories import RECIPE, Program
+
+Recorded = Callable[..., list[Any]]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+    return Path("tiny.yaml")
+
+
+@dataclass(frozen=True)
+class FakeResult:
+    """Result of a command whose text is `30 ± 1`."""
+
+    passed: bool = True
+    exit_status: int = 0
+    text: str = "30 ± 1"
+
+    def as_text(self) -> str:
+        return self.text
+
+    def as_json(self) -> str:
+        return "{}"
+
+
+def test_train_uses_the_run_folder_and_the_overrides(
+    program: Program, recipe: Path, recorded: Recorded
+) -> None:
+    calls = recorded("mt.training.trainer.train", "runs/tiny: BLEU 30")
+    assert program("train", recipe) == (0, "runs/tiny: BLEU 30\n", "")
+    settings = ["--set", "model.heads=4", "--set", "seed=7"]
+    assert program("train", recipe, "--run", "r", *settings)[0] == 0
+    (((config, run), _), ((changed, other_run), _)) = calls
+    assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
+    assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))
+
+
+@pytest.mark.parametrize("folder", ["runs/a", "null", "2024", "[1]", "a: b", 'say "é"', "c\\d"])
+def test_init_from_takes_any_folder_name(
+    folder: str, program: Program, recipe: Path, recorded: Recorded
+) -> None:
+    calls = recorded("mt.training.trainer.train", "")
+    assert program("train", recipe, "--init-from", folder, "--set", "seed=7") == (0, "", "")
+    (((config, run), _),) = calls
+    assert (config.training.init_from, config.seed, run) == (Path(folder), 7, Path("runs/tiny"))
+
+
+@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
+def test_exit_status_of_reproduce_is_the_verdict(
+    passed: bool, status: int, program: Program, recipe: Path, recorded: Recorded
+) -> None:
+    calls = recorded("mt.experiments.reproduce.reproduce", FakeResult(passed))
+    assert program("reproduce", recipe) == (status, "30 ± 1\n", "")
+    assert calls[0][0][1] == Path("runs/tiny")
+
+
+def test_average_selects_checkpoints(program: Program, recorded: Recorded) -> None:
+    from mt.training.final_model import Choice
+
+    calls = recorded("mt.training.final_model.average_run", "done")
+    for option, choice in {
+        "--best=2": Choice(best=2, last=None, updates=()),
+        "--last=3": Choice(best=None, last=3, updates=()),
+        "--updates=10,20": Choice(best=None, last=None, updates=(10, 20)),
+    }.items():
+        assert program("average", "r", "--output", "o", option) == (0, "done\n", "")
+        assert calls.pop() == ((Path("r"), Path("o")), {"choice": choice, "device": "auto"})
+
+
+@pytest.fixture
+def ablation(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(
+        f"config: {tiny_recipe}\nset: [training.max_updates=4, training.validate_every=4]\n"
+        "seeds: [7]\nsplit: test\nchanges: {untied: [model.tie_embeddings=none]}\n"
+    )
+    return Path("small.yaml")
+
+
+def test_runs_of_an_ablation_are_named_after_its_file(
+    ablation: Path, program: Program, recorded: Recorded
+) -> None:
+    calls = recorded("mt.experiments.ablation.run_ablation", FakeResult())
+    assert program("ablate", ablation) == (0, "30 ± 1\n", "")
+    assert program("ablate", ablation, "--runs", "elsewhere", "--json") == (0, "{}\n", "")
+    folders = [runs for (_, runs), _ in calls]
+    assert folders == [Path("runs/ablation-small"), Path("elsewhere")]
+    assert [variant.name for variant in calls[0][0][0].variants] == ["base", "untied"]
+
+
+def test_interrupted_ablation_prints_its_results_and_its_status(
+    ablation: Path, program: Program, recorded: Recorded
+) -> None:
+    recorded("mt.experiments.ablation.run_ablation", FakeResult(exit_status=143))
+    assert program("ablate", ablation) == (143, "30 ± 1\n", "")
+
+
+def test_invalid_change_is_reported_before_training(
+    ablation: Path, refused: Refused, recorded: Recorded
+) -> None:
+    calls = recorded("mt.experiments.ablation.run_ablation", FakeResult())
+    ablation.write_text(ablation.read_text().replace("tie_embeddings=none", "tie_embedding=none"))
+    assert refused("ablate", ablation) == (
+        "small.yaml:5: `changes.untied`: --set model.tie_embedding: unknown; "
+        "did you mean `model.tie_embeddings`?"
+    )
+    assert calls == []
+
+
+def test_ablation_gives_a_table_and_the_same_as_json(ablation: Path, program: Program) -> None:
+    status, out, _ = program("ablate", ablation)
+    assert status == 0
+    _, _, base, untied, *notes = out.splitlines()
+    assert (base.split()[1], untied.split()[1]) == ("base", "untied")
+    # The references of the test split are lower-cased.
+    assert any(note.startswith("- BLEU of `base`, `untied`: nrefs:1|") for note in notes)
+    assert any(note.endswith("|text:lower-cased") for note in notes)
+    assert Path("runs/ablation-small/untied-seed7/model.json").exists()
+    status, out, _ = program("ablate", ablation, "--json")
+    assert status == 0
+    for variant, row in zip(json.loads(out)["variants"], (base, untied), strict=True):
+        cells = [cell.strip() for cell in row.split("|")]
+        assert cells[2] == f"{variant['parameters']:,}"
+        assert cells[3] == f"{variant['updates_per_second']['mean']:.2f}"
+        assert cells[5] == f"{variant['valid_loss']['mean']:.3f}"
+        assert cells[9] == f"{variant['test_bleu']['mean']:.2f}"

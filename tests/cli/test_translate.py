@@ -1,0 +1,196 @@
+"""Commands `mt translate`, `mt score` and `mt serve`."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt import Translator
+from mt.decoding.files import FileJob
+from mt.serving.app import Limits
+from mt.serving.server import Address
+from tests.factories import Program
+
+Recorded = Callable[..., list[Any]]
+Refused = Callable[..., str]
+LONG = b"one two three four five six seven eight nine zero " * 48
+BYTES = "bytes that are not UTF-8 are read as U+FFFD"
+NASTY = (
+    b"",
+    b" \t ",
+    "\u3000\u00a0".encode(),
+    LONG,
+    b"nul\0and one",
+    b"carriage return\r",
+    b"two\r\r",
+    b"bare\rreturn",
+    b"lone surrogate \xed\xa0\x80",
+    b"\xff\xfe one",
+    b"cut \xe2\x82",
+    b"overlong \xc0\xaf",
+    b"\xff",
+    "👍🏽 👩‍👩‍👧 🇩🇪".encode(),
+    "שלום \u202eone\u202c مرحبا".encode(),
+    "a\u2028b\u2029c\u0085d\x0be".encode(),
+    "</s> <s> <unk> <pad> ▁ ▁▁one <0x0A> \U000f2581".encode(),
+    b"one ||| two",
+    b"$(touch gone) `touch gone` ; touch gone",
+    b'{"text": "\\u0000"} %s %n {0}',
+    b"-rf --help",
+    b"!" * 1000,
+    "e\u0301".encode() * 500,
+    b"the last",
+)
+READ = [line.removesuffix(b"\r").decode("utf-8", "replace") for line in NASTY]
+
+
+@pytest.fixture(scope="module")
+def clean(finished_run: Path) -> list[str]:
+    """Return the translations of the lines by the Python API."""
+    translator = Translator.load(finished_run, device="cpu")
+    return translator.translate(READ)
+
+
+def test_every_line_gets_one_line_in_order(
+    clean: list[str], finished_run: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+    command = [sys.executable, "-m", "mt", "translate", str(finished_run), "--report", str(report)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, input=b"\n".join(NASTY), capture_output=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == 0
+    assert done.stdout.decode().split("\n") == [*clean, ""]
+    assert [bool(line) for line in clean[:4]] == [False, False, False, True]
+    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert [int(number) for number, _, _ in rows] == [*range(1, len(NASTY) + 1)]
+    assert [status for _, status, _ in rows[:3]] == ["empty"] * 3
+    logged = [
+        line.removeprefix("line ").split(": ", 1) for line in done.stderr.decode().splitlines()
+    ]
+    for number, _, notes in rows:
+        assert notes == "; ".join(note for line, note in logged if line == number)
+    broken = [number for number, line in enumerate(READ, start=1) if "\ufffd" in line]
+    assert [int(number) for number, _, notes in rows if BYTES in notes] == broken
+    assert [path.name for path in tmp_path.iterdir()] == ["report"], "nothing was executed"
+
+
+def test_json_and_unbuffered_translations_are_the_same(
+    clean: list[str], finished_run: Path, program: Program
+) -> None:
+    arguments = ["translate", finished_run, "--json", "--unbuffered", "--device", "cpu"]
+    status, out, _ = program(*arguments, stdin=b"\n".join(NASTY))
+    assert status == 0
+    records = [json.loads(line) for line in out.split("\n")[:-1]]
+    assert [record["line"] for record in records] == [*range(1, len(NASTY) + 1)]
+    assert [record["text"] for record in records] == clean
+
+
+def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -> None:
+    calls = recorded("mt.decoding.files.translate_file")
+    chosen = ["--set", "decoding.beam=2", "--device", "cpu"]
+    for arguments, job in {
+        (): FileJob(),
+        ("in", "-o", "out", "--n-best", "2", *chosen): FileJob(
+            Path("in"), Path("out"), form="n-best", n_best=2
+        ),
+        ("--json", "--report", "tsv", "--unbuffered"): FileJob(
+            form="json", report=Path("tsv"), look_ahead=1
+        ),
+        ("--json", "--n-best", "3", "--prefixes", "p"): FileJob(
+            form="json", n_best=3, prefixes=Path("p")
+        ),
+    }.items():
+        assert program("translate", "r", *arguments) == (0, "", "")
+        named: dict[str, Any] = {"overrides": (), "device": "auto"}
+        if "cpu" in arguments:
+            named = {"overrides": ["decoding.beam=2"], "device": "cpu"}
+        assert calls.pop() == ((Path("r"), job), named)
+
+
+@pytest.fixture
+def files(tmp_path: Path, tiny_corpus: Path) -> list[str]:
+    sources, targets = tmp_path / "s.txt", tmp_path / "t.txt"
+    lines = (tiny_corpus / "test.en").read_text().splitlines()
+    sources.write_text("".join(f"{line}\n" for line in [*lines, "", "\U0001f600 \u2028"]))
+    lines = (tiny_corpus / "test.de").read_text().splitlines()
+    targets.write_text("".join(f"{line}\n" for line in [*lines, "one", ""]))
+    return ["--sources", str(sources), "--targets", str(targets), "--device", "cpu"]
+
+
+def test_score_prints_a_line_per_pair_and_the_perplexity(
+    finished_run: Path, files: list[str], program: Program
+) -> None:
+    status, out, err = program("score", finished_run, *files)
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert (status, len(rows)) == (0, 8)
+    sums, tokens = [float(row[0]) for row in rows], [int(row[1]) for row in rows]
+    for row, total, count in zip(rows, sums, tokens, strict=True):
+        assert float(row[2]) == pytest.approx(total / count, abs=1e-6)
+    found = re.search(r"perplexity ([\d.]+) per token, .*, (\d+) tokens .*, 8 sentences\n", err)
+    assert found is not None
+    assert int(found[2]) == sum(tokens)
+    assert float(found[1]) == pytest.approx(math.exp(-sum(sums) / sum(tokens)), rel=1e-4)
+
+
+def test_score_as_json_has_the_log_probability_of_each_token(
+    finished_run: Path, files: list[str], program: Program
+) -> None:
+    _, plain, _ = program("score", finished_run, *files)
+    status, out, _ = program("score", finished_run, *files, "--json")
+    assert status == 0
+    records = [json.loads(line) for line in out.split("\n")[:-1]]
+    for record, line in zip(records, plain.splitlines(), strict=True):
+        assert len(record["tokens"]) == len(record["log_probs"])
+        assert record["log_prob"] == pytest.approx(sum(record["log_probs"]))
+        assert f"{record['log_prob']:.6f}" == line.split("\t")[0]
+    assert records[-1]["tokens"] == ["</s>"]
+    text = "".join(records[0]["tokens"]).replace("\u2581", " ")
+    assert text.removesuffix("</s>").split() == Path(files[3]).read_text().split("\n")[0].split()
+
+
+def test_right_translations_are_more_likely_than_others(
+    finished_run: Path, files: list[str], program: Program, tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd.txt"
+    odd.write_text("".join(f"{'z' * number}\n" for number in range(8)))
+    _, right, _ = program("score", finished_run, *files)
+    _, wrong, _ = program("score", finished_run, *files[:2], "--targets", odd, "--device", "cpu")
+    pairs = list(zip(right.splitlines(), wrong.splitlines(), strict=True))[2:6]
+    for likely, unlikely in pairs:
+        assert float(likely.split("\t")[2]) > float(unlikely.split("\t")[2]) + 1
+
+
+def test_unequal_line_counts_are_refused(
+    finished_run: Path, files: list[str], refused: Refused
+) -> None:
+    with Path(files[3]).open("a") as file:
+        file.write("too much\n")
+    message = f"{files[1]} has 8 lines, {files[3]} has 9: line N of one"
+    assert refused("score", finished_run, *files).startswith(message)
+
+
+def test_options_of_serve_are_passed_on(program: Program, recorded: Recorded) -> None:
+    calls = recorded("mt.serving.server.serve_run")
+    assert program("serve", "r") == (0, "", "")
+    address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
+    limits = ["--max-sentences", "1", "--max-characters", "2", "--max-waiting", "3"]
+    assert program("serve", "r", *address, *limits) == (0, "", "")
+    assert calls == [
+        (
+            (Path("r"), Address("127.0.0.1", 8000)),
+            {"limits": Limits(256, 20_000, 1024), "overrides": (), "device": "auto"},
+        ),
+        (
+            (Path("r"), Address("::1", 0)),
+            {"limits": Limits(1, 2, 3), "overrides": ["decoding.beam=2"], "device": "cpu"},
+        ),
+    ]
