@@ -134,6 +134,6 @@ def test_runs_are_compared(
     status, _, err = program("compare", one, other, "--json", one / "config.yaml")
     assert (status, err.partition(": ")[2]) == (
         2,
-        f"{one}/config.yaml: is a file of what is read, and not written over\n",
+        f"{one}/config.yaml: is a file of the input, and not written over\n",
     )
     assert (one / "config.yaml").read_bytes() == before

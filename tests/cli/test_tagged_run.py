@@ -40,7 +40,7 @@ def test_a_forgotten_tag_is_told_with_those_that_there_are(
 ) -> None:
     text = tiny_corpus / "valid.en"
     told = (
-        f"error: {run}: each line that it has learnt from begins with a tag; say which one: "
+        f"error: {run}: each training line begins with a tag; choose one of "
         "`<2de>` (en to de) or `<2fr>` (en to fr), as in `--set 'decoding.tag=<2de>'`\n"
     )
     out = tmp_path / "out"
@@ -48,7 +48,7 @@ def test_a_forgotten_tag_is_told_with_those_that_there_are(
     assert program("backtranslate", run, text, "--out", out) == (2, "", told)
     assert program("score", run, "--sources", text, "--targets", text) == (2, "", told)
     assert not out.exists()
-    with pytest.raises(UserError, match="say which one"):
+    with pytest.raises(UserError, match="choose one of"):
         Translator.load(run)
 
 
