@@ -238,7 +238,7 @@ def trained(lines: list[str], **config: object) -> Tokenizer:
 
 
 def test_white_space_at_the_end_of_a_prefix_is_dropped() -> None:
-    tokenizer = trained(["one two", "two three"] * 20, vocabulary_size=290)
+    tokenizer = trained(["one two", "two three"] * 20)
     bare, spaced, blank, begins = encode_prefixes(["one t", "one t \t", " ", " one"], tokenizer)
     assert bare == spaced == Prefix(tuple(tokenizer.encode_target(["one t"])[0][:-1]))
     assert blank == Prefix()
