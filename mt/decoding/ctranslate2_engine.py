@@ -3,7 +3,7 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,11 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        jobs = _jobs(lengths, decoding, prefixes)
-        for job, results in self._run(jobs, sources, decoding, prefixes):
+        # All jobs start before the first result is awaited.
+        for job, results in [
+            (job, self._start(job, sources, decoding, prefixes))
+            for job in _jobs(lengths, decoding, prefixes)
+        ]:
             for number, waiting in zip(job.numbers, results, strict=True):
                 result, limit = waiting.result(), self._limit(lengths[number], decoding)
                 hypotheses = [
@@ -110,22 +113,13 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
                 else:
                     again.append(number)
         strict = [_Job([number], is_strict=True) for number in again]
-        for job, [waiting] in self._run(strict, sources, decoding, prefixes):
+        for job, [waiting] in [
+            (job, self._start(job, sources, decoding, prefixes)) for job in strict
+        ]:
             unscored[job.numbers[0]] = waiting.result().hypotheses
         for number, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
-
-    def _run(
-        self,
-        jobs: Iterable["_Job"],
-        sources: Sequence[Ids],
-        decoding: DecodingConfig,
-        prefixes: TargetPrefixes,
-    ) -> Iterator[tuple["_Job", list[Any]]]:
-        """Start all jobs at once, then yield each with its asynchronous results."""
-        started = [(job, self._start(job, sources, decoding, prefixes)) for job in jobs]
-        yield from started
 
     def _start(
         self,
@@ -134,6 +128,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         decoding: DecodingConfig,
         prefixes: TargetPrefixes,
     ) -> list[Any]:
+        """Start translating a job; return the asynchronous result of each source."""
         longest = max(len(sources[number]) for number in job.numbers)
         rows = 1 if decoding.search == "greedy" else decoding.beam
         forced = self._as_target([prefixes[number] for number in job.numbers])

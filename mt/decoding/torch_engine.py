@@ -99,7 +99,9 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         constraints = _constraints(sources, decoding, prefixes)
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":
-            return [[found] for found in greedy(self._step_model(source, 1), limits, constraints)]
+            return [
+                [found] for found in greedy(_Steps(self.models, source, 1), limits, constraints)
+            ]
         settings = BeamSettings(
             decoding.beam,
             decoding.length_penalty,
@@ -107,10 +109,10 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             min(count, decoding.beam),
             decoding.coverage_penalty,
         )
-        model = self._step_model(source, decoding.beam)
+        steps = _Steps(self.models, source, decoding.beam)
         if decoding.coverage_penalty:
-            model.watch()
-        return beam(model, limits, settings, constraints)
+            steps.watch()
+        return beam(steps, limits, settings, constraints)
 
     def _sample(
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
@@ -124,7 +126,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         source = collate_sources(each).to(self.device).source
         repeated = [prefix for prefix in prefixes for _ in range(count)]
         constraints = _constraints(each, decoding, repeated)
-        found = sample(self._step_model(source, 1), limits, uniforms, settings, constraints)
+        found = sample(_Steps(self.models, source, 1), limits, uniforms, settings, constraints)
         lists = [found[first : first + count] for first in range(0, len(found), count)]
         return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
 
@@ -133,10 +135,6 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         most = self.longest or sys.maxsize
         limits = [min(length_limit(len(source), decoding), most) for source in sources]
         return torch.tensor(limits, device=self.device)
-
-    def _step_model(self, source: Tensor, rows_per_sentence: int) -> "_Steps | _EnsembleSteps":
-        steps = [_Steps(model, source, rows_per_sentence) for model in self.models]
-        return steps[0] if len(steps) == 1 else _EnsembleSteps(steps)
 
     def _add_prefix_log_probs(
         self,
@@ -249,52 +247,41 @@ def _constraints(
 
 
 class _Steps:
-    """Step model of one Transformer; encodes the sources at once."""
+    """Step model of one or several Transformers; encodes the sources at once.
 
-    def __init__(self, model: Transformer, source: Tensor, rows_per_sentence: int) -> None:
-        self.model = model
-        self.state: DecoderState = model.start(model.encode(source), rows_per_sentence)
+    The logits of an ensemble are the logarithms of the models' mean probabilities.
+    """
 
-    def watch(self) -> None:
-        self.state.watched.watched = True
-
-    def attention(self) -> Tensor:
-        return self.state.attention()
-
-    def step(self, last_ids: Tensor) -> Tensor:
-        return self.model.step(last_ids, self.state)
-
-    def reorder(self, parents: Tensor) -> None:
-        self.state.reorder(parents)
-
-    def keep(self, sentences: Tensor) -> None:
-        self.state.keep(sentences)
-
-
-class _EnsembleSteps:
-    """Step model of several Transformers; its logits are the log of their mean probability."""
-
-    def __init__(self, steps: Sequence[_Steps]) -> None:
-        self.steps = steps
+    def __init__(
+        self, models: Sequence[Transformer], source: Tensor, rows_per_sentence: int
+    ) -> None:
+        self.models = models
+        self.states: list[DecoderState] = [
+            model.start(model.encode(source), rows_per_sentence) for model in models
+        ]
 
     def watch(self) -> None:
-        for each in self.steps:
-            each.watch()
+        for state in self.states:
+            state.watched.watched = True
 
     def attention(self) -> Tensor:
-        return torch.stack([each.attention() for each in self.steps]).mean(dim=0)
+        return torch.stack([state.attention() for state in self.states]).mean(dim=0)
 
     def step(self, last_ids: Tensor) -> Tensor:
-        log_probs = [each.step(last_ids).float().log_softmax(dim=1) for each in self.steps]
-        return torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))
+        pairs = zip(self.models, self.states, strict=True)
+        logits = [model.step(last_ids, state) for model, state in pairs]
+        if len(logits) == 1:
+            return logits[0]
+        log_probs = torch.stack([each.float().log_softmax(dim=1) for each in logits])
+        return log_probs.logsumexp(dim=0) - math.log(len(logits))
 
     def reorder(self, parents: Tensor) -> None:
-        for each in self.steps:
-            each.reorder(parents)
+        for state in self.states:
+            state.reorder(parents)
 
     def keep(self, sentences: Tensor) -> None:
-        for each in self.steps:
-            each.keep(sentences)
+        for state in self.states:
+            state.keep(sentences)
 
 
 # Padded positions of a batch, sentences times the longer side.

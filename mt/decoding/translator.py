@@ -257,9 +257,10 @@ class Translator:
     def _search(
         self, sources: list[list[int]], prefixes: list[tuple[int, ...]], n_best: int
     ) -> Iterator[_Found]:
-        """Yield the hypotheses of each source; decode loops again with n-grams blocked."""
-        if not sources:
-            return
+        """Yield the hypotheses of each source; decode loops again with n-grams blocked.
+
+        Lazy: a window of blank lines does not call the engine.
+        """
         found = self.engine.n_best_ids(sources, self.decoding, n_best, prefixes=prefixes)
         again: dict[int, list[Hypothesis]] = {}
         blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM

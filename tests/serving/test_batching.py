@@ -164,6 +164,7 @@ def test_cancelled_lines_are_not_translated(backwards: Build, engine: Any) -> No
 
 def test_full_queue_refuses(backwards: Build) -> None:
     queue = batcher(backwards(), most_waiting=5)
+    assert queue.submit([]).result(timeout=0) == []
     futures = [queue.submit(["a"] * 4)]
     with pytest.raises(QueueFullError):
         queue.submit(["b", "c"])
@@ -171,10 +172,6 @@ def test_full_queue_refuses(backwards: Build) -> None:
     futures.append(queue.submit(["d"]))
     with started(queue):
         assert [texts(future) for future in futures] == [["a"] * 4, ["d"]]
-
-
-def test_empty_request_is_answered_at_once(backwards: Build) -> None:
-    assert batcher(backwards()).submit([]).result(timeout=0) == []
 
 
 def test_stop_answers_only_the_current_batch(backwards: Build, engine: Any) -> None:

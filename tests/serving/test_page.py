@@ -1,8 +1,6 @@
 """The page in a real browser: Debian's Chromium, headless, through the WebDriver protocol."""
 
-import base64
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -24,8 +22,6 @@ pytestmark = [
         shutil.which("chromedriver") is None, reason="needs Debian's chromium and chromium-driver"
     ),
 ]
-PICTURES = os.environ.get("MT_SCREENSHOTS")
-"""Folder for screenshots."""
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _CONTROL, _ENTER, _TAB = "\ue009", "\ue007", "\ue004"
 
@@ -91,18 +87,8 @@ class Browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._devtools("Emulation.setDeviceMetricsOverride", metrics)
 
-    def colours(self, scheme: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._devtools("Emulation.setEmulatedMedia", {"features": features})
-
     def _devtools(self, command: str, parameters: Any) -> None:
         self._send("POST", "goog/cdp/execute", {"cmd": command, "params": parameters})
-
-    def picture(self, name: str) -> None:
-        data = base64.b64decode(self._send("GET", "screenshot"))
-        assert data.startswith(b"\x89PNG")
-        if PICTURES:
-            Path(PICTURES, f"{name}.png").write_bytes(data)
 
     def errors(self) -> list[Any]:
         found = self._send("POST", "se/log", {"type": "browser"})
@@ -140,10 +126,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Browser:
-    """Return a desktop window in light colours and English."""
+    """Return a desktop window in English."""
     browser.speak("en")
     browser.size(1200, 700)
-    browser.colours("light")
     return browser
 
 
@@ -151,8 +136,7 @@ LINES = "[...document.querySelectorAll('#output .line')].map(line => line.textCo
 
 
 def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browser) -> None:
-    # Screenshots may show a run that was trained for longer.
-    translator = load_translator(Path(os.environ.get("MT_SCREENSHOT_RUN", finished_run)))
+    translator = load_translator(finished_run)
     text = ["Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
     page.open(serve(translator).port)
     assert page.run("document.activeElement.id") == "input", "the input has the focus"
@@ -163,14 +147,8 @@ def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browse
     found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
     assert found == ["Alternatives", "Attention between tokens"] * 2
     page.click("details summary")
-    for scheme in ("light", "dark"):
-        page.colours(scheme)
-        page.picture(f"page-{scheme}")
     page.size(390, 900)
     assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
-    page.picture("page-phone-dark")
-    page.colours("light")
-    page.picture("page-phone-light")
     assert page.errors() == []
 
 
@@ -247,7 +225,6 @@ def test_page_works_by_keyboard_and_in_chinese(
     assert reached[:4] == ["button", "summary", "summary", "copy"]
     page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
     assert page.wait_for("document.getElementById('problem').textContent").startswith("文本过长")
-    page.picture("page-zh-problem")
     assert page.run(LINES) == [">b/<ba>b<"], "the old translation stays"
 
 

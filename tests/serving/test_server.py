@@ -164,7 +164,7 @@ def test_silent_connections_are_aborted_at_the_end(
         assert time.monotonic() - began < 5, "long before the body times out"
 
 
-def test_unavailable_address_is_an_error_before_the_run_is_read(tmp_path: Path) -> None:
+def test_unavailable_address_and_contradicting_limits_are_errors(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"cannot listen on 127.0.0.1, port {port}: address "):
@@ -173,9 +173,6 @@ def test_unavailable_address_is_an_error_before_the_run_is_read(tmp_path: Path) 
         serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), limits=Limits())
     with pytest.raises(RunError, match="none: no such run folder"):
         serve_run(tmp_path / "none", Address(port=0), limits=Limits())
-
-
-def test_contradicting_limits_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--max-waiting 10 is less than --max-sentences 11:"):
         serve_run(tmp_path, Address(port=0), limits=Limits(sentences=11, waiting=10))
 
