@@ -1,4 +1,4 @@
-"""What an engine is, and what it finds; without torch, for the engines that need none."""
+"""Interface of decoding engines: token ids in, hypotheses out. Imports no torch."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,33 +12,29 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-
 TargetPrefixes = Sequence[Sequence[int]]
-"""What the translation of each source begins with, tokens of text alone; empty: nothing is forced.
+"""Forced beginning of the translation of each source, in text tokens.
 
-Either there are none at all, or one for each source.
+Either empty or one prefix per source; an empty prefix forces nothing.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A translation that the search found."""
+    """One translation found by a search."""
 
     ids: tuple[int, ...]
-    """The tokens, without BOS and EOS."""
+    """Tokens without BOS and EOS."""
     log_prob: float
-    """Sum of the tokens' natural log-probabilities, that of EOS included where it was reached."""
+    """Sum of the natural log-probabilities of the tokens, including EOS if it was reached."""
     score: float
-    """`log_prob`, that of a forced prefix left out, divided by the length penalty of the whole.
-
-    It is what hypotheses are ranked by.
-    """
+    """Ranking key: `log_prob` without a forced prefix, divided by the length penalty."""
     finished: bool
-    """False where the length limit cut it off before EOS."""
+    """False if the length limit cut the hypothesis off before EOS."""
 
 
 class Engine(ABC):
-    """Translates ids to ids."""
+    """Translation of ids to ids."""
 
     @abstractmethod
     def n_best_ids(
@@ -49,12 +45,11 @@ class Engine(ABC):
         *,
         prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
-        """Return up to `count` hypotheses of each source, best first, at least one.
+        """Return 1 to `count` hypotheses of each source, best first, in the order of `sources`.
 
-        Each source ends with EOS; the lists are in the order of the sources. Fewer than `count`
-        come back where the search has found no more: beam search has as many as its beam at most,
-        greedy search has one. Each begins with the prefix of its source, whose tokens count in its
-        log-probability and its length; a prefix longer than the length limit is cut there.
+        Each source ends with EOS. Beam search returns at most `decoding.beam` hypotheses, greedy
+        search one. Each hypothesis begins with the prefix of its source. The tokens of a prefix
+        count in the log-probability and the length; the length limit also cuts prefixes.
         """
 
     def translate_ids(
@@ -64,46 +59,46 @@ class Engine(ABC):
         *,
         prefixes: TargetPrefixes = (),
     ) -> list[Hypothesis]:
-        """Return the best hypothesis of each source, which begins with its prefix."""
+        """Return the best hypothesis of each source."""
         found = self.n_best_ids(sources, decoding, 1, prefixes=prefixes)
         return [hypotheses[0] for hypotheses in found]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenDetails:
-    """A hypothesis, token by token."""
+    """Log-probabilities, alignment and attention of a hypothesis, per token."""
 
     log_probs: tuple[float, ...]
-    """The natural log-probability of each token, given the source and the tokens before it."""
+    """Natural log-probability of each token, given the source and the tokens before it."""
     alignment: tuple[tuple[int, int], ...]
-    """Pairs (source token, target token), from 0; a token that looks at none has no pair."""
+    """Pairs (source token, target token), from 0; unaligned tokens have no pair."""
     attention: "NDArray[np.float32] | None" = field(default=None, compare=False)
-    """How much each target token looks at each source token, EOS among them [T S], from 0 to 1."""
+    """Attention of each target token to each source token, including EOS [T S], from 0 to 1."""
 
 
 class ExplainingEngine(Engine):
-    """An engine that knows what its model thought of each token."""
+    """Engine with access to the log-probability and the attention of each token."""
 
     @abstractmethod
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
     ) -> list[TokenDetails]:
-        """Return the details of a hypothesis for each source; sources end with EOS."""
+        """Return the details of one hypothesis per source; sources end with EOS."""
 
 
 class ScoringEngine(Engine):
-    """An engine that knows what its model thinks of translations that somebody else made."""
+    """Engine that scores given translations (forced decoding)."""
 
     @property
     @abstractmethod
     def longest(self) -> int | None:
-        """The most tokens of a source or a target, end mark included; None without such a limit."""
+        """Largest number of tokens of a source or a target, including EOS; None: unlimited."""
 
     @abstractmethod
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Return the natural log-probability of each token of each target; all end with EOS."""
+        """Return the natural log-probability of each target token; both sides end with EOS."""
 
 
 Normalization = Literal["gnmt", "average", "none"]
@@ -113,26 +108,27 @@ LENGTH_NORMALIZATIONS: dict[Normalization, Callable[[int, float], float]] = {
     "average": lambda length, _: float(length),
     "none": lambda _, __: 1.0,
 }
-"""What a log-probability is divided by to be a score, by length and alpha.
+"""Divisor of the log-probability as a function of length and alpha.
 
-None of them falls as a hypothesis grows: the early stop of beam search rests on that.
+No divisor may fall with the length: the early stop of beam search depends on it.
 """
 
 
 def length_limit(source_tokens: int, decoding: DecodingConfig) -> int:
-    """Return the most tokens a translation may have."""
+    """Return the largest number of tokens of a translation, including EOS."""
     return math.ceil(decoding.max_length_ratio * source_tokens + decoding.max_length_extra)
 
 
-def fewest_tokens(source_tokens: int, decoding: DecodingConfig) -> int:
-    """Return the fewest tokens a translation may have; one is the end mark alone."""
+def minimum_length(source_tokens: int, decoding: DecodingConfig) -> int:
+    """Return the smallest number of tokens of a translation, including EOS."""
     return max(1, math.ceil(decoding.min_length_ratio * source_tokens))
 
 
 def length_batches(lengths: Mapping[int, int], *, positions: int) -> Iterator[list[int]]:
-    """Yield the numbers that `lengths` has a length for, in batches, the longest first.
+    """Yield the keys of `lengths` in batches, longest first.
 
-    A batch holds at most `positions` tokens, sentences times the longest; a longer one is alone.
+    A batch of n sentences with a longest length of l has at most `positions` positions, n * l;
+    a longer sentence forms a batch of its own.
     """
     order = sorted(lengths, key=lambda number: -lengths[number])
     while order:
@@ -142,7 +138,7 @@ def length_batches(lengths: Mapping[int, int], *, positions: int) -> Iterator[li
 
 
 def why_not_decoded(decoding: DecodingConfig) -> str | None:
-    """Return which key of `decoding` CTranslate2 cannot follow, in one line, or None."""
+    """Return an error message if CTranslate2 does not support `decoding`, else None."""
     if decoding.ensemble:
         return "`decoding.ensemble`: an exported model translates alone; translate with the run"
     if decoding.mbr is not None:

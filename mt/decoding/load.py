@@ -1,4 +1,4 @@
-"""Translating with what a run folder holds, and nothing else."""
+"""Loading the model of a run folder or an export folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
-    Description,
     check_exported_model,
     check_finished,
     check_weights,
@@ -35,85 +34,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to translate: engine, tokenizer and decoding config."""
+    """Model ready to translate."""
 
     engine: Engine
     tokenizer: Tokenizer
     decoding: DecodingConfig
     longest_source: int
-    """Number of tokens of the longest source in the training data, EOS included."""
+    """Tokens of the longest source that the model was trained on, including EOS."""
     target_language: str
 
 
-def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
-    """Load the tokenizer of a folder; raise RunError where it is damaged or of another run."""
-    tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
-    if tokenizer.fingerprint != fingerprint:
-        raise RunError(
-            f"{folder / TOKENIZER_FOLDER}: is the tokenizer of another run "
-            f"(fingerprint {tokenizer.fingerprint[:12]}, the model was trained with "
-            f"{fingerprint[:12]})"
-        )
-    return tokenizer
-
-
-def load_exported(
-    folder: Path, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> LoadedModel:
-    """Load an exported folder; `overrides` are `decoding.KEY=VALUE`.
-
-    Raises RunError naming what is missing or damaged in the folder, ConfigError for its config or
-    the overrides, UserError for a device that is not there and where CTranslate2 is missing.
-    """
-    require_ctranslate2()
-    from mt.decoding.ctranslate2_engine import CTranslate2Engine
-
-    exported = read_exported(folder)
-    require_section(overrides, "decoding")
-    config = load_config(folder / CONFIG_FILE, overrides=overrides)
-    if reason := why_not_decoded(config.decoding):
-        raise UserError(reason)
-    tokenizer = load_tokenizer(folder, exported.tokenizer)
-    check_exported_model(folder, exported)
-    engine = CTranslate2Engine(
-        folder, device=_device(device), tokenizer=tokenizer, positions=exported.positions
-    )
-    return LoadedModel(
-        engine,
-        tokenizer,
-        decoding=config.decoding,
-        longest_source=exported.longest_source,
-        target_language=chosen_direction(config.data, config.decoding.tag).target,
-    )
-
-
-def require_ctranslate2() -> None:
-    """Raise UserError, with the remedy, where CTranslate2 is not installed."""
-    if find_spec("ctranslate2") is None:
-        raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
-
-
-def _device(name: str) -> str:
-    """Return CTranslate2's name of a device; UserError where it is not there."""
-    import ctranslate2
-
-    there = ["cuda", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
-    if name == "auto":
-        return there[0]
-    if name not in there:
-        raise UserError(f"device `{name}`: CTranslate2 has {listed(there)} on this machine")
-    return name
-
-
 def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
-    """Load the final model of a run, or an exported model.
+    """Load the final model of a run, or an exported model, which needs no torch.
 
-    `overrides` are `decoding.KEY=VALUE`. Only a run loads torch. Raises RunError naming what is
-    missing or damaged in the folder, ConfigError for its config or the overrides, UserError for a
-    device that is not there.
+    `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files of the
+    folder, ConfigError for its config or the overrides, UserError for an unavailable device.
     """
     if is_exported(run):
-        return load_exported(run, overrides=overrides, device=device)
+        return _load_exported(run, overrides, device)
     from mt.decoding.torch_engine import TorchEngine
     from mt.model.device import select_device
 
@@ -136,26 +74,63 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     )
 
 
-def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
-    """Raise UserError where each line that a run has learnt from had a tag, and none is chosen.
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """Contents of the folder of a finished run."""
 
-    Without one it would not know into which language to translate. `decoding.tag=null` among the
-    `overrides` is a choice too.
+    folder: Path
+    config: Config
+    tokenizer: Tokenizer
+    weights: dict[str, "Tensor"]
+    """Parameters by name, on the CPU."""
+    weights_sha256: str
+    longest_source: int
+    """Tokens of the longest source that the model was trained on, including EOS."""
+
+
+def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
+    """Read the folder of a finished run and verify the checksums of its files.
+
+    `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files, ConfigError
+    for the config or the overrides.
     """
-    if any(override.startswith("decoding.tag=") for override in overrides):
-        return
-    config = load_config(run / CONFIG_FILE)
-    tags = {} if config.decoding.tag else needed_tags(config.data)
-    if not tags:
-        return
-    raise UserError(
-        f"{run}: each line that it has learnt from begins with a tag; say which one: "
-        f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    check_finished(run)
+    require_section(overrides, "decoding")
+    config = load_config(run / CONFIG_FILE, overrides=overrides)
+    description = read_description(run / MODEL_FILE)
+    tokenizer = load_tokenizer(run, description.tokenizer)
+    check_weights(run, description.weights)
+    try:
+        weights: dict[str, Tensor] = load_file(run / WEIGHTS_FILE)
+    except SafetensorError as error:
+        raise RunError(f"{run / WEIGHTS_FILE}: damaged ({error})") from error
+    return FinishedRun(
+        run,
+        config,
+        tokenizer,
+        weights,
+        weights_sha256=description.weights,
+        longest_source=description.longest_source,
     )
 
 
-def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
-    """Read a further run of an ensemble; RunError where its tokens are others."""
+def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
+    """Load the tokenizer of a folder; raise RunError if it is damaged or of another run."""
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
+    if tokenizer.fingerprint != fingerprint:
+        raise RunError(
+            f"{folder / TOKENIZER_FOLDER}: is the tokenizer of another run "
+            f"(fingerprint {tokenizer.fingerprint[:12]}, the model was trained with "
+            f"{fingerprint[:12]})"
+        )
+    return tokenizer
+
+
+def _read_member(run: Path, tokenizer: Tokenizer) -> FinishedRun:
+    """Read a further run of an ensemble; raise RunError if its tokenizer differs."""
     member = read_run(run)
     if member.tokenizer.fingerprint != tokenizer.fingerprint:
         raise RunError(
@@ -165,8 +140,8 @@ def _read_member(run: Path, tokenizer: Tokenizer) -> "FinishedRun":
     return member
 
 
-def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
-    """Return a run's model on a device, in evaluation mode once and for all threads."""
+def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
+    """Return the model of a run on a device, in evaluation mode."""
     from mt.model.transformer import Transformer
     from mt.model.weights import lay_out_for_few_rows, load_parameters
 
@@ -181,48 +156,61 @@ def _build(finished: "FinishedRun", device: "torch.device") -> "Transformer":
     return model.to(device).eval()
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """What the folder of a finished run holds."""
+def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> LoadedModel:
+    require_ctranslate2()
+    from mt.decoding.ctranslate2_engine import CTranslate2Engine
 
-    folder: Path
-    config: Config
-    tokenizer: Tokenizer
-    weights: dict[str, "Tensor"]
-    """The parameters by name, on the CPU."""
-    weights_sha256: str
-    longest_source: int
-    """Tokens of the longest source side that the model was trained on, end mark included."""
-
-
-def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
-    """Read the folder of a finished run, and check that its files are those that were written.
-
-    `overrides` are `decoding.KEY=VALUE`. Raises RunError naming what is missing or damaged,
-    ConfigError for the run's config or the overrides.
-    """
-    check_finished(run)
+    exported = read_exported(folder)
     require_section(overrides, "decoding")
-    config = load_config(run / CONFIG_FILE, overrides=overrides)
-    description = read_description(run / MODEL_FILE)
-    return FinishedRun(
-        run,
-        config,
-        load_tokenizer(run, description.tokenizer),
-        _load_weights(run, description),
-        weights_sha256=description.weights,
-        longest_source=description.longest_source,
+    config = load_config(folder / CONFIG_FILE, overrides=overrides)
+    if reason := why_not_decoded(config.decoding):
+        raise UserError(reason)
+    tokenizer = load_tokenizer(folder, exported.tokenizer)
+    check_exported_model(folder, exported)
+    engine = CTranslate2Engine(
+        folder,
+        device=_ctranslate2_device(device),
+        tokenizer=tokenizer,
+        positions=exported.positions,
+    )
+    return LoadedModel(
+        engine,
+        tokenizer,
+        decoding=config.decoding,
+        longest_source=exported.longest_source,
+        target_language=chosen_direction(config.data, config.decoding.tag).target,
     )
 
 
-def _load_weights(run: Path, description: Description) -> dict[str, "Tensor"]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+def require_ctranslate2() -> None:
+    """Raise UserError with an install command if CTranslate2 is not installed."""
+    if find_spec("ctranslate2") is None:
+        raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
 
-    check_weights(run, description.weights)
-    path = run / WEIGHTS_FILE
-    try:
-        weights: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise RunError(f"{path}: damaged ({error})") from error
-    return weights
+
+def _ctranslate2_device(name: str) -> str:
+    import ctranslate2
+
+    available = ["cuda", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
+    if name == "auto":
+        return available[0]
+    if name not in available:
+        raise UserError(f"device `{name}`: CTranslate2 has {listed(available)} on this machine")
+    return name
+
+
+def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
+    """Raise UserError if all training lines of a run had tags and none is chosen.
+
+    The target language would be undefined. `decoding.tag=null` among the `overrides` is a choice.
+    """
+    if any(override.startswith("decoding.tag=") for override in overrides):
+        return
+    config = load_config(run / CONFIG_FILE)
+    tags = {} if config.decoding.tag else needed_tags(config.data)
+    if not tags:
+        return
+    raise UserError(
+        f"{run}: each training line begins with a tag; choose one of "
+        f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
+    )

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: of several translations, the one that all of them agree with best."""
+"""Minimum Bayes risk decoding."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,49 +15,20 @@ from mt.errors import UserError
 
 Utility = Literal["chrf", "bleu"]
 Compare = Callable[[str, str], float]
-"""How good a translation is if another one is the reference, 0 to 100."""
-
-
-def _chrf() -> Compare:
-    metric = CHRF()
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-def _bleu() -> Compare:
-    # Characters stand for words: it needs no word boundaries, and so no language.
-    metric = BLEU(tokenize="char", effective_order=True)
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-UTILITIES: dict[Utility, Callable[[], Compare]] = {"chrf": _chrf, "bleu": _bleu}
-
-
-def expected_utilities(texts: Sequence[str], compare: Compare) -> list[float]:
-    """Return the mean utility of each translation with each of `texts` as the reference.
-
-    Kumar and Byrne 2004, equation 3, with the translations standing for the model's distribution
-    (Eikema and Aziz 2020, section 5); what was drawn twice counts twice.
-    """
-    counts = Counter(texts)
-    means = {
-        text: sum(count * compare(text, reference) for reference, count in counts.items())
-        / len(texts)
-        for text in counts
-    }
-    return [means[text] for text in texts]
+"""Map a translation and a reference to a utility from 0 to 100."""
 
 
 class MbrEngine(Engine):
-    """Chooses among what another engine finds; the scores are expected utilities."""
+    """Engine that ranks the hypotheses of another engine by their expected utility."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, decoding: DecodingConfig) -> None:
-        """Take an engine, and settings that say `mbr`; raise UserError if it finds too few."""
+        """Require `decoding.mbr`; raise UserError if the search finds too few candidates."""
         assert decoding.mbr is not None
-        least = {"greedy": 1, "beam": decoding.beam, "sample": decoding.mbr_candidates}
-        if least[decoding.search] < decoding.mbr_candidates:
+        most = {"greedy": 1, "beam": decoding.beam, "sample": decoding.mbr_candidates}
+        if most[decoding.search] < decoding.mbr_candidates:
             raise UserError(
                 f"`decoding.mbr` chooses from {decoding.mbr_candidates} translations, and "
-                f"{decoding.search} search finds {least[decoding.search]}: take "
+                f"{decoding.search} search finds {most[decoding.search]}: take "
                 "`decoding.search` sample, a larger `decoding.beam`, or fewer "
                 "`decoding.mbr_candidates`"
             )
@@ -74,7 +45,7 @@ class MbrEngine(Engine):
         *,
         prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
-        """Return up to `count` hypotheses of each source, that of the highest utility first."""
+        """Return up to `count` hypotheses of each source, highest expected utility first."""
         found = self.engine.n_best_ids(sources, decoding, self._candidates, prefixes=prefixes)
         return [self._ranked(candidates)[:count] for candidates in found]
 
@@ -86,3 +57,32 @@ class MbrEngine(Engine):
             for each, utility in zip(candidates, utilities, strict=True)
         }
         return sorted(scored.values(), key=lambda each: -each.score)
+
+
+def expected_utilities(texts: Sequence[str], compare: Compare) -> list[float]:
+    """Return the mean utility of each translation, with each of `texts` as the reference.
+
+    Kumar and Byrne 2004, equation 3, with the translations as a sample of the model's distribution
+    (Eikema and Aziz 2020, section 5); duplicates count as often as they were drawn.
+    """
+    counts = Counter(texts)
+    means = {
+        text: sum(count * compare(text, reference) for reference, count in counts.items())
+        / len(texts)
+        for text in counts
+    }
+    return [means[text] for text in texts]
+
+
+def _chrf() -> Compare:
+    metric = CHRF()
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+def _bleu() -> Compare:
+    # Character n-grams need no word boundaries and therefore no language.
+    metric = BLEU(tokenize="char", effective_order=True)
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+UTILITIES: dict[Utility, Callable[[], Compare]] = {"chrf": _chrf, "bleu": _bleu}

@@ -1,6 +1,6 @@
-"""Sampling: each token is drawn from what the model thinks of it.
+"""Sampling from a step model.
 
-Axes: R rows, of which each is a sentence here, V vocabulary, C tokens to draw from.
+Axes: R rows, one per sentence, V vocabulary, C tokens to draw from.
 """
 
 import hashlib
@@ -25,54 +25,58 @@ from mt.special_ids import EOS
 
 @dataclass(frozen=True, slots=True)
 class SampleSettings:
-    """Which tokens are drawn from, and how evenly."""
+    """Parameters of sampling."""
 
     temperature: float = 1.0
-    """What logits are divided by."""
+    """Divisor of the logits."""
     top_k: int | None = None
-    """Only so many most probable tokens (Fan et al. 2018, section 5.1); None: all."""
+    """Number of most probable tokens to draw from (Fan et al. 2018, section 5.1); None: all."""
     top_p: float = 1.0
-    """Of these, only the fewest most probable that have this probability together.
+    """Probability mass of the fewest most probable tokens to draw from.
 
-    Holtzman et al. 2020, equation 2.
+    Holtzman et al. 2020, equation 2; applied after `top_k`.
     """
 
 
 def sample(
     model: StepModel,
     limits: Tensor,
-    numbers: Tensor,
+    uniforms: Tensor,
     settings: SampleSettings,
-    rules: Constraints = NO_CONSTRAINTS,
+    constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[Hypothesis]:
-    """Draw a translation of each sentence.
+    """Draw one translation of each sentence.
 
-    `numbers` [B T], at least as many as the longest limit, are uniform in [0, 1): one decides about
-    each token, so a translation depends on its own sentence and numbers alone. The log-probability
-    of a hypothesis is the model's, whatever the settings; its score is the same.
+    `uniforms` [B T] are numbers in [0, 1), T at least the longest limit. Each number decides one
+    token, so a translation depends only on its own sentence and numbers. Log-probability and score
+    of a hypothesis are the model's own, whatever the settings.
     """
 
-    def draw(logits: Tensor, written: Prefixes) -> tuple[Tensor, Tensor]:
-        step = written.tokens.shape[1]
-        return drawn(logits, numbers[written.sentences, step], settings, rules, written)
+    def choose(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
+        step = prefixes.tokens.shape[1]
+        return draw(logits, uniforms[prefixes.sentences, step], settings, constraints, prefixes)
 
-    return extend(model, limits, draw)
+    return extend(model, limits, choose)
 
 
-def drawn(
-    logits: Tensor, numbers: Tensor, settings: SampleSettings, rules: Constraints, written: Prefixes
+def draw(
+    logits: Tensor,
+    uniforms: Tensor,
+    settings: SampleSettings,
+    constraints: Constraints,
+    prefixes: Prefixes,
 ) -> tuple[Tensor, Tensor]:
-    """Return the tokens [R] that uniform numbers [R] choose, and their log-probabilities."""
-    logits, normaliser = apply_constraints(logits, rules, written)
+    """Return the tokens [R] drawn by uniform numbers [R], and their log-probabilities."""
+    logits, normaliser = apply_constraints(logits, constraints, prefixes)
     count = min(settings.top_k or logits.shape[1], logits.shape[1] - EOS)
     best = logits[:, EOS:].topk(count, dim=1)
     log_probs = (best.values - normaliser).cpu().double()
     require_finite(log_probs[:, 0])
-    reached = torch.softmax(best.values.cpu().double() / settings.temperature, dim=1).cumsum(dim=1)
-    last = (reached < settings.top_p * reached[:, -1:]).sum(dim=1, keepdim=True)
+    cumulative = torch.softmax(best.values.cpu().double() / settings.temperature, dim=1).cumsum(1)
+    last = (cumulative < settings.top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
     last = last.clamp(max=count - 1)
-    place = (reached <= numbers[:, None] * reached.gather(1, last)).sum(dim=1, keepdim=True)
-    place = place.minimum(last)
+    threshold = uniforms[:, None] * cumulative.gather(1, last)
+    place = (cumulative <= threshold).sum(dim=1, keepdim=True).minimum(last)
     ids = best.indices.cpu().gather(1, place) + EOS
     return ids.flatten(), log_probs.gather(1, place).flatten()
 
@@ -80,9 +84,9 @@ def drawn(
 def uniform_numbers(
     sources: Sequence[Sequence[int]], *, seed: int, draws: Sequence[int], length: int
 ) -> Tensor:
-    """Return uniform numbers [B T] that follow from each source, its draw and the seed alone.
+    """Return uniform numbers [B T] that depend only on the source, its draw and the seed.
 
-    The same sentence is therefore given the same samples wherever it stands.
+    The samples of a sentence therefore do not depend on its place in the input.
     """
     rows = []
     for source, number in zip(sources, draws, strict=True):

@@ -1,8 +1,8 @@
-"""Beam search, over any model that can take a step.
+"""Greedy search and beam search over a step model.
 
-Axes: B sentences, K rows (beginnings) a sentence, R = B * K rows, V vocabulary, C candidates.
-Only `best_candidates` computes on the model's device; its few numbers a row come to the host,
-where all bookkeeping is done, with log-probabilities summed in float64.
+Axes: B sentences, K rows (partial hypotheses) per sentence, R = B * K rows, V vocabulary,
+C candidates, S source tokens. Only `best_candidates` computes on the model's device. A few numbers
+per row move to the host, which sums log-probabilities in float64 and does all bookkeeping.
 """
 
 from collections.abc import Callable
@@ -26,65 +26,64 @@ from mt.special_ids import BOS, EOS
 
 
 class StepModel(Protocol):
-    """What the search knows of a model: rows that read one token after the other.
+    """Model that reads one token of each row per step.
 
-    Row r belongs to sentence r // K. Each method's tensor is on the device of the `limits` that
-    the search was given.
+    Row r belongs to sentence r // K. All tensors are on the device of the search's `limits`.
     """
 
     def step(self, last_ids: Tensor) -> Tensor:
         """Return the logits [R V] of the token after `last_ids` [R].
 
-        The first step gets BOS, once a sentence: `last_ids` [B], logits [B V].
+        The first step has one row per sentence: BOS as `last_ids` [B], logits [B V].
         """
         ...
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row k of sentence b go on from what was its row `parents[b, k]` [B K]."""
+        """Let row k of sentence b continue its former row `parents[b, k]` [B K]."""
         ...
 
     def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but those numbered in `sentences`, with all of their rows."""
+        """Drop all rows of the sentences that are not numbered in `sentences`."""
         ...
 
 
 @runtime_checkable
 class AttentiveStepModel(StepModel, Protocol):
-    """A model that also tells where it looks, for a search with a coverage penalty."""
+    """Step model with access to its attention, for a coverage penalty."""
 
     def attention(self) -> Tensor:
-        """Return how much the last step's rows look at each source token [R S], 1 at padding.
+        """Return the attention of the last step's rows to each source token [R S], 1 at padding.
 
-        It is asked between `step` and `keep`.
+        Called between `step` and `keep`.
         """
         ...
 
 
-Choose = Callable[[Tensor, Prefixes], tuple[Tensor, Tensor]]
-"""From logits [R V] to each row's next token [R] and its log-probability [R], on the host."""
-
-
 def greedy(
-    model: StepModel, limits: Tensor, rules: Constraints = NO_CONSTRAINTS
+    model: StepModel, limits: Tensor, constraints: Constraints = NO_CONSTRAINTS
 ) -> list[Hypothesis]:
-    """Take the most probable token at each step, one row a sentence.
+    """Take the most probable token at each step, one row per sentence.
 
-    `limits` [B] is the largest number of tokens, EOS included, of each translation; a translation
-    that reaches it without EOS is cut there. The result is that of `beam` with one row; its score
-    is its log-probability.
+    `limits` [B] is the maximum length of each translation, including EOS; a translation that
+    reaches it without EOS is unfinished. The result equals that of `beam` with one row; the score
+    is the log-probability.
     """
 
-    def best(logits: Tensor, written: Prefixes) -> tuple[Tensor, Tensor]:
-        # Two where one would do, as in `beam` with one row, so that equal logits fall alike.
-        found = best_candidates(logits, 2, rules, written)
-        return found.ids[:, 0], found.log_probs[:, 0]
+    def best(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
+        # Two candidates, as in `beam` with one row, so that ties are broken alike.
+        candidates = best_candidates(logits, 2, constraints, prefixes)
+        return candidates.ids[:, 0], candidates.log_probs[:, 0]
 
     return extend(model, limits, best)
 
 
+Choose = Callable[[Tensor, Prefixes], tuple[Tensor, Tensor]]
+"""Map logits [R V] to each row's next token [R] and its log-probability [R], on the host."""
+
+
 def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]:
-    """Write each translation token by token as `choose` says."""
-    assert bool((limits > 0).all()), "a translation has at least its end mark"
+    """Extend one row per sentence by the tokens that `choose` returns, up to EOS or the limit."""
+    assert bool((limits > 0).all()), "a translation has at least an EOS"
     device, limits = limits.device, limits.cpu()
     found: dict[int, Hypothesis] = {}
     numbers = torch.arange(len(limits))
@@ -112,82 +111,61 @@ def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]
     return [found[number] for number in range(len(found))]
 
 
-_LEAST_COVERAGE = 1e-10
-"""So that a token of no attention at all costs much and not everything."""
-
-
-def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Tensor) -> Tensor:
-    """Return where what is finished can no longer be beaten, [B] bool.
-
-    `best_live` is the highest log-probability p of a row still growing, `best_score` the score of
-    the finished hypothesis to beat (-inf where there is none), `last_penalty` the length penalty
-    at the sentence's limit; each [B].
-
-    The bound is exact. A row's continuation finishes with a log-probability q <= p <= 0, for every
-    token adds the logarithm of a probability, and at a length l <= limit. As the penalty does not
-    fall with the length, q / penalty(l) <= p / penalty(l) <= p / penalty(limit): a number that is
-    not positive grows when it is divided by more. With equality the row at best ties, and a tie
-    goes to what finished first. Without enough finished hypotheses the answer is no, as long as
-    any row lives.
-    """
-    return best_score >= best_live / last_penalty
-
-
-def coverage_cost(coverage: Tensor) -> Tensor:
-    """Return -cp(X; Y) / beta of hypotheses that have looked at the source tokens so much [... S].
-
-    Wu et al. 2016, equation 14: the sum of log(min(coverage, 1)), here with the sign turned. It is
-    never negative, so that the early stop stays exact: a row still growing may get rid of it.
-    """
-    return -coverage.clamp(min=_LEAST_COVERAGE, max=1.0).log().sum(dim=-1)
-
-
 @dataclass(frozen=True, slots=True)
 class BeamSettings:
-    """How beam search goes."""
+    """Parameters of beam search."""
 
     beam: int
-    """Beginnings kept of each sentence."""
+    """Rows per sentence."""
     alpha: float = 0.0
+    """Exponent of the length penalty."""
     normalization: Normalization = "gnmt"
-    """With alpha, what hypotheses are ranked by: see LENGTH_NORMALIZATIONS."""
+    """Key of LENGTH_NORMALIZATIONS."""
     count: int = 1
-    """How many hypotheses of each sentence have to be the best ones."""
+    """Number of hypotheses per sentence that must be the best ones."""
     coverage: float = 0.0
-    """beta of the coverage penalty, `coverage_cost`."""
+    """beta of the coverage penalty, see `coverage_cost`."""
 
 
 def beam(
-    model: StepModel, limits: Tensor, settings: BeamSettings, rules: Constraints = NO_CONSTRAINTS
+    model: StepModel,
+    limits: Tensor,
+    settings: BeamSettings,
+    constraints: Constraints = NO_CONSTRAINTS,
 ) -> list[list[Hypothesis]]:
-    """Keep the `beam` most probable beginnings of each sentence; return hypotheses, best first.
+    """Keep the `beam` most probable rows of each sentence; return its hypotheses, best first.
 
-    Each step ranks the 2 * `beam` best candidates of a sentence's rows: the first `beam` that
-    are not EOS live on, and an EOS among the first `beam` finishes a hypothesis. A sentence is
-    over when no row can come among the best `count` any more, at its limit, or once it has `beam`
-    finished hypotheses and no row, scored as it stands, is ahead of the best `count` of them.
-    `beam` hypotheses alone would not do: poor short ones can fill the list while the right one is
-    still growing.
+    Each step ranks the 2 * `beam` best candidates of a sentence. The first `beam` that are not EOS
+    live on; each EOS among the first `beam` candidates finishes a hypothesis. A sentence ends
 
-    `limits` [B] is the largest number of tokens, EOS included, of each translation. Where a
-    sentence reaches it without any finished hypothesis, its rows are returned as they stand.
+    - at its limit,
+    - when no live row can reach the best `count` hypotheses any more, or
+    - with `beam` finished hypotheses, when the best live row at its present length scores no
+      higher than the best `count` of them.
+
+    Stopping at `beam` finished hypotheses alone would fail: poor short hypotheses can fill the
+    list while the best one still grows.
+
+    `limits` [B] is the maximum length of each translation, including EOS. A sentence that reaches
+    it without any finished hypothesis returns its unfinished rows.
     """
     assert 0 < settings.count <= settings.beam
-    assert settings.alpha >= 0, "the bound behind the early stop needs a penalty that rises"
-    assert bool((limits > 0).all()), "a translation has at least its end mark"
+    assert settings.alpha >= 0, "the early stop needs a penalty that does not fall with the length"
+    assert bool((limits > 0).all()), "a translation has at least an EOS"
     device = limits.device
     beams = _Beams(limits.cpu(), settings)
     while len(beams.numbers):
         logits = model.step(beams.last_ids.flatten().to(device))
-        # Of one row at most `beam` tokens can live on, and EOS may stand among them.
+        # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
         count = settings.beam + 1
-        candidates = best_candidates(logits, count, rules, beams.written())
+        candidates = best_candidates(logits, count, constraints, beams.prefixes())
         if settings.coverage:
-            assert isinstance(model, AttentiveStepModel), "coverage is counted in attention"
-            beams.look(model.attention().cpu().double())
+            assert isinstance(model, AttentiveStepModel), "a coverage penalty needs attention"
+            beams.add_attention(model.attention().cpu().double())
         beams.advance(candidates)
+        before = len(beams.numbers)
         stay = beams.retire()
-        if 0 < len(stay) < beams.sentences_before:
+        if 0 < len(stay) < before:
             model.keep(stay.to(device))
         if bool((beams.parents != torch.arange(settings.beam)).any()):
             model.reorder(beams.parents.to(device))
@@ -195,10 +173,10 @@ def beam(
 
 
 class _Beams:
-    """The beginnings of a batch's unfinished sentences, and all hypotheses found so far.
+    """Live rows of the unfinished sentences, and all hypotheses found so far.
 
-    The live rows of a sentence stand in order of their log-probability: one before the first step,
-    K from then on. A row of -inf is empty: the vocabulary is smaller than the beam.
+    The rows of a sentence are sorted by log-probability: one row before the first step, then K. A
+    row of -inf is empty, because the vocabulary is smaller than the beam.
     """
 
     def __init__(self, limits: Tensor, settings: BeamSettings) -> None:
@@ -206,7 +184,6 @@ class _Beams:
         self.beam, self.beta = beam, settings.coverage
         self.limits = limits
         self.numbers = torch.arange(sentences)
-        self.sentences_before = sentences
         self.length = 0
         longest = int(limits.max()) if sentences else 0
         penalty = LENGTH_NORMALIZATIONS[settings.normalization]
@@ -216,28 +193,28 @@ class _Beams:
         self.last_ids = torch.full((sentences, 1), BOS)
         self.parents = torch.zeros(sentences, 1, dtype=torch.int64)
         self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64)
-        # What a hypothesis that ends here pays for coverage; and how much each source token was
-        # looked at, a column each, empty without a penalty.
+        # Coverage cost of a hypothesis that ends here, and the summed attention to each source
+        # token [B K S], empty without a coverage penalty.
         self.costs = torch.zeros(sentences, 1, dtype=torch.float64)
         self.coverage = torch.zeros(sentences, 1, 0, dtype=torch.float64)
-        # Of the best `count` finished hypotheses of each sentence, the best first.
+        # Scores of the best `count` finished hypotheses of each sentence, best first.
         self.best_scores = torch.full((sentences, settings.count), NEVER, dtype=torch.float64)
         self.found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self.found_count = torch.zeros(sentences, dtype=torch.int64)
 
-    def written(self) -> Prefixes:
-        """Return what the rows hold."""
+    def prefixes(self) -> Prefixes:
+        """Return the tokens of all rows."""
         rows = self.tokens.shape[1]
         return Prefixes(self.numbers.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
-    def look(self, attention: Tensor) -> None:
-        """Add how much the rows looked at the source tokens when they chose the next one [R S]."""
+    def add_attention(self, attention: Tensor) -> None:
+        """Add the attention of the current step to each source token [R S]."""
         attention = attention.view(*self.log_probs.shape, -1)
         self.coverage = self.coverage + attention if self.length else attention
         self.costs = self.beta * coverage_cost(self.coverage)
 
     def advance(self, candidates: Candidates) -> None:
-        """Take one more token: finish hypotheses, and let the best other rows live on."""
+        """Append one token to each row: finish hypotheses and keep the best other candidates."""
         self.length += 1
         sentences, rows = self.log_probs.shape
         count = candidates.ids.shape[1]
@@ -245,14 +222,14 @@ class _Beams:
         missing = max(0, 2 * self.beam - rows * count)
         totals = F.pad(totals.flatten(1), (0, missing), value=NEVER)
         ids = F.pad(candidates.ids.view(sentences, -1), (0, missing), value=BOS)
-        # Stable, so that a tie goes to the better row and to the token that it ranked first.
+        # Stable, so that a tie goes to the better row, then to the candidate ranked first.
         log_probs, order = totals.sort(dim=1, descending=True, stable=True)
         log_probs, order = log_probs[:, : 2 * self.beam], order[:, : 2 * self.beam]
         ids = ids.gather(1, order)
         parents = (order // count).clamp(max=rows - 1)
         ends = ids == EOS
         self._finish(ends[:, : self.beam], log_probs, parents)
-        # A row has one EOS among its candidates, so at least `beam` of the 2 * beam go on.
+        # Each row has at most one EOS candidate, so at least `beam` of the 2 * beam live on.
         living = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
         self.log_probs = log_probs.gather(1, living)
         self.last_ids = ids.gather(1, living)
@@ -263,7 +240,7 @@ class _Beams:
         self.costs = self.costs.gather(1, self.parents)
 
     def retire(self) -> Tensor:
-        """Take out the sentences that are over; return the former places of those that stay."""
+        """Remove the sentences that have ended; return the former places of the others."""
         to_beat = self.best_scores[:, -1]
         behind = self.log_probs[:, 0] / self.penalties[self.length] <= to_beat
         over = (
@@ -272,15 +249,14 @@ class _Beams:
             | no_live_row_can_win(self.log_probs[:, 0], to_beat, self.penalties[self.limits])
         )
         for place in (over & (self.found_count == 0)).nonzero().flatten().tolist():
-            self._take_as_they_stand(place)
-        self.sentences_before = len(self.numbers)
+            self._add_unfinished(place)
         stay = (~over).nonzero().flatten()
-        if len(stay) < self.sentences_before:
+        if len(stay) < len(self.numbers):
             self._keep(stay)
         return stay
 
     def ranked(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, best first; equal ones as they were found."""
+        """Return the hypotheses of each sentence, best first; ties in the order of finishing."""
         return [
             sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.beam]
             for found in self.found
@@ -294,7 +270,7 @@ class _Beams:
         self.best_scores, self.found_count = self.best_scores[stay], self.found_count[stay]
 
     def _finish(self, ends: Tensor, log_probs: Tensor, parents: Tensor) -> None:
-        """Add a hypothesis for each EOS in `ends` [B K], before the rows' own tokens extend."""
+        """Add a hypothesis for each EOS in `ends` [B K]; called before `tokens` are updated."""
         log_probs, parents = log_probs[:, : self.beam], parents[:, : self.beam]
         ends = ends & (log_probs > NEVER)
         scores = log_probs / self.penalties[self.length] - self.costs.gather(1, parents)
@@ -312,7 +288,8 @@ class _Beams:
         count = self.best_scores.shape[1]
         self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
 
-    def _take_as_they_stand(self, place: int) -> None:
+    def _add_unfinished(self, place: int) -> None:
+        """Add the live rows of a sentence as unfinished hypotheses."""
         log_probs = self.log_probs[place]
         scores = log_probs / self.penalties[self.length] - self.costs[place]
         for log_prob, score, ids in zip(
@@ -323,6 +300,35 @@ class _Beams:
                 self.found[int(self.numbers[place])].append(hypothesis)
 
 
+_LEAST_COVERAGE = 1e-10
+"""Lower bound that keeps the cost of a source token without attention finite."""
+
+
+def coverage_cost(coverage: Tensor) -> Tensor:
+    """Return -cp(X; Y) / beta for the summed attention to each source token [... S].
+
+    Wu et al. 2016, equation 14: the sum of log(min(coverage, 1)), with the sign reversed. The cost
+    is never negative, so the early stop stays exact: a live row may still lose its cost.
+    """
+    return -coverage.clamp(min=_LEAST_COVERAGE, max=1.0).log().sum(dim=-1)
+
+
+def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Tensor) -> Tensor:
+    """Return where no live row can beat the finished hypotheses any more, bool [B].
+
+    `best_live` is the highest log-probability p of a live row, `best_score` the score of the
+    finished hypothesis to beat (-inf if there is none), `last_penalty` the length penalty at the
+    sentence's limit; each [B].
+
+    The bound is exact. A continuation finishes with a log-probability q <= p <= 0, as each token
+    adds the logarithm of a probability, and at a length l <= limit. The penalty does not fall with
+    the length, so q / penalty(l) <= p / penalty(l) <= p / penalty(limit): dividing a non-positive
+    number by more raises it. At equality a live row at best ties, and ties go to the hypothesis
+    that finished first.
+    """
+    return best_score >= best_live / last_penalty
+
+
 def _of_parents(rows: Tensor, parents: Tensor) -> Tensor:
-    """Return what the parents [B K] had [B K X], of what each former row had."""
+    """Select the rows [B K X] of the parents [B K] from the former rows."""
     return rows.gather(1, parents[:, :, None].expand(-1, -1, rows.shape[2]))

@@ -1,4 +1,4 @@
-"""Telling a translation that repeats itself: a search can fall into a loop and not come out."""
+"""Text processing around an engine: invalid characters, long lines, prefixes, repetition."""
 
 import itertools
 import re
@@ -13,7 +13,7 @@ from mt.errors import UserError
 from mt.languages import written_without_spaces
 from mt.special_ids import UNK
 
-UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Python's `surrogateescape` keeps bytes that are not UTF-8 as U+DC80 to U+DCFF.
 _BYTE = re.compile("[\udc80-\udcff]")
@@ -21,16 +21,16 @@ _OTHER_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _MOST_NAMED = 10
 
 
-def mend(line: str) -> tuple[str, tuple[str, ...]]:
-    """Return a line as UTF-8 can hold it, and what to tell of it.
+def repair_unicode(line: str) -> tuple[str, tuple[str, ...]]:
+    """Return a line that UTF-8 can encode, and notes on the changes.
 
-    Lone surrogates, and bytes that were not UTF-8 (as `surrogateescape` keeps them), become U+FFFD.
+    Lone surrogates, and invalid bytes kept by `surrogateescape`, become U+FFFD.
     """
     if _SURROGATE.search(line) is None:
         return line, ()
     notes = []
     if _OTHER_SURROGATE.search(line):
-        line = _OTHER_SURROGATE.sub(UNREADABLE, line)
+        line = _OTHER_SURROGATE.sub(_REPLACEMENT, line)
         notes.append("lone surrogates are read as U+FFFD")
     if _BYTE.search(line):
         # Bytes that begin a character together become one U+FFFD, as in any UTF-8 decoder.
@@ -40,14 +40,14 @@ def mend(line: str) -> tuple[str, tuple[str, ...]]:
 
 
 def unknown_characters(line: str, tokenizer: Tokenizer) -> list[str]:
-    """Return the characters of a line that the source vocabulary does not have, in their order."""
+    """Return the characters of a line that the source vocabulary lacks, in order."""
     characters = list(dict.fromkeys(line))
     encoded = tokenizer.encode_source(characters)
     return [character for character, ids in zip(characters, encoded, strict=True) if UNK in ids]
 
 
-def named(characters: list[str]) -> str:
-    """Return characters for a message: as they are where they can be seen, and their numbers."""
+def name_characters(characters: list[str]) -> str:
+    """Format characters for a message: visible ones in backquotes, and all code points."""
     names = [
         f"`{character}` (U+{ord(character):04X})"
         if character.isprintable() and not character.isspace()
@@ -59,34 +59,36 @@ def named(characters: list[str]) -> str:
 
 
 CountTokens = Callable[[Sequence[str]], list[int]]
-"""Returns the number of tokens of each text, end mark included."""
-
-
-def joiner(language: str) -> str:
-    """Return what stands between two sentences in a language: a space, or nothing."""
-    return "" if written_without_spaces(language) else " "
+"""Return the number of tokens of each text, including EOS."""
 
 
 def split_line(line: str, longest: int, *, count_tokens: CountTokens) -> list[str]:
-    """Cut a line into parts of at most `longest` tokens each, end mark included.
+    """Split a line into parts of at most `longest` tokens, including EOS.
 
-    Neighbours at the same kind of cut are packed together as far as they fit. White space at the
-    cuts is dropped, all else is in exactly one part, in order. Only a single character that takes
-    more tokens than `longest` by itself is longer.
+    Lines are cut at sentence ends, then clause ends, then spaces, then between characters.
+    Neighbouring segments are joined as long as they fit. White space at the cuts is dropped. Only a
+    single character that has more than `longest` tokens exceeds the limit.
     """
     splitter = _Splitter(longest, count_tokens)
     return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
 
 
-class _Splitter:
-    """What every level of cutting needs: the limit, and the measure."""
+def joiner(language: str) -> str:
+    """Return the string between two sentences of a language: a space, or nothing."""
+    return "" if written_without_spaces(language) else " "
 
+
+FindCuts = Callable[[str], Iterator[int]]
+"""Yield the positions between the segments of a text, rising."""
+
+
+class _Splitter:
     def __init__(self, longest: int, count_tokens: CountTokens) -> None:
         self.longest = longest
         self.count_tokens = count_tokens
 
-    def split(self, text: str, cuts: Sequence["FindCuts"]) -> Iterator[str]:
-        """Yield the parts of a text, cut by the first of `cuts`, where need be by the next ones."""
+    def split(self, text: str, cuts: Sequence[FindCuts]) -> Iterator[str]:
+        """Yield the parts of a text: cut by the first of `cuts`, long segments by the next ones."""
         if not cuts:
             yield from self._between_characters(text)
             return
@@ -97,13 +99,12 @@ class _Splitter:
                 yield from self.split(part, cuts[1:])
 
     def fits(self, text: str) -> bool:
-        """Say whether a text is short enough."""
         return self.count_tokens([text.strip()])[0] <= self.longest
 
     def _pack(self, segments: list[str]) -> Iterator[str]:
-        """Join neighbours as far as they fit; a segment too long by itself stays alone."""
-        # The end mark counts once. The sum over the segments is near the truth, but not it:
-        # tokens may reach across a border, so the count of the joined text decides.
+        """Join neighbours as long as they fit; a segment that is too long stays alone."""
+        # EOS counts once. The sum over the segments is only an estimate, because tokens may reach
+        # across a cut: the count of the joined text decides.
         sizes = [size - 1 for size in self.count_tokens([text.strip() for text in segments])]
         start = 0
         while start < len(segments):
@@ -118,12 +119,12 @@ class _Splitter:
 
     def _between_characters(self, text: str) -> Iterator[str]:
         while text:
-            length = self._longest_beginning(text)
+            length = self._fitting_length(text)
             yield text[:length]
             text = text[length:]
 
-    def _longest_beginning(self, text: str) -> int:
-        """Return how many characters fit, at least one; a letter keeps its combining marks."""
+    def _fitting_length(self, text: str) -> int:
+        """Return the number of characters that fit, at least one; keep combining marks attached."""
         fitting, beyond = 1, 2
         while beyond <= len(text) and self.fits(text[:beyond]):
             fitting, beyond = beyond, 2 * beyond
@@ -135,22 +136,16 @@ class _Splitter:
             else:
                 beyond = middle
         whole = fitting
-        while whole > 1 and _belongs_to_the_one_before(text[whole : whole + 1]):
+        while whole > 1 and unicodedata.category(text[whole : whole + 1] or " ").startswith("M"):
             whole -= 1
         return whole if whole > 1 else fitting
 
 
-def _belongs_to_the_one_before(character: str) -> bool:
-    return character != "" and unicodedata.category(character).startswith("M")
-
-
-FindCuts = Callable[[str], Iterator[int]]
-"""Yields the places in a text where a segment ends and the next begins, rising."""
 _CLOSING = r"""["'”’»›)\]}）］｝】」』》〉〕]*+"""
 _SPACED_END = "[.!?…؟۔।॥]"
 _SPACED_CLAUSE_END = "[,;:،؛]"
-# A match begins where a run of marks does, and never gives back what it took (`++`): tried again
-# from each mark and for each length, a run without a space after it takes quadratic time.
+# A match begins at the start of a run of marks and never backtracks (`++`): retrying each mark and
+# length of a run without a space after it would take quadratic time.
 _SENTENCE_END = re.compile(
     rf"[。！？｡]++{_CLOSING}\s*+|(?<!{_SPACED_END})(?P<spaced>{_SPACED_END}++){_CLOSING}\s++"
 )
@@ -192,74 +187,33 @@ def _segments(text: str, find_cuts: FindCuts) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What the translation of a line has to begin with."""
+    """Forced beginning of a translation."""
 
     ids: tuple[int, ...] = ()
-    """Its tokens; none: nothing is forced."""
+    """Target tokens; empty: nothing is forced."""
     notes: tuple[str, ...] = ()
-    """What a user should know of how it was read."""
+    """Notes for the user on changes to the prefix."""
 
 
-NO_PREFIX = Prefix()
-
-
-def with_prefixes(
+def pair_with_prefixes(
     lines: Iterable[str], prefixes: Iterable[str] | None
 ) -> Iterator[tuple[str, str]]:
-    """Pair each line with its prefix, an empty one where there are none.
+    """Pair each line with its prefix, or with an empty one without `prefixes`.
 
-    Raises UserError where there are more of one than of the other: at once where both can be
-    counted, else when one of them ends.
+    Raises UserError if their numbers differ: at once if both have a length, otherwise at the end
+    of the shorter one.
     """
     if prefixes is None:
         return zip(lines, repeat(""), strict=False)
     if isinstance(lines, Sized) and isinstance(prefixes, Sized) and len(lines) != len(prefixes):
         raise UserError(f"{len(lines)} lines, but {len(prefixes)} prefixes: {_ONE_EACH}")
-    return _paired(lines, prefixes)
+    return _pairs(lines, prefixes)
 
 
-def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
-    """Return the target tokens of each prefix.
-
-    A prefix is encoded as a text of its own. White space at its end is left out: the token that
-    begins the next word brings the space before it. A character that the tokenizer does not know
-    cannot be generated, so a prefix ends before it.
-    """
-    if not any(texts):
-        return [NO_PREFIX] * len(texts)
-    mended = [mend(text) for text in texts]
-    encoded = tokenizer.encode_target([text.rstrip() for text, _ in mended])
-    return [
-        _prefix(text, ids, notes, tokenizer=tokenizer)
-        for (text, notes), ids in zip(mended, encoded, strict=True)
-    ]
+_ONE_EACH = "each line has one, which may be empty"
 
 
-def _prefix(
-    text: str, ids: Sequence[int], notes: tuple[str, ...], *, tokenizer: Tokenizer
-) -> Prefix:
-    notes = tuple(f"prefix: {note}" for note in notes)
-    if UNK in ids:
-        known = tokenizer.decode_target(ids[: ids.index(UNK)])
-        unknown = _first_unknown(text.rstrip(), tokenizer)
-        notes += (f"prefix: ends before {named([unknown])}, unknown to the tokenizer",)
-        [ids] = tokenizer.encode_target([known.rstrip()])
-    return Prefix(tuple(ids[:-1]), notes)
-
-
-def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
-    """Return the character of `text` with which it becomes unknown to the target vocabulary.
-
-    Its place cannot be counted in what is known: `tokenizer.normalization` may change the length.
-    """
-
-    def is_unknown(end: int) -> bool:
-        return UNK in tokenizer.encode_target([text[:end]])[0]
-
-    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
-
-
-def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _pairs(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
     for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None:
             raise UserError(f"{number} lines, but at least {number + 1} prefixes: {_ONE_EACH}")
@@ -268,9 +222,50 @@ def _paired(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str
         yield line, prefix
 
 
-_ONE_EACH = "each line has one, which may be empty"
+def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
+    """Return the target tokens of each prefix, encoded as a text of its own.
+
+    White space at the end is dropped, because the first token of the next word includes the space
+    before it. A prefix ends before the first character unknown to the tokenizer, which cannot be
+    generated.
+    """
+    if not any(texts):
+        return [Prefix()] * len(texts)
+    repaired = [repair_unicode(text) for text in texts]
+    encoded = tokenizer.encode_target([text.rstrip() for text, _ in repaired])
+    return [
+        _known_prefix(text, ids, notes, tokenizer=tokenizer)
+        for (text, notes), ids in zip(repaired, encoded, strict=True)
+    ]
+
+
+def _known_prefix(
+    text: str, ids: Sequence[int], notes: tuple[str, ...], *, tokenizer: Tokenizer
+) -> Prefix:
+    notes = tuple(f"prefix: {note}" for note in notes)
+    if UNK in ids:
+        known = tokenizer.decode_target(ids[: ids.index(UNK)])
+        unknown = _first_unknown(text.rstrip(), tokenizer)
+        notes += (f"prefix: ends before {name_characters([unknown])}, unknown to the tokenizer",)
+        [ids] = tokenizer.encode_target([known.rstrip()])
+    return Prefix(tuple(ids[:-1]), notes)
+
+
+def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
+    """Return the first character of `text` that is unknown to the target vocabulary.
+
+    The length of the known text does not give its place: `tokenizer.normalization` may change
+    lengths.
+    """
+
+    def is_unknown(end: int) -> bool:
+        return UNK in tokenizer.encode_target([text[:end]])[0]
+
+    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
+
+
 BLOCKED_NGRAM = 3
-"""What has looped is decoded again with no sequence of so many tokens coming twice."""
+"""`no_repeat_ngram` of the second search for a translation that repeats itself."""
 _COPIES = 4
 _FEWEST_TOKENS = 8
 _LONGEST_PERIOD = 50
@@ -280,11 +275,11 @@ _DISTINCT_SHARE = 1 / 3
 def repeats_itself(
     translation: Sequence[int], source: Sequence[int], *, finished: bool = True
 ) -> bool:
-    """Say whether a translation, in tokens, is a loop of the search.
+    """Return True if a translation, in tokens, is a loop of the search.
 
-    It is where a sequence of tokens comes at least four times in a row, over at least eight tokens,
-    or where the length limit cut it off (it is not `finished`) and two of three tokens are
-    repetitions of others. A source that repeats itself half as much excuses both.
+    A loop repeats a sequence of tokens at least four times in a row, over at least eight tokens. An
+    unfinished translation is also a loop if two of three tokens are repetitions. A source that
+    repeats itself at least half as much excuses both.
     """
     repetition = longest_repetition(translation)
     if repetition >= _FEWEST_TOKENS and repetition > 2 * longest_repetition(source):
@@ -296,9 +291,9 @@ def repeats_itself(
 
 
 def longest_repetition(tokens: Sequence[int]) -> int:
-    """Return over how many tokens one sequence comes again and again, four times at least.
+    """Return the length of the longest stretch of at least four copies of one sequence, or 0.
 
-    A last copy that is not complete counts with what there is of it; 0 where nothing does so.
+    An incomplete last copy counts.
     """
     if len(tokens) - len(set(tokens)) < _COPIES - 1:
         return 0

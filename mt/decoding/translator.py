@@ -1,4 +1,4 @@
-"""Lines in, translations out: one for each line, in order, whatever the line holds."""
+"""Translation of lines: exactly one output line per input line, in order."""
 
 import itertools
 import logging
@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -18,12 +18,12 @@ from mt.decoding.text import (
     BLOCKED_NGRAM,
     encode_prefixes,
     joiner,
-    mend,
-    named,
+    name_characters,
+    pair_with_prefixes,
+    repair_unicode,
     repeats_itself,
     split_line,
     unknown_characters,
-    with_prefixes,
 )
 from mt.errors import UserError
 from mt.special_ids import UNK
@@ -32,105 +32,107 @@ _logger = logging.getLogger(__name__)
 Status = Literal[
     "empty", "repeated", "length-limited", "copied", "unknown-characters", "split", "ok"
 ]
-"""What is to be known of a line; where several hold it is the first of them.
+"""Status of a line: the first of these that applies.
 
-The line or its translation is empty; the translation repeated itself and was made again; it was cut
-at its length limit; it is the line itself; the tokenizer does not know some characters of the line;
-the line was translated in parts; none of these.
+empty: the line or its translation is empty; repeated: the translation repeated itself and was
+decoded again; length-limited: it was cut at its length limit; copied: it equals the line;
+unknown-characters: the tokenizer does not know some characters of the line; split: the line was
+translated in parts; ok: none of these.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A line as the engine saw it, or a part of a line that was split."""
+    """Input and output of the engine for a line, or for a part of a split line."""
 
     source: Sequence[int]
-    """Its tokens, EOS last."""
+    """Source tokens, EOS last."""
     hypothesis: Hypothesis
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One translation of a line, among others."""
+    """One of several translations of a line."""
 
     text: str
-    """Always one line."""
+    """One line."""
     score: float
-    """The hypothesis's score; the sum of the parts' scores where the line was split."""
+    """Score of the hypothesis; for a split line the sum over its parts."""
     parts: tuple[Part, ...]
-    """What the engine translated: none where the line is blank, several where it was split."""
+    """Parts in order: none of a blank line, several of a split line."""
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The target tokens, those of the parts one after the other."""
+        """Target tokens of all parts."""
         return tuple(chain.from_iterable(part.hypothesis.ids for part in self.parts))
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What became of one input line."""
+    """Result for one input line."""
 
     line_number: int
-    """From 1."""
+    """Line number, from 1."""
     source: str
-    """The line as it was given."""
+    """Input line, unchanged."""
     text: str
-    """The translation, always one line."""
+    """Translation, one line."""
     status: Status
     score: float
-    """That of the best of `alternatives`, 0 for a blank line."""
+    """Score of the best alternative, 0 for a blank line."""
     notes: tuple[str, ...] = ()
-    """What a user should know of it, such as that the line was split; see `log_notes`."""
+    """Notes for the user, for example that the line was split; see `log_notes`."""
     alternatives: tuple[Alternative, ...] = ()
-    """As many as were asked for and found, best first: the first is the translation itself."""
+    """Up to the requested number of translations, best first; the first one equals `text`."""
 
 
 def log_notes(translation: Translation) -> None:
-    """Warn of what a user should know of a translation, with the number of its line."""
+    """Log the notes on a translation as warnings, with the line number."""
     for note in translation.notes:
         _logger.warning("line %d: %s", translation.line_number, note)
 
 
-LOOK_AHEAD_BATCHES = 32
+_LOOK_AHEAD_BATCHES = 32
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A line as it goes to the engine: no part where it is blank, several where it is split."""
+    """Line as the engine receives it."""
 
     line_number: int
     line: str
     text: str
-    """The line, mended."""
+    """The line with its invalid characters replaced."""
     tokens: int
-    """Of the whole line, end mark included."""
+    """Number of tokens of the whole line, including EOS."""
     parts: list[list[int]]
+    """Source tokens: no part of a blank line, several of a split line."""
     prefixes: list[tuple[int, ...]]
-    """What the translation of each part begins with: the first one's with the line's prefix."""
+    """Forced beginning of each part; the prefix of the line belongs to the first part."""
     notes: tuple[str, ...]
     unknown: list[str]
-    """Characters that the tokenizer does not know."""
+    """Characters unknown to the tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the engine found for one part of a line."""
+    """Hypotheses of one part."""
 
     hypotheses: list[Hypothesis]
     repeated: bool
-    """The first search fell into a loop; these are of a second one."""
+    """True if the first search repeated itself; `hypotheses` are those of the second search."""
 
 
 class Translator:
-    """Translates text with an engine and its tokenizer; several threads may use it at once.
+    """Translator of text, safe to share between threads.
 
         from mt import Translator
         translator = Translator.load("runs/my")
         translator.translate(["Good morning."])
 
-    `longest_source` is the most tokens, end mark included, of a source that the model was trained
-    on: longer lines are split. `target_language` decides how the parts are joined.
+    `longest_source` is the largest number of tokens of a training source, including EOS; longer
+    lines are split. `target_language` decides whether a space joins the parts.
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class Translator:
         longest_source: int,
         target_language: str,
     ) -> None:
-        assert longest_source > 1, "a source holds a token and its end mark at the least"
+        assert longest_source > 1, "a source has at least a token and EOS"
         self.engine = engine
         self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
         self.decoding = decoding
@@ -153,12 +155,11 @@ class Translator:
     def load(
         cls, path: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
     ) -> "Translator":
-        """Return a translator with the model of a finished run, or of an exported folder.
+        """Load the model of a finished run or of an export folder.
 
-        `overrides` are settings such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
-        Raises RunError naming what is missing or damaged in the folder, ConfigError for the
-        overrides, UserError for a device that is not there, and where the model has learnt from
-        lines with tags alone and neither its config nor `overrides` say anything of `decoding.tag`.
+        `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
+        Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
+        an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
         translator = load_translator(Path(path), overrides=overrides, device=device)
         require_tag(Path(path), overrides)
@@ -166,21 +167,18 @@ class Translator:
 
     @property
     def look_ahead(self) -> int:
-        """Lines read before the first is answered, unless `stream` is told otherwise.
+        """Default number of lines that `stream` reads before it yields the first translation.
 
-        LOOK_AHEAD_BATCHES batches, so that there is something to sort by length; with a batch of
-        one there is nothing to gain, and each line is answered before the next is read.
+        Several batches, so that sorting by length pays off. With a batch size of 1 there is nothing
+        to gain, and each line is answered before the next is read.
         """
-        at_once = self.decoding.sentences_at_once
-        return 1 if at_once == 1 else LOOK_AHEAD_BATCHES * at_once
+        batch = self.decoding.sentences_at_once
+        return 1 if batch == 1 else _LOOK_AHEAD_BATCHES * batch
 
     def translate(
         self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
     ) -> list[str]:
-        """Return the translation of each line; a blank line's is empty.
-
-        Each begins with its prefix, as `stream` says.
-        """
+        """Return the translation of each line; see `stream`."""
         if isinstance(lines, str) or isinstance(prefixes, str):
             raise TypeError("translate takes a list of lines; put a single one into a list")
         return [translation.text for translation in self.stream(lines, prefixes=prefixes)]
@@ -193,28 +191,27 @@ class Translator:
         n_best: int = 1,
         look_ahead: int | None = None,
     ) -> Iterator[Translation]:
-        """Yield a translation for each line, in order, reading at most `look_ahead` lines ahead.
+        """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
-        A line of white space alone gives an empty line. A line too long for the model is split,
-        translated in parts and joined. Lone surrogates are read as U+FFFD. A line end in the
-        output (a model can spell one in bytes) becomes a space. What repeats itself is decoded
-        again, unless `decoding.on_repetition` is `keep`. Each line has up to `n_best` alternatives;
-        raises UserError at once where the search cannot find so many.
+        A blank line yields an empty line. A line too long for the model is split, translated in
+        parts and joined. Lone surrogates are read as U+FFFD. A line end in the output becomes a
+        space. A translation that repeats itself is decoded again, unless `decoding.on_repetition`
+        is `keep`. Each line has up to `n_best` alternatives; raises UserError at once if the search
+        cannot find so many.
 
-        A translation begins with its line's prefix, target text; an empty one forces nothing, and
-        the prefix of a split line is that of its first part. The model goes on after the tokens of
-        the prefix, so it is best to end it with a whole word; white space at its end does not
-        count. Raises UserError where there are not as many prefixes as lines.
+        Each translation begins with its prefix, which is target text and may be empty. The prefix
+        of a split line applies to its first part. Prefixes should end with a whole word; white
+        space at the end is dropped. Raises UserError unless there are as many prefixes as lines.
         """
         _check_n_best(n_best, self.decoding)
-        pairs = with_prefixes(lines, prefixes)
+        pairs = pair_with_prefixes(lines, prefixes)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead)
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int
     ) -> Iterator[Translation]:
         numbered = enumerate(pairs, start=1)
-        while window := list(itertools.islice(numbered, look_ahead)):
+        while window := list(islice(numbered, look_ahead)):
             prepared = self._prepare(window)
             found = self._search(
                 [part for line in prepared for part in line.parts],
@@ -222,25 +219,33 @@ class Translator:
                 n_best,
             )
             for line in prepared:
-                yield self._translation(
-                    line, list(itertools.islice(found, len(line.parts))), n_best
-                )
+                yield self._translation(line, list(islice(found, len(line.parts))), n_best)
 
     def _prepare(self, window: list[tuple[int, tuple[str, str]]]) -> list[_Prepared]:
-        mended = [mend(line) for _, (line, _) in window]
-        encoded = self.tokenizer.encode_source([text for text, _ in mended])
+        repaired = [repair_unicode(line) for _, (line, _) in window]
+        encoded = self.tokenizer.encode_source([text for text, _ in repaired])
         prefixes = encode_prefixes([prefix for _, (_, prefix) in window], self.tokenizer)
         prepared = []
         for (number, (line, _)), (text, notes), ids, prefix in zip(
-            window, mended, encoded, prefixes, strict=True
+            window, repaired, encoded, prefixes, strict=True
         ):
             parts = [ids] if text.strip() else []
             if parts and len(ids) > self.longest_source:
                 parts = self.tokenizer.encode_source(self._split(text))
-            unknown = unknown_characters(text, self.tokenizer) if parts and UNK in ids else []
-            begins = [prefix.ids, *([()] * (len(parts) - 1))] if parts else []
-            told = notes + prefix.notes
-            prepared.append(_Prepared(number, line, text, len(ids), parts, begins, told, unknown))
+            prepared.append(
+                _Prepared(
+                    line_number=number,
+                    line=line,
+                    text=text,
+                    tokens=len(ids),
+                    parts=parts,
+                    prefixes=[prefix.ids, *itertools.repeat((), len(parts) - 1)] if parts else [],
+                    notes=notes + prefix.notes,
+                    unknown=unknown_characters(text, self.tokenizer)
+                    if parts and UNK in ids
+                    else [],
+                )
+            )
         return prepared
 
     def _split(self, text: str) -> list[str]:
@@ -252,9 +257,10 @@ class Translator:
     def _search(
         self, sources: list[list[int]], prefixes: list[tuple[int, ...]], n_best: int
     ) -> Iterator[_Found]:
-        """Yield what the engine finds for each source; where that loops, what it finds blocked."""
-        if not sources:
-            return
+        """Yield the hypotheses of each source; decode loops again with n-grams blocked.
+
+        Lazy: a window of blank lines does not call the engine.
+        """
         found = self.engine.n_best_ids(sources, self.decoding, n_best, prefixes=prefixes)
         again: dict[int, list[Hypothesis]] = {}
         blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM
@@ -277,14 +283,14 @@ class Translator:
         choices = _best_choices([part.hypotheses for part in found], n_best)
         alternatives = tuple(self._alternative(line.parts, choice) for choice in choices)
         text, score = alternatives[0].text, alternatives[0].score
-        findings = self._findings(line, found, text)
+        statuses = self._statuses(line, found, text)
         return Translation(
             line_number=line.line_number,
             source=line.line,
             text=text,
-            status=findings[0][0] if findings else "ok",
+            status=statuses[0][0] if statuses else "ok",
             score=score,
-            notes=line.notes + tuple(note for _, note in findings if note),
+            notes=line.notes + tuple(note for _, note in statuses if note),
             alternatives=alternatives,
         )
 
@@ -295,47 +301,62 @@ class Translator:
         if len(texts) > 1:
             texts = [text.strip() for text in texts]
         return Alternative(
+            # Byte tokens can spell a line end.
             text=_LINE_END.sub(" ", self.joiner.join(text for text in texts if text)),
             score=sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
             parts=tuple(map(Part, sources, hypotheses)),
         )
 
-    def _findings(
+    def _statuses(
         self, line: _Prepared, found: list[_Found], text: str
     ) -> list[tuple[Status, str]]:
-        """Return what holds of a line, in the order of `Status`, with a note on each."""
+        """Return each status that applies to a line, with a note, in the order of `Status`."""
         if not line.parts:
             return [("empty", "")]
-        findings: list[tuple[Status, str]] = []
+        statuses: list[tuple[Status, str]] = []
         if not text.strip():
-            findings.append(("empty", "the translation is empty"))
+            statuses.append(("empty", "the translation is empty"))
         if any(part.repeated for part in found):
-            findings.append(("repeated", _REPEATED_NOTE))
+            statuses.append(("repeated", _REPEATED_NOTE))
         if not all(part.hypotheses[0].finished for part in found):
-            findings.append(("length-limited", _CUT_NOTE))
+            statuses.append(("length-limited", _LIMITED_NOTE))
         if text.strip() == line.text.strip() and any(map(str.isalpha, text)):
-            findings.append(("copied", "the translation is the line itself"))
+            statuses.append(("copied", "the translation is the line itself"))
         if line.unknown:
-            note = f"the tokenizer does not know {named(line.unknown)}"
-            findings.append(("unknown-characters", note))
+            note = f"the tokenizer does not know {name_characters(line.unknown)}"
+            statuses.append(("unknown-characters", note))
         if len(line.parts) > 1:
-            note = f"{line.tokens} tokens, the model knows up to {self.longest_source}: "
-            findings.append(("split", f"{note}translated in {len(line.parts)} parts"))
-        return findings
+            note = f"{line.tokens} tokens, the model supports up to {self.longest_source}: "
+            statuses.append(("split", f"{note}translated in {len(line.parts)} parts"))
+        return statuses
 
 
-_CUT_NOTE = (
+_LIMITED_NOTE = (
     "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
     "positions) and is cut there"
 )
 _REPEATED_NOTE = (
-    "the translation repeated itself; it was made again with "
+    "the translation repeated itself; it was decoded again with "
     f"`decoding.no_repeat_ngram` {BLOCKED_NGRAM}"
 )
 
 
+def load_translator(
+    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> Translator:
+    """Load a translator as `Translator.load` does, without requiring a tag."""
+    loaded = load_model(run, overrides=overrides, device=device)
+    return Translator(
+        loaded.engine,
+        loaded.tokenizer,
+        loaded.decoding,
+        longest_source=loaded.longest_source,
+        target_language=loaded.target_language,
+    )
+
+
 def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
-    assert n_best >= 1, "a line has one translation at the least"
+    assert n_best >= 1, "a line has at least one translation"
     if n_best > 1 and decoding.search == "greedy":
         raise UserError("greedy search finds one translation; more need `decoding.search` beam")
     if n_best > decoding.beam and decoding.search == "beam":
@@ -346,27 +367,10 @@ def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
 
 
 def _best_choices(parts: list[list[Hypothesis]], count: int) -> list[tuple[Hypothesis, ...]]:
-    """Return the best ways to choose one hypothesis for each part, by the sum of their scores."""
+    """Return the best combinations of one hypothesis per part, by the sum of their scores."""
     choices: list[tuple[Hypothesis, ...]] = [()]
     for hypotheses in parts:
         longer = [(*choice, hypothesis) for choice in choices for hypothesis in hypotheses]
         longer.sort(key=lambda choice: -sum(part.score for part in choice))
         choices = longer[:count]
     return choices
-
-
-def load_translator(
-    run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
-) -> Translator:
-    """Return a translator for a finished run or an exported folder; a tag is not required.
-
-    `overrides` are `decoding.KEY=VALUE`. Raises what `mt.decoding.load.load_model` raises.
-    """
-    loaded = load_model(run, overrides=overrides, device=device)
-    return Translator(
-        loaded.engine,
-        loaded.tokenizer,
-        loaded.decoding,
-        longest_source=loaded.longest_source,
-        target_language=loaded.target_language,
-    )

@@ -1,1 +1,1 @@
-"""A run behind HTTP: a JSON API and a page, by FastAPI and uvicorn (the extra `serve`)."""
+"""HTTP server for a run: JSON API and page, with FastAPI and uvicorn (the extra `serve`)."""

@@ -1,4 +1,4 @@
-"""The API and the page: which path gives what."""
+"""HTTP application: the JSON API and the page."""
 
 import asyncio
 import json
@@ -21,94 +21,63 @@ from mt import __version__
 from mt.decoding.translator import Status, Translation
 from mt.errors import did_you_mean
 from mt.serving.batching import Answer, Batcher, FailedError, QueueFullError, StoppedError, Wanted
-from mt.serving.metrics import CLIENT_GONE, Measured, Metrics
+from mt.serving.metrics import CLIENT_GONE, Metrics, RequestMetrics
 
-# What the translator takes for line ends as well.
-_LINE_END = re.compile(r"(\r\n|\r|\n)")
-_STATUSES: tuple[Status, ...] = get_args(Status)
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text as its lines and what stands between them."""
-
-    lines: tuple[str, ...]
-    ends: tuple[str, ...]
-    """One fewer than lines."""
-
-    def join(self, lines: Sequence[str]) -> str:
-        """Return other lines with the ends that stand between those of this text."""
-        pairs = zip(lines, (*self.ends, ""), strict=True)
-        return "".join(part for pair in pairs for part in pair)
-
-
-def read_text(text: str) -> Text:
-    """Return a text cut at its line ends: newline, carriage return, or both."""
-    parts = _LINE_END.split(text)
-    return Text(tuple(parts[::2]), tuple(parts[1::2]))
-
-
-def status_of(translations: Sequence[Translation]) -> Status:
-    """Return the first of the lines' statuses in the order of `Status`, blank lines aside."""
-    told = [each.status for each in translations if each.source.strip()]
-    return min(told, key=_STATUSES.index, default="empty")
-
-
-def notes_of(translations: Sequence[Translation]) -> Iterator[str]:
-    """Yield what is to be known of a text, with the line's number where it has several."""
-    for number, translation in enumerate(translations, start=1):
-        place = f"line {number}: " if len(translations) > 1 else ""
-        yield from (place + note for note in translation.notes)
-
-
+TRANSLATE = "/translate"
 BODY_SECONDS = 30.0
-"""A body that has not arrived by then is given up."""
-_ESCAPED_BYTES, _AROUND_BYTES = 12, 2**16
-_TOLD = 300
+"""Time limit for the arrival of a request body."""
 MOST_WEIGHTS = 100_000
-"""Attention weights told of a text."""
-UNREADABLE, TOO_LARGE, TOO_SLOW = 422, 413, 408
+"""Largest number of attention weights in the answer for a text."""
+_ESCAPED_BYTES, _OTHER_BYTES = 12, 2**16
+_MESSAGE_LENGTH = 300
+_STOPPING = "the server is being stopped"
+# Only the contents of the page itself, and the API of its own server.
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a request may ask for, and all requests together."""
+    """Limits on single requests, and on all requests together."""
 
     sentences: int = 256
-    """Lines of all texts of a request."""
+    """Lines of a request, over all its texts."""
     characters: int = 20_000
-    """Of all texts of a request."""
+    """Characters of a request, over all its texts."""
     waiting: int = 1024
-    """Lines that wait for their translation."""
+    """Lines in the queue, over all requests."""
     alternatives: int = 0
-    """Other translations of a text."""
+    """Alternatives of a text."""
     requests: int = 512
-    """Requests that are read, or wait for their answer."""
+    """Concurrent requests."""
 
     @property
     def body_bytes(self) -> int:
-        """The largest body in which `characters` could come: JSON escapes take up to 12 bytes."""
-        return _ESCAPED_BYTES * self.characters + _AROUND_BYTES
+        """Largest body that `characters` can need: a JSON escape takes up to 12 bytes."""
+        return _ESCAPED_BYTES * self.characters + _OTHER_BYTES
 
 
 def _string(value: object) -> str:
-    # pydantic's own check refuses lone surrogates, which the translator reads.
+    # pydantic's own check rejects lone surrogates, which the translator accepts.
     if not isinstance(value, str):
         raise PydanticCustomError("string_type", "a string was expected")
     return value
 
 
 class TranslationRequest(BaseModel):
-    """What to translate."""
+    """Texts to translate."""
 
     model_config = ConfigDict(extra="forbid")
 
     texts: list[Annotated[str, PlainValidator(_string, json_schema_input_type=str)]]
-    """Texts of one or more lines, each line a sentence."""
+    """Texts of one or more lines, one sentence per line."""
     alternatives: Annotated[int, Field(ge=0, strict=True)] = 0
-    """How many other translations are wanted of each text that is one line."""
+    """Number of alternatives to return for each text of one line."""
     attention: Annotated[bool, Field(strict=True)] = False
-    """Whether the attention between the tokens is wanted."""
+    """Return the attention between the tokens."""
 
 
 class Alternative(BaseModel):
@@ -119,81 +88,173 @@ class Alternative(BaseModel):
 
 
 class Attention(BaseModel):
-    """The attention of a line, or of a part of a line that was too long for the model."""
+    """Attention of a line, or of a part of a line that was too long for the model."""
 
     source: list[str]
-    """The source tokens, the end mark last."""
+    """Source tokens, EOS last."""
     target: list[str]
-    """The target tokens, without end mark."""
+    """Target tokens without EOS."""
     weights: list[list[float]]
-    """A row for each target token: how much it looks at each source token; a row sums to 1.
+    """Weight of each source token, one row per target token; a row sums to 1.
 
-    The mean over the heads of the last decoder layer but one, to three digits.
+    Mean over the heads of the last decoder layer but one, to three digits.
     """
 
 
 class TranslatedText(BaseModel):
-    """A text's translation, with the line ends of the text."""
+    """Translation of a text, with the line ends of the text."""
 
     text: str
     status: Status
-    """What is to be known of it; of several lines, the first in this order."""
+    """Status of the text; of several lines, the first in the order of this list."""
     score: float
-    """What the search ranks by, summed over lines; higher is better."""
+    """Ranking score of the search, summed over lines; higher is better."""
     notes: list[str]
     alternatives: list[Alternative]
-    """Other translations, best first; none of a text of several lines."""
+    """Further translations, best first; empty for a text of several lines."""
     attention: list[Attention] | None = None
-    """That of each line or part that is not empty, in order.
+    """Attention of each line or part that is not empty, in order.
 
-    Null where it was not asked for, the engine cannot tell it, or it is more than 100,000 numbers.
+    Null if not requested, not available from the engine, or more than 100,000 numbers.
     """
 
 
 class TranslationResponse(BaseModel):
-    """The translations, in the order of the texts."""
+    """Translations in the order of the texts."""
 
     translations: list[TranslatedText]
 
 
 class Problem(BaseModel):
-    """Why there is no answer, in one line."""
+    """Error message, one line."""
 
     error: str
 
 
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": description}
+    for status, description in (
+        (413, "Too many bytes, characters or lines."),
+        (422, "Invalid request."),
+        (429, "Too many lines in the queue; try again later."),
+        (503, "Too many concurrent requests; try again later. Or the server is being stopped."),
+    )
+}
+
+
+def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) -> FastAPI:
+    """Return the application; it starts and stops `batcher`. `name` is the model's on the page."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batcher.start()
+        yield
+        batcher.stop()
+        await asyncio.to_thread(batcher.join)
+
+    # FastAPI's own documentation pages load scripts from the network.
+    app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(RequestMetrics, metrics=metrics, path=TRANSLATE)
+    app.add_exception_handler(StarletteHTTPException, _error_response)
+    metrics.watch_queue(lambda: batcher.waiting)
+    _add_translate(app, batcher, limits)
+    about = {"characters": limits.characters, "alternatives": limits.alternatives}
+    _add_status(app, batcher, metrics, {"model": name, **about})
+    page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
+
+    return app
+
+
+def _add_translate(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
+    schema = {"schema": TranslationRequest.model_json_schema()}
+    body = {"required": True, "content": {"application/json": schema}}
+    places = _Places(limits.requests)
+
+    @app.post(TRANSLATE, responses=_PROBLEMS, openapi_extra={"requestBody": body})
+    async def translate(request: Request) -> TranslationResponse:
+        """Translate texts, each line as one sentence."""
+        with places.take():
+            wanted = await read_request(request, limits)
+            texts = [read_text(text) for text in wanted.texts]
+            lines = [line for text in texts for line in text.lines]
+            per_line = Wanted(wanted.alternatives + 1, wanted.attention)
+            answers = iter(await _translated(request, batcher, lines, per_line))
+        found = [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
+        return TranslationResponse(translations=found)
+
+
+def _add_status(
+    app: FastAPI, batcher: Batcher, metrics: Metrics, about: dict[str, str | int]
+) -> None:
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        """Return the status of the server, the model and its limits."""
+        status, code = ("ok", 200) if batcher.working else ("stopped", 503)
+        return JSONResponse({"status": status, **about}, code)
+
+    @app.get("/metrics")
+    async def counters() -> Response:
+        """Return the counters in the text format of Prometheus."""
+        return Response(metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+async def _error_response(_: Request, error: Exception) -> Response:
+    assert isinstance(error, StarletteHTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+class _Places:
+    """Limit on concurrent requests; uvicorn's own limit does not answer in JSON."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        """Occupy a place within the context; raise HTTPException if none is free."""
+        if self.taken >= self.most:
+            message = f"too many requests at once, at most {self.most:,} are taken; try again"
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+
+
 async def read_request(request: Request, limits: Limits) -> TranslationRequest:
-    """Return what a request asks for.
+    """Read and check a request.
 
-    Raises HTTPException with one line that says what is wrong: 413 where it is too much, 422 where
-    it cannot be read, 408 where it does not arrive.
+    Raises HTTPException with a message of one line: 413 for too much content, 422 for invalid
+    content, 408 if the body does not arrive in time.
     """
-    body = await _read_body(request, limits.body_bytes)
-    try:
-        asked = TranslationRequest.model_validate(json.loads(body))
-    except ValidationError as error:
-        raise HTTPException(UNREADABLE, _told(error.errors(include_url=False))) from None
-    except json.JSONDecodeError as error:
-        raise HTTPException(UNREADABLE, f"the body is not JSON: {error}") from None
-    except UnicodeDecodeError:
-        raise HTTPException(UNREADABLE, "the body is not JSON: it is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise HTTPException(UNREADABLE, "the body is no JSON that can be read") from None
-    _check(asked, limits)
-    return asked
-
-
-async def _read_body(request: Request, most: int) -> bytes:
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            return await _receive(request, most)
+            body = await _receive(request, limits.body_bytes)
     except TimeoutError:
-        told = f"the body did not arrive within {BODY_SECONDS:g} s"
-        raise HTTPException(TOO_SLOW, told) from None
+        message = f"the body did not arrive within {BODY_SECONDS:g} s"
+        raise HTTPException(408, message) from None
+    try:
+        wanted = TranslationRequest.model_validate(json.loads(body))
+    except ValidationError as error:
+        raise HTTPException(422, _one_line(error.errors(include_url=False))) from None
+    except json.JSONDecodeError as error:
+        raise HTTPException(422, f"the body is not JSON: {error}") from None
+    except UnicodeDecodeError:
+        raise HTTPException(422, "the body is not JSON: it is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise HTTPException(422, "the body is not readable JSON") from None
+    _check(wanted, limits)
+    return wanted
 
 
 async def _receive(request: Request, most: int) -> bytes:
-    """Return the body; the rest of one that is too large is dropped by uvicorn as it comes."""
+    """Return the body; uvicorn drops the rest of a body that is too large."""
     body, more = bytearray(), True
     while more:
         message = await request.receive()
@@ -201,29 +262,13 @@ async def _receive(request: Request, most: int) -> bytes:
             raise HTTPException(CLIENT_GONE)
         body += message.get("body", b"")
         if len(body) > most:
-            told = f"the body is larger than {most:,} bytes, the most taken"
-            raise HTTPException(TOO_LARGE, told)
+            raise HTTPException(413, f"the body is larger than the limit of {most:,} bytes")
         more = message.get("more_body", False)
     return bytes(body)
 
 
-def _check(asked: TranslationRequest, limits: Limits) -> None:
-    characters = sum(map(len, asked.texts))
-    sentences = sum(len(read_text(text).lines) for text in asked.texts)
-    for count, most, what in (
-        (characters, limits.characters, "characters"),
-        (sentences, limits.sentences, "lines"),
-    ):
-        if count > most:
-            told = f"`texts`: {count:,} {what} in all, at most {most:,} are taken at once"
-            raise HTTPException(TOO_LARGE, told)
-    if asked.alternatives > limits.alternatives:
-        told = f"`alternatives`: at most {limits.alternatives}, this model's search finds no more"
-        raise HTTPException(UNREADABLE, told)
-
-
-def _told(problems: list[ErrorDetails]) -> str:
-    # A misspelt key comes before the key that is missing by it.
+def _one_line(problems: list[ErrorDetails]) -> str:
+    # An unknown key comes before the missing key that it probably misspells.
     first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
     more = len(problems) - 1
     key = ".".join(map(str, first["loc"]))
@@ -235,140 +280,48 @@ def _told(problems: list[ErrorDetails]) -> str:
         text = f"`{key}`: {first['msg']}"
     else:
         text = 'an object was expected: {"texts": ["...", "..."]}'
-    return f"{' '.join(text.split())[:_TOLD]}{f' (and {more} more)' if more else ''}"
+    return f"{' '.join(text.split())[:_MESSAGE_LENGTH]}{f' (and {more} more)' if more else ''}"
 
 
-TRANSLATE = "/translate"
-BUSY, CROWDED, STOPPING, FAILED = 429, 503, 503, 500
-_STOPPING = "the server is being stopped"
-# Nothing but what is in the page itself, and the API that it came from.
-_PAGE_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": told}
-    for status, told in (
-        (413, "Too many bytes, characters or lines."),
-        (422, "Not what was expected."),
-        (429, "Too many lines wait; try again later."),
-        (503, "Too many requests at once; try again later. Or the server is being stopped."),
-    )
-}
+def _check(wanted: TranslationRequest, limits: Limits) -> None:
+    characters = sum(map(len, wanted.texts))
+    sentences = sum(len(read_text(text).lines) for text in wanted.texts)
+    for count, most, unit in (
+        (characters, limits.characters, "characters"),
+        (sentences, limits.sentences, "lines"),
+    ):
+        if count > most:
+            raise HTTPException(413, f"`texts`: {count:,} {unit} in all, the limit is {most:,}")
+    if wanted.alternatives > limits.alternatives:
+        message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
+        raise HTTPException(422, message)
 
 
-def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) -> FastAPI:
-    """Return the application that answers with what the batcher translates; it starts and stops it.
-
-    `name` is what the page calls the model.
-    """
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
-        yield
-        batcher.stop()
-        await asyncio.to_thread(batcher.join)
-
-    # FastAPI's own pages of documentation load scripts from the network.
-    app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(Measured, metrics=metrics, path=TRANSLATE)
-    app.add_exception_handler(StarletteHTTPException, _as_json)
-    metrics.watch_queue(lambda: batcher.waiting)
-    _add_translate(app, batcher, limits)
-    about = {"characters": limits.characters, "alternatives": limits.alternatives}
-    _add_status(app, batcher, metrics, {"model": name, **about})
-    _add_page(app)
-    return app
-
-
-def _add_translate(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
-    schema = {"schema": TranslationRequest.model_json_schema()}
-    body = {"required": True, "content": {"application/json": schema}}
-    places = _Places(limits.requests)
-
-    @app.post(TRANSLATE, responses=_PROBLEMS, openapi_extra={"requestBody": body})
-    async def translate(request: Request) -> TranslationResponse:
-        """Translate texts, each line of them as a sentence."""
-        with places.one():
-            asked = await read_request(request, limits)
-            texts = [read_text(text) for text in asked.texts]
-            lines = [line for text in texts for line in text.lines]
-            wanted = Wanted(asked.alternatives + 1, asked.attention)
-            answers = iter(await _result(request, _submit(batcher, lines, wanted)))
-        found = [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
-        return TranslationResponse(translations=found)
-
-
-class _Places:
-    """The requests that there may be at once; uvicorn's own limit does not answer in JSON."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.taken = 0
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Take a place meanwhile; raise HTTPException where none is free."""
-        if self.taken >= self.most:
-            told = f"too many requests at once, at most {self.most:,} are taken; try again"
-            raise HTTPException(CROWDED, told, {"Retry-After": "1"})
-        self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
-
-
-def _add_status(
-    app: FastAPI, batcher: Batcher, metrics: Metrics, about: dict[str, str | int]
-) -> None:
-    @app.get("/health")
-    async def health() -> JSONResponse:
-        """Say whether texts are being translated, and by what."""
-        working = batcher.working
-        status = "ok" if working else "stopped"
-        return JSONResponse({"status": status, **about}, 200 if working else STOPPING)
-
-    @app.get("/metrics")
-    async def counters() -> Response:
-        """Give the counters, in the text format of Prometheus."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
-def _add_page(app: FastAPI) -> None:
-    page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
-
-    @app.get("/", include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
-
-
-def _submit(batcher: Batcher, lines: Sequence[str], wanted: Wanted) -> Future[list[Answer]]:
+async def _translated(
+    request: Request, batcher: Batcher, lines: Sequence[str], wanted: Wanted
+) -> list[Answer]:
+    """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
     try:
-        return batcher.submit(lines, wanted)
+        return await _unless_gone(request, batcher.submit(lines, wanted))
     except QueueFullError:
-        told = f"too many lines wait already, at most {batcher.most_waiting:,} may; try again"
-        raise HTTPException(BUSY, told, {"Retry-After": "1"}) from None
+        message = f"too many lines in the queue, the limit is {batcher.most_waiting:,}; try again"
+        raise HTTPException(429, message, {"Retry-After": "1"}) from None
     except StoppedError:
-        raise HTTPException(STOPPING, _STOPPING) from None
-
-
-async def _result(request: Request, future: Future[list[Answer]]) -> list[Answer]:
-    try:
-        return await _unless_gone(request, future)
-    except StoppedError:
-        raise HTTPException(STOPPING, _STOPPING) from None
+        raise HTTPException(503, _STOPPING) from None
     except FailedError:
-        told = "this could not be translated; the server's log says why"
-        raise HTTPException(FAILED, told) from None
+        message = "the request could not be translated; see the server's log"
+        raise HTTPException(500, message) from None
 
 
 async def _unless_gone(request: Request, future: Future[list[Answer]]) -> list[Answer]:
-    """Return the future's result; where the client leaves before, the future is cancelled."""
+    """Return the future's result; cancel the future if the client disconnects first."""
+
+    async def disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     answer = asyncio.wrap_future(future)
-    gone = asyncio.ensure_future(_leaving(request))
+    gone = asyncio.ensure_future(disconnect())
     either: list[asyncio.Future[Any]] = [answer, gone]
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -380,21 +333,62 @@ async def _unless_gone(request: Request, future: Future[list[Answer]]) -> list[A
         answer.cancel()
 
 
-async def _leaving(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+_LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Lines of a text and the line ends between them."""
+
+    lines: tuple[str, ...]
+    ends: tuple[str, ...]
+    """One fewer than lines."""
+
+    def join(self, lines: Sequence[str]) -> str:
+        """Return other lines joined by the line ends of this text."""
+        pairs = zip(lines, (*self.ends, ""), strict=True)
+        return "".join(part for pair in pairs for part in pair)
+
+
+def read_text(text: str) -> Text:
+    """Split a text at its line ends: newline, carriage return, or both."""
+    parts = _LINE_END.split(text)
+    return Text(tuple(parts[::2]), tuple(parts[1::2]))
 
 
 def _answer(text: Text, answers: list[Answer]) -> TranslatedText:
     translations = [each.translation for each in answers]
     return TranslatedText(
         text=text.join([each.text for each in translations]),
-        status=status_of(translations),
+        status=_status(translations),
         score=sum(each.score for each in translations),
-        notes=list(notes_of(translations)),
-        alternatives=_others(translations[0]) if len(translations) == 1 else [],
+        notes=list(_notes(translations)),
+        alternatives=_alternatives(translations[0]) if len(translations) == 1 else [],
         attention=_attention(answers),
     )
+
+
+def _status(translations: Sequence[Translation]) -> Status:
+    """Return the first of the lines' statuses in the order of `Status`, except blank lines."""
+    statuses = [each.status for each in translations if each.source.strip()]
+    order: tuple[Status, ...] = get_args(Status)
+    return min(statuses, key=order.index, default="empty")
+
+
+def _notes(translations: Sequence[Translation]) -> Iterator[str]:
+    """Yield the notes on a text, with the line number if it has several lines."""
+    for number, translation in enumerate(translations, start=1):
+        place = f"line {number}: " if len(translations) > 1 else ""
+        yield from (place + note for note in translation.notes)
+
+
+def _alternatives(translation: Translation) -> list[Alternative]:
+    """Return the alternatives with distinct texts."""
+    scores: dict[str, float] = {}
+    for each in translation.alternatives:
+        scores.setdefault(each.text, each.score)
+    scores.pop(translation.text, None)
+    return [Alternative(text=text, score=score) for text, score in scores.items()]
 
 
 def _attention(answers: Sequence[Answer]) -> list[Attention] | None:
@@ -403,7 +397,7 @@ def _attention(answers: Sequence[Answer]) -> list[Attention] | None:
     if len(known) < len(answers) or sum(part.weights.size for part in parts) > MOST_WEIGHTS:
         return None
     return [
-        # Rounded as float64: a rounded float32 has a long tail of digits.
+        # Rounded in float64: a rounded float32 prints many digits.
         Attention(
             source=part.source,
             target=part.target,
@@ -411,17 +405,3 @@ def _attention(answers: Sequence[Answer]) -> list[Attention] | None:
         )
         for part in parts
     ]
-
-
-def _others(translation: Translation) -> list[Alternative]:
-    """Return the alternatives that read differently, each once."""
-    scores: dict[str, float] = {}
-    for each in translation.alternatives:
-        scores.setdefault(each.text, each.score)
-    scores.pop(translation.text, None)
-    return [Alternative(text=text, score=score) for text, score in scores.items()]
-
-
-async def _as_json(_: Request, error: Exception) -> Response:
-    assert isinstance(error, StarletteHTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)

@@ -1,4 +1,4 @@
-"""Serving a run: from its folder to a port that answers, and a stop that loses no answer."""
+"""HTTP server for a run: startup, listening, and a stop that answers accepted requests."""
 
 import asyncio
 import ipaddress
@@ -12,7 +12,6 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mt.config import DecodingConfig
 from mt.decoding.translator import Translator
 from mt.errors import UserError
 from mt.serving.app import Limits, build_app
@@ -20,13 +19,13 @@ from mt.serving.batching import Batcher
 from mt.serving.metrics import Metrics
 
 GRACE_SECONDS = 5.0
-"""What has been accepted is translated for so long after the signal to stop."""
+"""Time to answer accepted requests after the signal to stop."""
 LAST_SECONDS = 8.0
-"""Whoever still sends or reads by then is cut off; below the 10 s that containers are given."""
+"""Time until open connections are aborted; below the 10 s grace period of containers."""
 HEAD_SECONDS = 30.0
-"""A connection on which no request has come by then is closed."""
+"""Time until a connection without a request is closed."""
 MOST_CONNECTIONS = 4096
-"""Where the system permits; those beyond the requests that are taken are told so."""
+"""Largest number of open connections, as far as the system permits."""
 MOST_ALTERNATIVES = 9
 
 _logger = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; port 0 takes one that is free."""
+    """Address to listen on; port 0 chooses a free port."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -48,27 +47,30 @@ def serve_run(
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> None:
-    """Answer requests with a run's model until SIGINT or SIGTERM, and end by that signal then.
+    """Serve the model of a run until SIGINT or SIGTERM, then end by that signal.
 
-    `overrides` are `decoding.KEY=VALUE`. Raises UserError for an address that is not free, limits
-    that contradict each other, and what `Translator.load` raises.
+    `overrides` are `decoding.KEY=VALUE`. Raises UserError for an unavailable address and
+    contradicting limits, and the errors of `Translator.load`.
     """
     if limits.waiting < limits.sentences:
         raise UserError(
             f"--max-waiting {limits.waiting} is less than --max-sentences {limits.sentences}: "
-            "a request of that many could never be taken"
+            "a request with that many lines could never be accepted"
         )
     _allow_connections()
     with _bind(address) as listener:
         translator = Translator.load(run, overrides=overrides, device=device)
         if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-            _logger.warning("whoever reaches %s can use it: there is no password", address.host)
+            _logger.warning("%s is open to other machines, without a password", address.host)
         build_server(translator, run.resolve().name, limits=limits).run(sockets=[listener])
 
 
 def build_server(translator: Translator, name: str, *, limits: Limits) -> "Server":
-    """Return a server that is ready to run on a bound socket."""
-    limits = replace(limits, alternatives=_most_alternatives(translator.decoding))
+    """Return a server to run on a bound socket."""
+    decoding = translator.decoding
+    found = {"greedy": 1, "beam": decoding.beam, "sample": MOST_ALTERNATIVES + 1}
+    most = min(found[decoding.search] - 1, MOST_ALTERNATIVES)
+    limits = replace(limits, alternatives=most)
     metrics = Metrics()
     batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(
@@ -85,14 +87,14 @@ def build_server(translator: Translator, name: str, *, limits: Limits) -> "Serve
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with its address told, and an end to what it waits for when it is stopped."""
+    """uvicorn server that logs its address and limits the time of a shutdown."""
 
     def __init__(self, config: uvicorn.Config, batcher: Batcher) -> None:
         super().__init__(config)
         self.batcher = batcher
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and say where."""
+        """Start listening and log the address."""
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
@@ -100,7 +102,7 @@ class Server(uvicorn.Server):
             _logger.info("serving at http://%s:%d, until Ctrl-C", host, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, answer what was accepted, but for GRACE_SECONDS at most."""
+        """Stop listening; answer accepted requests for at most GRACE_SECONDS."""
         call_later = asyncio.get_running_loop().call_later
         refuse = call_later(GRACE_SECONDS, self.batcher.stop)
         hang_up = call_later(LAST_SECONDS, self._hang_up)
@@ -114,7 +116,7 @@ class Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's HTTP, without connections that stay open and never ask anything."""
+    """uvicorn's HTTP protocol; closes connections without a request after HEAD_SECONDS."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -125,14 +127,9 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
-def _most_alternatives(decoding: DecodingConfig) -> int:
-    found = {"greedy": 1, "beam": decoding.beam, "sample": MOST_ALTERNATIVES + 1}
-    return min(found[decoding.search] - 1, MOST_ALTERNATIVES)
-
-
 def _allow_connections() -> None:
-    """Let as many files be open as MOST_CONNECTIONS need; usually 1,024 may be, on request more."""
-    if sys.platform == "win32":  # has no such limit
+    """Raise the limit on open files, usually 1,024, to MOST_CONNECTIONS."""
+    if sys.platform == "win32":  # without such a limit
         return
     import resource
 
@@ -143,7 +140,7 @@ def _allow_connections() -> None:
 
 
 def _bind(address: Address) -> socket.socket:
-    """Return a socket that is bound and does not listen yet: the model has still to be loaded."""
+    """Return a bound socket that does not listen yet, because the model is loaded first."""
     host, port = address.host, address.port
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
@@ -151,12 +148,12 @@ def _bind(address: Address) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--host {host}: no such address here ({error})") from None
+        raise UserError(f"--host {host}: no such address on this machine ({error})") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
     except OSError as error:
         listener.close()
-        told = error.strerror.lower() if error.strerror else error
-        raise UserError(f"cannot listen on {host}, port {port}: {told}; see --port") from None
+        reason = error.strerror.lower() if error.strerror else error
+        raise UserError(f"cannot listen on {host}, port {port}: {reason}; see --port") from None
     return listener

@@ -1,7 +1,9 @@
+import json
 import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,33 +11,21 @@ import pytest
 
 from mt.config import DecodingConfig
 from mt.config.loading import load_config
+from mt.decoding import ctranslate2_engine
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.engine import Engine, length_limit
+from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.load import read_run
+from mt.decoding.text import encode_prefixes
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
-from mt.export.export import export_ctranslate2
 from mt.special_ids import EOS, PAD
 
+Program = Callable[..., tuple[int, str, str]]
 DECODING = DecodingConfig(beam=4, max_length_extra=10)
-
-
-@pytest.fixture(scope="module")
-def folder(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("exports") / "ct2"
-    assert export_ctranslate2(finished_run, output, device="cpu").failure is None
-    return output
-
-
-@pytest.fixture(scope="module")
-def exported(folder: Path) -> Translator:
-    return load_translator(folder)
-
-
-@pytest.fixture(scope="module")
-def original(finished_run: Path) -> Translator:
-    return load_translator(finished_run, device="cpu")
+TEXTS = ["one two three", "four", "five six seven eight nine", "two two", "three one", "six"]
+PREFIXES = ["two", "", "one two one two one two", "three three", "e", "four five"]
 
 
 def sources(count: int, longest: int = 12) -> list[list[int]]:
@@ -46,74 +36,119 @@ def sources(count: int, longest: int = 12) -> list[list[int]]:
     ]
 
 
-def both(
-    exported: Translator, original: Translator, decoding: DecodingConfig, count: int = 1
-) -> list[tuple[Any, Any]]:
-    some = sources(40)
-    ours, theirs = (each.engine.n_best_ids(some, decoding, count) for each in (original, exported))
-    return list(zip(ours, theirs, strict=True))
+def engine_of(translator: Translator) -> CTranslate2Engine:
+    assert isinstance(translator.engine, CTranslate2Engine)
+    return translator.engine
 
 
-@pytest.mark.parametrize("given", ["3", "3,1", "many", "0"])
-def test_as_many_batches_at_a_time_as_openmp_may_have_threads(
-    folder: Path, given: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", given)
-    engine = load_translator(folder).engine
-    assert isinstance(engine, CTranslate2Engine)
-    found = engine.translator.num_translators
-    assert found == 3 if given.startswith("3") else found >= 1
-
-
-def test_greedy_finds_what_ours_does(exported: Translator, original: Translator) -> None:
-    decoding = DecodingConfig(search="greedy", max_length_extra=10)
-    for [ours], [theirs] in both(exported, original, decoding):
-        assert theirs.ids == ours.ids
-        assert theirs.finished == ours.finished
-        assert theirs.score == pytest.approx(ours.score, abs=1e-4)
+@pytest.fixture(scope="module")
+def long(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> CTranslate2Engine:
+    """The finished run, exported for sequences of up to 1,200 tokens."""
+    run, folder = read_run(finished_run), tmp_path_factory.mktemp("long")
+    weights = {name: tensor.numpy() for name, tensor in run.weights.items()}
+    write_model(
+        folder, run.config.model, weights, tokenizer=run.tokenizer, positions=1200,
+        quantization=None,
+    )  # fmt: skip
+    return CTranslate2Engine(folder, device="cpu", tokenizer=run.tokenizer, positions=1200)
 
 
 @pytest.mark.parametrize("normalization", ["gnmt", "none"])
-def test_beam_search_finds_what_ours_does(
+def test_beam_search_equals_that_of_the_run(
     normalization: Any, exported: Translator, original: Translator
 ) -> None:
     decoding = DECODING.model_copy(update={"length_normalization": normalization})
-    pairs = both(exported, original, decoding)
-    alike = [(ours, theirs) for [ours], [theirs] in pairs if ours.ids == theirs.ids]
-    assert len(alike) >= len(pairs) - 1
-    for ours, theirs in alike:
-        assert theirs.log_prob == pytest.approx(ours.log_prob, abs=1e-4)
-        assert theirs.score == pytest.approx(ours.score, abs=1e-4)
+    some = sources(40)
+    ours, theirs = (each.engine.translate_ids(some, decoding) for each in (original, exported))
+    same = [pair for pair in zip(ours, theirs, strict=True) if pair[0].ids == pair[1].ids]
+    assert len(same) >= len(some) - 1
+    for wanted, found in same:
+        assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-4)
+        assert found.score == pytest.approx(wanted.score, abs=1e-4)
 
 
-def test_an_average_is_the_log_probability_by_the_length(exported: Translator) -> None:
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"no_repeat_ngram": 2, "min_length_ratio": 1.5, "max_length_extra": 20},
+        {"max_length_ratio": 0.5, "max_length_extra": 1},
+    ],
+)
+def test_greedy_search_equals_that_of_the_run(
+    keys: dict[str, Any], exported: Translator, original: Translator
+) -> None:
+    settings = {"search": "greedy", "max_length_extra": 10, **keys}
+    decoding, some = DecodingConfig.model_validate(settings), sources(40, longest=30)
+    ours, theirs = (each.engine.translate_ids(some, decoding) for each in (original, exported))
+    for source, wanted, found in zip(some, ours, theirs, strict=True):
+        assert (found.ids, found.finished) == (wanted.ids, wanted.finished)
+        assert found.log_prob == pytest.approx(wanted.log_prob, abs=1e-4)
+        length, limit = len(found.ids) + found.finished, length_limit(len(source), decoding)
+        assert decoding.min_length_ratio * len(source) <= length <= limit
+        assert found.finished or length == limit
+    assert "max_length_ratio" not in keys or any(not each.finished for each in theirs)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"search": "greedy"},
+        {"search": "greedy", "no_repeat_ngram": 2, "min_length_ratio": 2.0},
+        {"search": "greedy", "max_length_ratio": 0.2, "max_length_extra": 3},
+        {"beam": 4, "length_normalization": "none"},
+        {"beam": 4, "no_repeat_ngram": 2},
+        {"beam": 4, "max_length_ratio": 0.2, "max_length_extra": 3},
+    ],
+)
+def test_prefixes_are_forced_and_scored_as_by_the_run(
+    keys: dict[str, Any], original: Translator, exported: Translator
+) -> None:
+    decoding = DecodingConfig.model_validate({"max_length_extra": 20, **keys})
+    some = original.tokenizer.encode_source(TEXTS)
+    prefixes = [prefix.ids for prefix in encode_prefixes(PREFIXES, original.tokenizer)]
+    ours, theirs = (
+        each.engine.n_best_ids(some, decoding, 4, prefixes=prefixes)
+        for each in (original, exported)
+    )
+    for wanted, found, prefix in zip(ours, theirs, prefixes, strict=True):
+        if "beam" in keys and wanted[0].ids == prefix:
+            wanted = wanted[1:]  # CTranslate2 rarely ends right after a prefix
+        assert (found[0].ids, found[0].finished) == (wanted[0].ids, wanted[0].finished)
+        assert found[0].log_prob == pytest.approx(wanted[0].log_prob, abs=1e-3)
+        assert len({each.ids for each in found}) == len(found)
+        scores = {each.ids: each.score for each in wanted}
+        for each in found:
+            assert each.ids[: len(prefix)] == prefix[: len(each.ids)]
+            assert each.score == pytest.approx(scores.get(each.ids, each.score), abs=1e-3)
+
+
+def test_sources_without_a_prefix_do_not_depend_on_the_prefixes_of_others(
+    exported: Translator,
+) -> None:
+    decoding = DecodingConfig(beam=30, length_normalization="none", max_length_extra=10)
+    some = [[20 + number, EOS] for number in range(8)]
+    [wanted] = exported.engine.n_best_ids(some[:1], decoding, 30)
+    assert any(not each.ids for each in wanted), "one is empty"
+    prefixes = [(), *[(30, 31)] * 7]
+    assert exported.engine.n_best_ids(some, decoding, 30, prefixes=prefixes)[0] == wanted
+
+
+def test_average_is_the_log_probability_divided_by_the_length(exported: Translator) -> None:
     decoding = DECODING.model_copy(update={"length_normalization": "average"})
     for found in exported.engine.translate_ids(sources(20), decoding):
         assert found.score == pytest.approx(found.log_prob / (len(found.ids) + found.finished))
 
 
-def test_n_best_lists_are_sorted_and_distinct(exported: Translator) -> None:
+def test_n_best_lists_are_ranked_and_distinct(exported: Translator) -> None:
     for hypotheses in exported.engine.n_best_ids(sources(20), DECODING, 4):
         scores = [hypothesis.score for hypothesis in hypotheses]
         assert scores == sorted(scores, reverse=True)
         assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses) <= 4
 
 
-def test_blocking_ngrams_and_a_minimum_are_those_of_ours(
-    exported: Translator, original: Translator
-) -> None:
-    decoding = DecodingConfig(
-        search="greedy", no_repeat_ngram=2, min_length_ratio=1.5, max_length_extra=20
-    )
-    for source, ([ours], [theirs]) in zip(
-        sources(40), both(exported, original, decoding), strict=True
-    ):
-        assert theirs.ids == ours.ids
-        assert len(theirs.ids) + theirs.finished >= 1.5 * len(source)
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
-def test_neighbours_and_order_change_nothing(batch_size: int, exported: Translator) -> None:
+def test_batches_and_order_change_nothing(batch_size: int, exported: Translator) -> None:
     some = sources(60, longest=30)
     whole = exported.engine.translate_ids(some, DECODING)
     decoding = DECODING.model_copy(update={"batch_size": batch_size})
@@ -123,41 +158,16 @@ def test_neighbours_and_order_change_nothing(batch_size: int, exported: Translat
     assert [each.ids for each in again] == [whole[number].ids for number in mixed]
 
 
-def test_each_source_has_its_own_length_limit(exported: Translator, original: Translator) -> None:
-    """Also beside a longer one, and one that does not end by itself."""
-    decoding = DecodingConfig(search="greedy", max_length_ratio=0.5, max_length_extra=1)
-    some = sources(40, longest=30)
-    found = exported.engine.translate_ids(some, decoding)
-    for one, other in zip(found, original.engine.translate_ids(some, decoding), strict=True):
-        assert (one.ids, one.finished) == (other.ids, other.finished)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
-    assert any(not hypothesis.finished for hypothesis in found)
-    for source, hypothesis in zip(some, found, strict=True):
-        length = len(hypothesis.ids) + hypothesis.finished
-        limit = length_limit(len(source), decoding)
-        assert length == limit if not hypothesis.finished else length <= limit
-
-
-def test_what_the_limit_has_cut_counts_only_where_nothing_is_whole(exported: Translator) -> None:
+def test_unfinished_hypotheses_count_only_if_none_is_finished(exported: Translator) -> None:
     decoding = DecodingConfig(beam=4, max_length_ratio=0.8, max_length_extra=2)
     lists = exported.engine.n_best_ids(sources(60), decoding, 4)
     kinds = [{hypothesis.finished for hypothesis in hypotheses} for hypotheses in lists]
-    assert all(len(kind) == 1 for kind in kinds)
     assert {False} in kinds
     assert {True} in kinds
+    assert {True, False} not in kinds
 
 
-def test_long_sources_and_translations_are_not_cut(exported: Translator) -> None:
-    """CTranslate2 by itself reads 1,024 tokens and writes 256; its own refusal comes later."""
-    decoding = DecodingConfig(
-        search="greedy", min_length_ratio=0.5, max_length_ratio=0.5, max_length_extra=1
-    )
-    source = [*([20, 21, 22, 23] * 150), EOS]
-    [found] = exported.engine.translate_ids([source], decoding)
-    assert len(found.ids) >= 300
-
-
-def test_tokens_that_say_nothing_are_never_generated(finished_run: Path, tmp_path: Path) -> None:
+def test_padding_is_never_generated(finished_run: Path, tmp_path: Path) -> None:
     run = read_run(finished_run)
     weights = {name: tensor.numpy().copy() for name, tensor in run.weights.items()}
     embedding = weights["target_embedding.weight"]
@@ -174,25 +184,95 @@ def test_tokens_that_say_nothing_are_never_generated(finished_run: Path, tmp_pat
         max_decoding_length=20,
     )
     pad = run.tokenizer.target.processor.id_to_piece(PAD)
-    assert any(pad in result.hypotheses[0] for result in loose), "nothing was put to the test"
+    assert any(pad in result.hypotheses[0] for result in loose), "CTranslate2 alone generates it"
     for hypotheses in engine.n_best_ids(sources(20), DECODING, 4):
         assert all(PAD not in hypothesis.ids for hypothesis in hypotheses)
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [({"search": "sample"}, "decoding.search"), ({"repetition_penalty": 1.2}, "repetition")],
-)
-def test_what_it_does_otherwise_is_refused(
-    changes: dict[str, Any], key: str, exported: Translator
+def test_long_sources_and_translations_are_not_cut(
+    long: CTranslate2Engine, original: Translator
 ) -> None:
-    with pytest.raises(UserError, match=key):
-        exported.engine.translate_ids(sources(2), DECODING.model_copy(update=changes))
+    ours = original.engine
+    assert isinstance(ours, TorchEngine)
+    source, target = [*([20] * 1030), *range(25, 60), EOS], [29, 30, 31, 32, EOS]
+    [short], [found] = (long.score([some], [target]) for some in ([*source[:1023], EOS], source))
+    assert found == pytest.approx(ours.score([source], [target])[0], abs=1e-4)
+    assert found != pytest.approx(short, abs=1e-4), "CTranslate2 alone reads 1,024 tokens"
+    hypothesis = Hypothesis(tuple(target[:-1]), 0.0, 0.0, finished=True)
+    [details], [expected] = (each.explain([source], [hypothesis]) for each in (long, ours))
+    assert details.attention is not None
+    assert details.attention == pytest.approx(expected.attention, abs=1e-4)
+    decoding = DecodingConfig(
+        search="greedy", min_length_ratio=0.5, max_length_ratio=0.5, max_length_extra=1
+    )
+    [translation] = long.translate_ids([[*([20, 21, 22, 23] * 150), EOS]], decoding)
+    assert len(translation.ids) >= 300, "CTranslate2 alone writes 256 tokens"
 
 
-def test_a_damaged_or_foreign_file_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+def test_details_do_not_depend_on_the_batch(
+    exported: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(exported)
+    some = [[20, 21, EOS], [22, EOS], [*range(30, 60), EOS], [23, 24, EOS]]
+    targets = [(25,), tuple(range(60, 100)), (26, 27, 28), ()]
+    found = [Hypothesis(ids, 0.0, 0.0, finished=True) for ids in targets]
+    together = engine.explain(some, found)
+    assert together[3] == TokenDetails((), ())
+    monkeypatch.setattr(ctranslate2_engine, "_FORCED_POSITIONS", 1)
+    for one, other, ids in zip(together, engine.explain(some, found), targets, strict=True):
+        assert len(one.log_probs) == len(ids)
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)
+        assert one.alignment == other.alignment
+
+
+def test_json_equals_that_of_the_run(
+    exported_run: Path, finished_run: Path, program: Program
+) -> None:
+    long_line = " ".join(["one two three four five six"] * 10)
+    lines = f"one two three four\n\n  seven nine 🦊\n{long_line}\nzero\n"
+
+    def translated(folder: Path) -> list[dict[str, Any]]:
+        # Greedy, because beams of so weak a model nearly tie.
+        options = ("--json", "--device", "cpu", "--set", "decoding.search=greedy")
+        status, out, _ = program("translate", folder, *options, stdin=lines.encode())
+        assert status == 0
+        return [json.loads(line) for line in out.splitlines()]
+
+    ours, theirs = translated(finished_run), translated(exported_run)
+    assert len(ours) == len(theirs) == 5
+    assert len(ours[3]["token_log_probs"]) == len(ours[3]["tokens"]) > 20, "a line in parts"
+    for one, other in zip(theirs, ours, strict=True):
+        assert one.keys() == other.keys()
+        for key in one.keys() - {"score", "log_prob", "token_log_probs", "alternatives"}:
+            assert one[key] == other[key], key
+        for key in ("score", "log_prob", "token_log_probs"):
+            assert one[key] == pytest.approx(other[key], abs=1e-3)
+    assert sum(len(each["alignment"]) for each in ours) > 20
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"search": "sample"}, r"`decoding\.search: sample`: an exported model"),
+        ({"repetition_penalty": 1.2}, r"`decoding\.repetition_penalty`: an exported model"),
+        ({"coverage_penalty": 0.2}, r"`decoding\.coverage_penalty`: an exported model"),
+        ({"mbr": "chrf"}, r"`decoding\.mbr`: an exported model"),
+        ({"ensemble": ["other"]}, r"`decoding\.ensemble`: an exported model"),
+    ],
+)
+def test_unsupported_decoding_is_an_error(
+    keys: dict[str, Any], message: str, exported: Translator, exported_run: Path
+) -> None:
+    with pytest.raises(UserError, match=message):
+        exported.engine.translate_ids(sources(2), DECODING.model_copy(update=keys))
+    overrides = [f"decoding.{key}={value}".replace("'", "") for key, value in keys.items()]
+    with pytest.raises(UserError, match=message):
+        load_translator(exported_run, overrides=overrides)
+
+
+def test_damaged_or_foreign_export_is_an_error(exported_run: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
-    shutil.copytree(folder, broken)
+    shutil.copytree(exported_run, broken)
     model = broken / "model.bin"
     content = bytearray(model.read_bytes())
     content[-100] ^= 1
@@ -207,25 +287,39 @@ def test_a_damaged_or_foreign_file_is_refused_by_name(folder: Path, tmp_path: Pa
         load_translator(broken)
 
 
-def test_a_device_that_is_not_there_is_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="mps"):
-        load_translator(folder, device="mps")
+def test_missing_device_is_an_error(exported_run: Path) -> None:
+    with pytest.raises(UserError, match="device `mps`: CTranslate2 has .* on this machine"):
+        load_translator(exported_run, device="mps")
 
 
-def test_it_translates_without_torch(folder: Path) -> None:
-    code = (
-        "import sys; from mt.decoding.translator import load_translator; from pathlib import Path;"
-        "print(load_translator(Path(sys.argv[1])).translate(['one two', '', 'three'])[1:2]);"
-        "print(sorted({'torch', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['']\n[]\n", done.stderr
-
-
-def test_overrides_and_the_config_of_the_run_are_kept(folder: Path, finished_run: Path) -> None:
-    translator = load_translator(folder, overrides=["decoding.beam=3"])
+def test_overrides_apply_to_the_config_of_the_run(exported_run: Path, finished_run: Path) -> None:
+    translator = load_translator(exported_run, overrides=["decoding.beam=3"])
     expected = load_config(finished_run / "config.yaml").decoding
     assert translator.decoding == expected.model_copy(update={"beam": 3})
-    assert isinstance(translator.engine, Engine)
+
+
+@pytest.mark.parametrize("given", ["3", "3,1", "many", "0"])
+def test_number_of_parallel_batches_follows_omp_num_threads(
+    exported_run: Path, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    found = engine_of(load_translator(exported_run)).translator.num_translators
+    assert found == 3 if given.startswith("3") else found >= 1
+
+
+def test_export_translates_and_scores_without_torch(exported_run: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("one two\n\nthree\n")
+    code = (
+        "import sys; from pathlib import Path; run, text = map(Path, sys.argv[1:]);"
+        "from mt.decoding.files import FileJob, translate_file;"
+        "from mt.decoding.scoring import score_files;"
+        "translate_file(run, FileJob(text, form='json'));"
+        "print(len(list(score_files(run, sources=text, targets=text))));"
+        "print(sorted({'torch', 'datasets', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(exported_run), str(text)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    *records, scores, modules = done.stdout.splitlines()
+    assert [json.loads(record)["status"] for record in records][1] == "empty", done.stderr
+    assert (len(records), scores, modules) == (3, "3", "[]")

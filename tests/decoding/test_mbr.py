@@ -1,5 +1,3 @@
-"""Minimum Bayes risk against the sum written out, and against what anybody would choose."""
-
 import itertools
 from pathlib import Path
 
@@ -22,7 +20,7 @@ def score(utility: Utility, text: str, reference: str) -> float:
 
 
 @pytest.mark.parametrize("utility", UTILITIES)
-def test_utilities_are_the_mean_over_all_pairs(utility: Utility) -> None:
+def test_expected_utility_is_the_mean_over_all_pairs(utility: Utility) -> None:
     found = expected_utilities(TEXTS, UTILITIES[utility]())
     for text, value in zip(TEXTS, found, strict=True):
         wanted = [score(utility, text, reference) for reference in TEXTS]
@@ -42,30 +40,27 @@ def test_each_pair_is_compared_once() -> None:
 
 
 @pytest.mark.parametrize("search", ["sample", "beam"])
-def test_a_run_translates_by_it(search: str, finished_run: Path) -> None:
-    lines = ["one two three", "four", ""]
-    settings = [f"decoding.search={search}", "decoding.beam=6"]
-    plain = load_translator(finished_run, overrides=settings, device="cpu")
-    chosen = load_translator(
-        finished_run,
-        overrides=[*settings, "decoding.mbr=chrf", "decoding.mbr_candidates=6"],
-        device="cpu",
-    )
-    for line, translation in zip(lines, chosen.stream(lines, n_best=2), strict=True):
-        sources = plain.tokenizer.encode_source([line])
-        candidates = plain.engine.n_best_ids(sources, plain.decoding, 6)[0] if line else []
-        texts = [plain.tokenizer.decode_target(each.ids) for each in candidates]
+def test_run_translates_by_the_highest_expected_utility(search: str, finished_run: Path) -> None:
+    lines, prefixes = ["one two three", "four", ""], ["", "two", ""]
+    overrides = [f"decoding.search={search}", "decoding.beam=6"]
+    plain = load_translator(finished_run, overrides=overrides, device="cpu")
+    overrides += ["decoding.mbr=chrf", "decoding.mbr_candidates=6"]
+    chosen = load_translator(finished_run, overrides=overrides, device="cpu")
+    candidates = plain.stream(lines, prefixes=prefixes, n_best=6)
+    found = chosen.stream(lines, prefixes=prefixes, n_best=2)
+    for of_line, translation, prefix in zip(candidates, found, prefixes, strict=True):
+        texts = [each.text for each in of_line.alternatives] if translation.source else []
         utilities = {
             text: sum(score("chrf", text, reference) for reference in texts) / len(texts)
             for text in texts
         }
         assert translation.score == pytest.approx(max(utilities.values(), default=0.0))
-        if line:
-            assert utilities[translation.text] == pytest.approx(translation.score)
+        assert all(each.text.startswith(prefix) for each in translation.alternatives)
+        assert not texts or utilities[translation.text] == pytest.approx(translation.score)
 
 
-def test_too_few_candidates_are_told_before_work(finished_run: Path) -> None:
+def test_too_few_candidates_are_an_error(finished_run: Path) -> None:
     for search in ("greedy", "beam"):
+        overrides = ["decoding.mbr=bleu", f"decoding.search={search}"]
         with pytest.raises(UserError, match="`decoding.mbr` chooses from 16 translations"):
-            settings = ["decoding.mbr=bleu", f"decoding.search={search}"]
-            load_translator(finished_run, overrides=settings, device="cpu")
+            load_translator(finished_run, overrides=overrides, device="cpu")

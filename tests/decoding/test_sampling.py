@@ -1,5 +1,3 @@
-"""Sampling: which tokens are drawn, how often, and by what."""
-
 import math
 from collections import Counter
 
@@ -8,22 +6,22 @@ import torch
 from torch import Tensor
 
 from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
-from mt.decoding.sampling import SampleSettings, drawn, sample, uniform_numbers
+from mt.decoding.sampling import SampleSettings, draw, sample, uniform_numbers
 from mt.special_ids import EOS
 
-# Of the seven tokens, PAD, UNK and BOS are never drawn.
+# PAD, UNK and BOS, the first three of the seven tokens, are never drawn.
 PROBABILITIES = [0.1, 0.05, 0.05, 0.08, 0.4, 0.2, 0.12]
 DRAWABLE = {4: 0.4, 5: 0.2, 6: 0.12, EOS: 0.08}
-"""By falling probability."""
-NOTHING = Prefixes(torch.zeros(1, dtype=torch.int64), torch.empty(1, 0, dtype=torch.int64))
 
 
-def shares(settings: SampleSettings, rules: Constraints = NO_CONSTRAINTS) -> dict[int, float]:
-    """How much of [0, 1) chooses each token, to a thousandth."""
+def shares(settings: SampleSettings, constraints: Constraints = NO_CONSTRAINTS) -> dict[int, float]:
+    """The share of [0, 1) that draws each token, to a thousandth."""
     numbers = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     logits = torch.tensor([PROBABILITIES]).log().repeat(1000, 1)
-    written = Prefixes(torch.zeros(1000, dtype=torch.int64), NOTHING.tokens.repeat(1000, 1))
-    ids, log_probs = drawn(logits, numbers, settings, rules, written)
+    prefixes = Prefixes(
+        torch.zeros(1000, dtype=torch.int64), torch.empty(1000, 0, dtype=torch.int64)
+    )
+    ids, log_probs = draw(logits, numbers, settings, constraints, prefixes)
     for token, log_prob in zip(ids.tolist(), log_probs.tolist(), strict=True):
         assert log_prob == pytest.approx(math.log(DRAWABLE[token]), abs=1e-6), "the model's own"
     return {token: count / 1000 for token, count in Counter(ids.tolist()).items()}
@@ -49,7 +47,7 @@ def normalized(weights: dict[int, float]) -> dict[int, float]:
         (SampleSettings(temperature=1e-3), {4: 1.0}),
     ],
 )
-def test_tokens_are_drawn_as_often_as_they_should(
+def test_tokens_are_drawn_by_their_probability(
     settings: SampleSettings, weights: dict[int, float]
 ) -> None:
     found = shares(settings)
@@ -58,26 +56,26 @@ def test_tokens_are_drawn_as_often_as_they_should(
         assert found[token] == pytest.approx(share, abs=0.0015)
 
 
-def test_the_rules_hold() -> None:
+def test_constraints_hold() -> None:
     found = shares(SampleSettings(), Constraints(shortest=torch.tensor([2])))
     assert found.keys() == {4, 5, 6}
     assert found[4] == pytest.approx(0.4 / 0.72, abs=0.0015)
 
 
 class Always:
-    """A model that says the same at each step."""
+    """A model with the same probabilities at each step."""
 
     def step(self, last_ids: Tensor) -> Tensor:
         return torch.tensor([PROBABILITIES]).log().repeat(len(last_ids), 1)
 
     def reorder(self, parents: Tensor) -> None:
-        raise AssertionError("a row a sentence has nothing to reorder")
+        raise AssertionError("one row per sentence has nothing to reorder")
 
     def keep(self, sentences: Tensor) -> None:
-        """Nothing is kept."""
+        """Without state there is nothing to drop."""
 
 
-def test_a_translation_is_what_its_numbers_say() -> None:
+def test_translation_depends_only_on_its_own_numbers() -> None:
     sources = [[number, EOS] for number in range(4, 44)]
     numbers = uniform_numbers(sources, seed=3, draws=[0] * 40, length=12)
     limits = torch.full((40,), 12)
@@ -91,7 +89,7 @@ def test_a_translation_is_what_its_numbers_say() -> None:
     assert len({found.ids for found in together}) > 20
 
 
-def test_numbers_follow_from_seed_sentence_and_draw() -> None:
+def test_uniform_numbers_depend_on_seed_sentence_and_draw() -> None:
     sources = [[4, 5, EOS], [4, 6, EOS], [4, 5, EOS]]
     numbers = uniform_numbers(sources, seed=1, draws=[0, 0, 1], length=9)
     assert numbers.shape == (3, 9)

@@ -1,103 +1,295 @@
-import copy
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from mt.config import DecodingConfig, ModelConfig
-from mt.decoding.engine import length_limit
+from mt.config import DecodingConfig
+from mt.decoding import torch_engine
+from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, TokenDetails, length_limit
 from mt.decoding.torch_engine import TorchEngine
-from mt.errors import UserError
+from mt.errors import DivergedError, UserError
+from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Memory, Transformer
-from mt.special_ids import BOS, EOS
+from mt.special_ids import BOS, EOS, UNK
+from tests.decoding.step_models import Ids, every_translation
+from tests.factories import CPU, transformer
 
 VOCABULARY = 40
+SEARCHES = pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
 
 
-@pytest.fixture
-def model() -> Transformer:
-    config = ModelConfig(d_model=16, d_ff=32, heads=2, encoder_layers=2, decoder_layers=2)
-    model = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
+def model(*, vocabulary: int = VOCABULARY, seed: int = 1, **keys: Any) -> Transformer:
+    layers = {"encoder_layers": 2, "decoder_layers": 2}
+    made = transformer(vocabulary=vocabulary, seed=seed, **layers, **keys)
     with torch.no_grad():  # far from ties, and able to end
-        model.target_embedding.weight.mul_(3)
-    return model
+        made.target_embedding.weight.mul_(3)
+    return made.eval()
 
 
 @pytest.fixture
-def engine(model: Transformer) -> TorchEngine:
-    return TorchEngine(model, torch.device("cpu"))
+def engine() -> TorchEngine:
+    return TorchEngine(model(), CPU)
 
 
-def sources(count: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(7)
+def config(**keys: Any) -> DecodingConfig:
+    return DecodingConfig.model_validate({"max_length_extra": 6, **keys})
+
+
+def sentences(count: int, *, seed: int = 7, shortest: int = 1) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(shortest, 13, (count,), generator=generator).tolist()
     return [
-        [*torch.randint(4, VOCABULARY, (1 + 5 * number % 13,), generator=generator).tolist(), EOS]
-        for number in range(count)
+        [*torch.randint(4, VOCABULARY, (length,), generator=generator).tolist(), EOS]
+        for length in lengths
     ]
 
 
-@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
-def test_batched_is_one_at_a_time_in_the_order_of_the_input(
+def complete(hypothesis: Hypothesis) -> list[int]:
+    return [*hypothesis.ids, *[EOS] * hypothesis.finished]
+
+
+def forced(models: Sequence[Transformer], source: Sequence[int], ids: Sequence[int]) -> list[float]:
+    """The log-probability of each token of an unpadded pair, in the mean of the models."""
+    target_in = torch.tensor([[BOS, *ids[:-1]]])
+    with torch.no_grad():
+        each = [model(torch.tensor([source]), target_in).double().softmax(-1) for model in models]
+    mean = torch.stack(each).mean(dim=0)
+    return [math.log(mean[place, token]) for place, token in enumerate(ids)]
+
+
+@SEARCHES
+def test_translation_depends_on_neither_batch_nor_prefixes_of_others(
     engine: TorchEngine, search: str
 ) -> None:
-    settings = {"search": search, "beam": 3, "max_length_extra": 6}
-    lines = sources(20)
+    sources = sentences(12)
+    prefixes = [tuple(range(20, 20 + number % 4)) for number in range(12)]
+    decoding = config(search=search, beam=3)
     alone = [
-        engine.translate_ids([line], DecodingConfig.model_validate(settings))[0] for line in lines
+        engine.translate_ids([source], decoding, prefixes=[prefix])[0]
+        for source, prefix in zip(sources, prefixes, strict=True)
     ]
-    assert len({hypothesis.ids for hypothesis in alone}) > 10, "the test can tell sentences apart"
-    for batch_size in (1, 7, 64):
-        decoding = DecodingConfig.model_validate({**settings, "batch_size": batch_size})
-        found = engine.translate_ids(lines, decoding)
-        assert [h.ids for h in found] == [h.ids for h in alone]
-        assert [h.score for h in found] == pytest.approx([h.score for h in alone], abs=1e-4)
-        assert found == engine.translate_ids(lines, decoding)
+    assert len({hypothesis.ids for hypothesis in alone}) > 8, "the model tells sentences apart"
+    for batch_size in (5, 64):
+        decoding = config(search=search, beam=3, batch_size=batch_size)
+        found = engine.translate_ids(sources, decoding, prefixes=prefixes)
+        assert [each.ids for each in found] == [each.ids for each in alone]
+        assert [each.score for each in found] == pytest.approx([h.score for h in alone], abs=1e-4)
+    for place in range(0, 12, 4):
+        assert prefixes[place] == ()
+        assert engine.translate_ids([sources[place]], decoding)[0].ids == alone[place].ids
 
 
-def test_greedy_is_beam_1(engine: TorchEngine) -> None:
-    decoding = DecodingConfig(search="beam", beam=1, length_penalty=0.0)
-    greedy = decoding.model_copy(update={"search": "greedy"})
-    assert engine.translate_ids(sources(9), greedy) == engine.translate_ids(sources(9), decoding)
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam"])
-def test_scores_are_those_of_forced_decoding(
-    engine: TorchEngine, model: Transformer, search: str
+@pytest.mark.parametrize("others", [0, 1])
+@SEARCHES
+def test_log_probs_are_those_of_forced_decoding_in_the_mean_of_the_models(
+    search: str, others: int
 ) -> None:
-    model.eval()
-    decoding = DecodingConfig.model_validate({"search": search, "max_length_extra": 5})
-    for source, hypothesis in zip(
-        sources(8), engine.translate_ids(sources(8), decoding), strict=True
-    ):
-        ids = [*hypothesis.ids, *([EOS] if hypothesis.finished else [])]
-        with torch.no_grad():
-            logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids[:-1]]]))
-        rescored = logits.log_softmax(-1)[range(len(ids)), ids].sum()
-        assert hypothesis.log_prob == pytest.approx(float(rescored), abs=1e-4)
+    models = [model(seed=seed) for seed in range(1 + others)]
+    engine, sources = TorchEngine(models[0], CPU, models[1:]), sentences(8)
+    prefixes = [tuple(range(10, 10 + number % 3)) for number in range(8)]
+    decoding = config(search=search, beam=3, length_normalization="none")
+    found = engine.translate_ids(sources, decoding, prefixes=prefixes)
+    scored = engine.score(sources, list(map(complete, found)))
+    for source, prefix, hypothesis, log_probs in zip(sources, prefixes, found, scored, strict=True):
+        assert hypothesis.ids[: len(prefix)] == prefix
+        ids = complete(hypothesis)
         assert len(ids) <= length_limit(len(source), decoding)
+        wanted = forced(models, source, ids)
+        assert log_probs == pytest.approx(wanted, abs=1e-4)
+        assert hypothesis.log_prob == pytest.approx(sum(wanted), abs=1e-4)
+        assert hypothesis.score == pytest.approx(sum(wanted[len(prefix) :]), abs=1e-4)
+    if others and search == "beam":
+        alone = TorchEngine(models[0], CPU).translate_ids(sources, decoding, prefixes=prefixes)
+        assert [each.ids for each in alone] != [each.ids for each in found]
 
 
-def test_a_model_in_training_stays_in_training(engine: TorchEngine, model: Transformer) -> None:
-    model.train()
-    long = [[5] * 300 + [EOS]]
+TINY = 7
+EVERY = every_translation(TINY, 5)
+EXACT = {"beam": len(EVERY), "max_length_ratio": 0.0, "max_length_extra": 5}
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor", "allowed"),
+    [
+        ({}, 1.0, lambda new: True),
+        ({"no_repeat_ngram": 1}, 1.0, lambda new: len({4, *new}) == 1 + len(new)),
+        ({"repetition_penalty": 1.7}, 1.7, lambda new: True),
+    ],
+)
+def test_beam_search_finds_the_best_of_all_translations_after_the_prefix(
+    keys: dict[str, Any], factor: float, allowed: Callable[[Ids], bool]
+) -> None:
+    tiny, source, prefix = model(vocabulary=TINY, seed=2), [5, 5, 4, 6, EOS], (4, 4)
+    scores = {}
+    for ids in EVERY:
+        if ids[:2] == prefix and allowed(ids[2:-1]):
+            costs = [
+                log_prob * (factor if token in ids[:place] else 1.0)
+                for place, (token, log_prob) in enumerate(
+                    zip(ids, forced([tiny], source, ids), strict=True)
+                )
+            ]
+            scores[ids[:-1]] = sum(costs[2:]) / LENGTH_NORMALIZATIONS["gnmt"](len(ids), 0.6)
+    wanted = sorted(scores.items(), key=lambda item: -item[1])[:4]
+    decoding = DecodingConfig.model_validate({**EXACT, **keys})
+    [found] = TorchEngine(tiny, CPU).n_best_ids([source], decoding, 4, prefixes=[prefix])
+    assert [each.ids for each in found[: len(wanted)]] == [ids for ids, _ in wanted]
+    assert [each.score for each in found[: len(wanted)]] == pytest.approx(
+        [score for _, score in wanted], abs=1e-4
+    )
+
+
+def test_greedy_equals_beam_of_one(engine: TorchEngine) -> None:
+    one, greedy = config(beam=1, length_penalty=0.0), config(search="greedy")
+    assert engine.translate_ids(sentences(9), one) == engine.translate_ids(sentences(9), greedy)
+
+
+def test_prefix_is_cut_at_the_length_limit(engine: TorchEngine) -> None:
+    decoding = config(beam=3, max_length_ratio=0.0, max_length_extra=4)
+    [[found]] = engine.n_best_ids([[5, EOS]], decoding, 3, prefixes=[[20, 21, 22, 23, 24]])
+    assert (found.ids, found.finished) == ((20, 21, 22, 23), False)
+
+
+def test_n_best_lists_are_ranked_and_distinct(engine: TorchEngine) -> None:
+    for count in (1, 3, 9):
+        lists = engine.n_best_ids(sentences(6), config(beam=4), count)
+        for hypotheses in lists:
+            scores = [hypothesis.score for hypothesis in hypotheses]
+            assert scores == sorted(scores, reverse=True)
+            assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses)
+            assert len(hypotheses) <= min(count, 4)
+    assert [best for best, *_ in lists] == engine.translate_ids(sentences(6), config(beam=4))
+
+
+def test_samples_depend_on_the_seed_and_top_1_is_greedy(engine: TorchEngine) -> None:
+    sources, decoding = sentences(9), config(search="sample")
+    lists = engine.n_best_ids(sources, decoding, 3)
+    assert lists == engine.n_best_ids(sources, decoding, 3)
+    assert all(len({found.ids for found in some}) > 1 for some in lists)
+    assert lists != engine.n_best_ids(sources, config(search="sample", seed=2), 3)
+    top_1 = engine.translate_ids(sources, config(search="sample", top_k=1))
+    greedy = engine.translate_ids(sources, config(search="greedy"))
+    assert [each.ids for each in top_1] == [each.ids for each in greedy]
+
+
+@SEARCHES
+def test_config_sets_the_constraints(engine: TorchEngine, search: str) -> None:
+    sources = sentences(12)
+
+    def translated(**keys: Any) -> list[Hypothesis]:
+        return engine.translate_ids(sources, config(search=search, max_length_extra=12, **keys))
+
+    def repetitions(found: list[Hypothesis]) -> int:
+        return sum(len(each.ids) - len(set(each.ids)) for each in found)
+
+    assert repetitions(translated()) > repetitions(translated(repetition_penalty=50.0))
+    assert repetitions(translated(no_repeat_ngram=1)) == 0
+    for source, found in zip(sources, translated(min_length_ratio=1.2), strict=True):
+        assert len(complete(found)) >= math.ceil(1.2 * len(source))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_coverage_penalty_uses_the_attention_of_the_last_layer_but_one(layers: int) -> None:
+    made = transformer(seed=3, decoder_layers=layers).eval()
+    sources = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
+    decoding = DecodingConfig(beam=3, coverage_penalty=0.7, max_length_ratio=2, max_length_extra=1)
+    lists = TorchEngine(made, CPU, [made]).n_best_ids(sources, decoding, 3)
+    for source, found in zip(sources, lists, strict=True):
+        for each in found:
+            read = torch.tensor([[BOS, *each.ids][: len(complete(each))]])
+            maps = record_attention(made, torch.tensor([source]), read)
+            coverage = maps.cross[max(0, layers - 2), 0].mean(0).sum(0)
+            cost = -float(coverage.clamp(max=1).log().sum())
+            wanted = each.log_prob / ((5 + len(complete(each))) / 6) ** 0.6 - 0.7 * cost
+            assert each.score == pytest.approx(wanted, abs=1e-4)
+
+
+def test_model_in_training_mode_stays_in_it(engine: TorchEngine) -> None:
+    trained = transformer(vocabulary=VOCABULARY, dropout=0.1).train()
+    engine = TorchEngine(trained, CPU)
+    long = [[5] * 60 + [EOS]]
     first = engine.translate_ids(long, DecodingConfig(max_length_ratio=0.0))
-    assert model.training
-    assert first == engine.translate_ids(long, DecodingConfig(max_length_ratio=0.0)), "dropout"
-    logits = model(torch.tensor(long), torch.tensor([[BOS, *long[0][:-1]]]))
-    logits.sum().backward()
-    assert model.target_embedding.weight.grad is not None
+    assert trained.training
+    assert first == engine.translate_ids(long, DecodingConfig(max_length_ratio=0.0)), "no dropout"
+    trained(torch.tensor(long), torch.tensor([[BOS, *long[0][:-1]]])).sum().backward()
+    assert trained.target_embedding.weight.grad is not None
 
 
-def test_no_sources_are_no_hypotheses(engine: TorchEngine) -> None:
+def test_no_sources_give_no_hypotheses(engine: TorchEngine) -> None:
     assert engine.translate_ids([], DecodingConfig()) == []
 
 
-def test_a_broken_model_is_a_clear_error(engine: TorchEngine, model: Transformer) -> None:
+def test_output_that_is_not_finite_is_an_error(engine: TorchEngine) -> None:
     with torch.no_grad():
-        model.target_embedding.weight[9, 3] = float("nan")
-    with pytest.raises(UserError, match="not finite"):
-        engine.translate_ids(sources(3), DecodingConfig())
+        engine.model.target_embedding.weight[9, 3] = float("nan")
+    with pytest.raises(DivergedError, match="not finite"):
+        engine.translate_ids(sentences(3), DecodingConfig())
+    with pytest.raises(DivergedError, match="not finite"):
+        engine.score([[4, EOS]], [[9, 6, EOS]])
+
+
+def test_lack_of_memory_is_an_error_with_a_remedy(
+    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(source: Tensor) -> Memory:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(engine.model, "encode", fail)
+    with pytest.raises(UserError, match=r"lower `decoding\.batch_size`, now 7"):
+        engine.translate_ids(sentences(3), config(batch_size=7))
+
+
+@SEARCHES
+def test_threads_change_nothing(engine: TorchEngine, search: str) -> None:
+    sources, decoding = sentences(16), config(search=search, batch_size=4, beam=2)
+    wanted = engine.n_best_ids(sources, decoding, 1)
+    torch.set_num_threads(3)
+    try:
+        assert engine.n_best_ids(sources, decoding, 1) == wanted
+        assert torch.get_num_threads() == 3
+        with torch.no_grad():
+            engine.model.target_embedding.weight.fill_(math.nan)
+        with pytest.raises(UserError, match="not finite"):
+            engine.n_best_ids(sources, decoding, 1)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lengths", "threads", "batches"),
+    [
+        ({"search": "greedy"}, [3] * 600, 1, [256, 256, 88]),
+        ({"search": "greedy"}, [100] * 200 + [10] * 80, 1, [163, 117]),
+        ({"search": "greedy"}, [900] * 70, 1, [64, 6]),
+        ({"search": "greedy", "batch_size": 40}, [3] * 100, 1, [40, 40, 20]),
+        ({"search": "beam", "beam": 1}, [3] * 100, 1, [64, 36]),
+        ({"search": "greedy"}, [2] * 300, 2, [150, 150]),
+    ],
+)
+def test_batches_fit_into_memory_and_share_the_threads(
+    keys: dict[str, Any],
+    lengths: list[int],
+    threads: int,
+    batches: list[int],
+    engine: TorchEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    encode = engine.model.encode
+
+    def watched(source: Tensor) -> Memory:
+        sizes.append(len(source))
+        return encode(source[:, :2])  # the size of the batch alone matters
+
+    monkeypatch.setattr(engine.model, "encode", watched)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    decoding = config(max_length_ratio=0, max_length_extra=1, **keys)
+    engine.n_best_ids([[4] * (length - 1) + [EOS] for length in lengths], decoding, 1)
+    assert sizes == batches
 
 
 def test_length_limit_rounds_up() -> None:
@@ -105,148 +297,62 @@ def test_length_limit_rounds_up() -> None:
     assert length_limit(7, DecodingConfig(max_length_ratio=0.0, max_length_extra=1)) == 1
 
 
-def other_model(model: Transformer) -> Transformer:
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-    return other
-
-
-def test_models_that_decide_together_give_the_mean_of_their_probabilities(
-    model: Transformer,
+@pytest.mark.parametrize("positional", ["sinusoidal", "rotary", "relative_bias"])
+def test_scores_are_the_cross_entropy_of_each_pair_alone(
+    positional: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [other_model(model), other_model(model)]
-    engine = TorchEngine(model, torch.device("cpu"), others)
-    decoding = DecodingConfig(beam=3, max_length_extra=6, length_normalization="none")
-    alone = TorchEngine(model, torch.device("cpu")).translate_ids(sources(8), decoding)
-    found = engine.translate_ids(sources(8), decoding)
-    assert [h.ids for h in found] != [h.ids for h in alone]
-    for source, hypothesis in zip(sources(8), found, strict=True):
-        ids = [*hypothesis.ids, EOS] if hypothesis.finished else list(hypothesis.ids)
-        target_in = torch.tensor([[BOS, *ids[:-1]]])
-        probabilities = [
-            each.eval()(torch.tensor([source]), target_in).double().softmax(dim=1)
-            for each in engine.models
-        ]
-        mean = torch.stack(probabilities).mean(dim=0).detach()
-        wanted = float(mean[torch.arange(len(ids)), torch.tensor(ids)].log().sum())
-        assert hypothesis.log_prob == pytest.approx(wanted, abs=1e-4)
-
-
-def test_the_same_model_twice_is_the_model(model: Transformer, engine: TorchEngine) -> None:
-    decoding = DecodingConfig(beam=3, max_length_extra=6)
-    twice = TorchEngine(model, torch.device("cpu"), [model])
-    found, wanted = (each.translate_ids(sources(8), decoding) for each in (twice, engine))
-    assert [h.ids for h in found] == [h.ids for h in wanted]
-    assert [h.score for h in found] == pytest.approx([h.score for h in wanted], abs=1e-4)
-
-
-def test_n_best_lists_are_ranked_and_different(engine: TorchEngine) -> None:
-    decoding = DecodingConfig(beam=4, max_length_extra=8)
-    for count in (1, 3, 4, 9):
-        lists = engine.n_best_ids(sources(9), decoding, count)
-        for hypotheses in lists:
-            scores = [hypothesis.score for hypothesis in hypotheses]
-            assert scores == sorted(scores, reverse=True)
-            assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses)
-            assert len(hypotheses) <= min(count, 4)
-    assert [best for best, *_ in lists] == engine.translate_ids(sources(9), decoding)
-
-
-def test_samples_follow_from_the_seed(engine: TorchEngine) -> None:
-    decoding = DecodingConfig(search="sample", max_length_extra=8)
-    lists = engine.n_best_ids(sources(9), decoding, 3)
-    assert lists == engine.n_best_ids(sources(9), decoding, 3)
-    assert all(len({found.ids for found in some}) > 1 for some in lists)
-    other = decoding.model_copy(update={"seed": 2})
-    assert lists != engine.n_best_ids(sources(9), other, 3)
-    sure = decoding.model_copy(update={"top_k": 1})
-    greedy = decoding.model_copy(update={"search": "greedy"})
-    found = engine.translate_ids(sources(9), sure)
-    assert [h.ids for h in found] == [h.ids for h in engine.translate_ids(sources(9), greedy)]
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
-def test_the_config_sets_the_rules(engine: TorchEngine, search: str) -> None:
-    settings = {"search": search, "max_length_extra": 12}
-    free = engine.translate_ids(sources(12), DecodingConfig.model_validate(settings))
-    assert any(len(set(found.ids)) < len(found.ids) for found in free)
-    once = DecodingConfig.model_validate({**settings, "no_repeat_ngram": 1})
-    for found in engine.translate_ids(sources(12), once):
-        assert len(set(found.ids)) == len(found.ids)
-    dear = DecodingConfig.model_validate({**settings, "repetition_penalty": 50.0})
-    repeated = [
-        sum(len(found.ids) - len(set(found.ids)) for found in engine.translate_ids(sources(12), d))
-        for d in (DecodingConfig.model_validate(settings), dear)
-    ]
-    assert repeated[1] < repeated[0]
-    long = DecodingConfig.model_validate({**settings, "min_length_ratio": 1.2})
-    for source, found in zip(sources(12), engine.translate_ids(sources(12), long), strict=True):
-        assert len(found.ids) + found.finished >= math.ceil(1.2 * len(source))
-
-
-@pytest.mark.parametrize("search", ["greedy", "beam", "sample"])
-def test_threads_change_nothing(engine: TorchEngine, search: str) -> None:
-    decoding = DecodingConfig.model_validate(
-        {"search": search, "max_length_extra": 6, "batch_size": 4}
+    made = model(positional=positional)
+    sources, targets = sentences(30, seed=3, shortest=0), sentences(30, seed=4, shortest=0)
+    targets[4] = [7, UNK, 9, EOS]  # a token that no search generates
+    engine, wanted = (
+        TorchEngine(made, CPU),
+        [forced([made], source, target) for source, target in zip(sources, targets, strict=True)],
     )
-    wanted = engine.n_best_ids(sources(30), decoding, 1)
-    torch.set_num_threads(3)
-    try:
-        assert engine.n_best_ids(sources(30), decoding, 1) == wanted
-        assert torch.get_num_threads() == 3
-        with torch.no_grad():
-            engine.model.target_embedding.weight.fill_(math.nan)
-        with pytest.raises(UserError, match="not finite"):
-            engine.n_best_ids(sources(30), decoding, 1)
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(1)
+    for positions, logits in ((4096, 2**24), (1, 1), (60, 5 * VOCABULARY)):
+        monkeypatch.setattr(torch_engine, "_SCORE_POSITIONS", positions)
+        monkeypatch.setattr(torch_engine, "_LOGITS_AT_ONCE", logits)
+        for one, other in zip(engine.score(sources, targets), wanted, strict=True):
+            assert one == pytest.approx(other, abs=1e-5)
 
 
-@pytest.fixture
-def batch_sizes(engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many sentences the engine's model has encoded at once, each time."""
-    seen: list[int] = []
-    encode = engine.model.encode
-
-    def watched(source: Tensor) -> Memory:
-        seen.append(len(source))
-        return encode(source)
-
-    monkeypatch.setattr(engine.model, "encode", watched)
-    return seen
+SOURCES = [[5, 6, 7, EOS], [8, EOS], [9, 10, 11, 12, 13, EOS], [4, EOS]]
+FOUND = [
+    Hypothesis(ids, 0.0, 0.0, finished=True) for ids in ((14, 15), (16, 17, 18, 19, 20), (21,), ())
+]
 
 
-@pytest.mark.parametrize(
-    ("settings", "lengths", "batches"),
-    [
-        ({"search": "greedy"}, [3] * 600, [256, 256, 88]),
-        ({"search": "greedy"}, [100] * 200 + [10] * 80, [163, 117]),
-        ({"search": "greedy"}, [900] * 100, [64, 36]),
-        ({"search": "greedy", "batch_size": 40}, [3] * 100, [40, 40, 20]),
-        ({"search": "beam", "beam": 1}, [3] * 100, [64, 36]),
-    ],
-)
-def test_greedy_search_takes_as_many_as_the_memory_of_a_batch_holds(
-    settings: dict[str, object],
-    lengths: list[int],
-    batches: list[int],
-    engine: TorchEngine,
-    batch_sizes: list[int],
-) -> None:
-    decoding = DecodingConfig.model_validate(
-        {**settings, "max_length_ratio": 0, "max_length_extra": 1}
-    )
-    engine.n_best_ids([[4] * (length - 1) + [EOS] for length in lengths], decoding, 1)
-    assert batch_sizes == batches
+def uneven(layers: int, seed: int = 1) -> Transformer:
+    made = transformer(vocabulary=30, seed=seed, decoder_layers=layers).eval()
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # attention that is not almost even
+    return made
 
 
-def test_each_thread_gets_its_share_of_few_sentences(
-    engine: TorchEngine, batch_sizes: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    decoding = DecodingConfig(search="greedy", max_length_ratio=0, max_length_extra=1)
-    engine.n_best_ids([[4, EOS]] * 300, decoding, 1)
-    assert batch_sizes == [150, 150]
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 0), (3, 1)])
+def test_details_are_those_of_each_sentence_alone(layers: int, layer: int) -> None:
+    made = uneven(layers)
+    details = TorchEngine(made, CPU).explain(SOURCES * 50, FOUND * 50)
+    assert details[3] == TokenDetails((), ())
+    for number, detail in enumerate(details):
+        source, found = SOURCES[number % 4], FOUND[number % 4]
+        if number > 3 or not found.ids:
+            assert detail.log_probs == pytest.approx(details[number % 4].log_probs, abs=1e-5)
+            assert detail.alignment == details[number % 4].alignment
+            continue
+        assert detail.log_probs == pytest.approx(forced([made], source, found.ids), abs=1e-5)
+        target_in = torch.tensor([[BOS, *found.ids[:-1]]])
+        cross = record_attention(made, torch.tensor([source]), target_in).cross[layer, 0].mean(0)
+        assert detail.attention is not None
+        assert detail.attention == pytest.approx(cross.numpy(), abs=1e-5)
+        places = cross.argmax(dim=-1).tolist()
+        pairs = [(place, token) for token, place in enumerate(places) if place < len(source) - 1]
+        assert list(detail.alignment) == pairs
+    assert sum(len(each.alignment) for each in details[:4]) > 2
+    assert not any(module._forward_hooks for module in made.modules())
+
+
+def test_details_of_an_ensemble_are_means_of_probabilities() -> None:
+    models = [uneven(1), uneven(2, seed=2)]
+    details = TorchEngine(models[0], CPU, models[1:]).explain(SOURCES, FOUND)
+    for source, found, detail in zip(SOURCES[:3], FOUND, details, strict=False):
+        assert detail.log_probs == pytest.approx(forced(models, source, found.ids), abs=1e-5)

@@ -1,42 +1,24 @@
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
 
 import pytest
 
 from mt.config import DecodingConfig
-from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.decoding.text import BLOCKED_NGRAM
-from mt.decoding.translator import Alternative, Part, Translation, Translator, log_notes
+from mt.decoding.translator import Alternative, Part, Translation, log_notes
 from mt.errors import UserError
-from mt.special_ids import EOS, UNK
-
-
-class Characters:
-    """A tokenizer whose tokens are characters, and that refuses what UTF-8 cannot hold."""
-
-    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[*(ord(c) for c in line.encode("utf-8").decode()), EOS] for line in lines]
-
-    def decode_target(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-
-class Latin1(Characters):
-    """Characters of one byte; what has more is unknown."""
-
-    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        encoded = super().encode_source(lines)
-        return [[i if i < 256 else UNK for i in ids] for ids in encoded]
+from mt.special_ids import EOS
+from tests.decoding.fakes import build_translator, text_of
 
 
 class UpperCase(Engine):
-    """An engine that puts letters in upper case, and remembers what it was given."""
+    """An engine that returns the prefix and the source in upper case, and records its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, finished: bool = True) -> None:
         self.calls: list[list[int]] = []
-        self.finished = True
+        self.prefixes: list[list[str]] = []
+        self.finished = finished
 
     def n_best_ids(
         self,
@@ -47,93 +29,82 @@ class UpperCase(Engine):
         prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
         self.calls.append([len(source) for source in sources])
+        self.prefixes.append([text_of(prefix) for prefix in prefixes])
         assert all(source[-1] == EOS for source in sources)
-        upper = [[ord(c) for i in source[:-1] for c in chr(i).upper()] for source in sources]
-        return [[Hypothesis(tuple(ids), -2.0, -1.0, self.finished)] for ids in upper]
+        return [
+            [Hypothesis((*prefix, *upper(text_of(source[:-1]))), -2.0, -1.0, self.finished)]
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
 
 
-def build(
-    engine: Engine,
-    *,
-    longest: int = 20,
-    language: str = "en",
-    tokenizer: Characters | None = None,
-    **decoding: Any,
-) -> Translator:
-    return Translator(
-        engine,
-        cast("Tokenizer", tokenizer or Characters()),
-        DecodingConfig(**decoding),
-        longest_source=longest,
-        target_language=language,
-    )
+def upper(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text.upper()))
 
 
 def test_every_line_gives_one_line_in_order() -> None:
     engine = UpperCase()
     lines = ["ab", "", " \t\u3000", "c", "A very long line. It goes on and on, and on", "\u2028x"]
-    translations = list(build(engine).stream(lines))
-    assert [t.line_number for t in translations] == [1, 2, 3, 4, 5, 6]
-    assert [t.source for t in translations] == lines
-    assert [t.status for t in translations] == ["ok", "empty", "empty", "ok", "split", "ok"]
-    assert [t.text for t in translations] == [
-        *("AB", "", "", "C"),
-        "A VERY LONG LINE. IT GOES ON AND ON, AND ON",
-        "\u2028X",
-    ]
-    assert [t.score for t in translations] == [-1.0, 0, 0, -1.0, -3.0, -1.0]
+    translations = list(build_translator(engine).stream(lines))
+    assert [each.line_number for each in translations] == [1, 2, 3, 4, 5, 6]
+    assert [each.source for each in translations] == lines
+    assert [each.status for each in translations] == ["ok", "empty", "empty", "ok", "split", "ok"]
+    texts = ["AB", "", "", "C", "A VERY LONG LINE. IT GOES ON AND ON, AND ON", "\u2028X"]
+    assert [each.text for each in translations] == texts
+    assert [each.score for each in translations] == [-1.0, 0, 0, -1.0, -3.0, -1.0]
     assert engine.calls == [[3, 2, 18, 19, 7, 3]], "blank lines never reach the model"
-    assert build(engine).translate(lines) == [t.text for t in translations]
+    assert build_translator(engine).translate(lines) == texts
 
 
 def test_nothing_to_translate_needs_no_engine() -> None:
     engine = UpperCase()
-    assert build(engine).translate([]) == []
-    assert build(engine).translate(["", " "]) == ["", ""]
+    assert build_translator(engine).translate([]) == []
+    assert build_translator(engine).translate(["", " "]) == ["", ""]
     assert engine.calls == []
 
 
 def test_parts_are_joined_as_the_target_language_writes() -> None:
-    line = "one two three. Four five six."
-    assert build(UpperCase(), language="zh").translate([line]) == ["ONE TWO THREE.FOUR FIVE SIX."]
-    assert build(UpperCase(), language="de").translate([line]) == ["ONE TWO THREE. FOUR FIVE SIX."]
+    for language, joined in (
+        ("zh", "ONE TWO THREE.FOUR FIVE."),
+        ("de", "ONE TWO THREE. FOUR FIVE."),
+    ):
+        translator = build_translator(UpperCase(), language=language)
+        assert translator.translate(["one two three. Four five."]) == [joined]
 
 
-def test_a_line_of_exactly_the_longest_is_not_split() -> None:
-    fitting, longer = build(UpperCase()).stream(["x" * 19, "x" * 20])
+def test_only_lines_beyond_the_longest_source_are_split() -> None:
+    fitting, longer = build_translator(UpperCase()).stream(["x" * 19, "x" * 20])
     assert (fitting.status, fitting.notes) == ("ok", ())
-    note = "21 tokens, the model knows up to 20: translated in 2 parts"
+    note = "21 tokens, the model supports up to 20: translated in 2 parts"
     assert (longer.status, longer.notes) == ("split", (note,))
 
 
 def test_line_ends_in_the_output_become_a_space() -> None:
     lines = ["a\nb", "a\r\nb", "a\rb", "a\u2028b\u0085c"]
-    assert build(UpperCase()).translate(lines) == ["A B", "A B", "A B", "A\u2028B\u0085C"]
+    texts = ["A B", "A B", "A B", "A\u2028B\u0085C"]
+    assert build_translator(UpperCase()).translate(lines) == texts
 
 
-def test_lone_surrogates_are_replaced_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    translations = list(build(UpperCase()).stream(["fine", "a\ud800b"]))
-    assert [t.text for t in translations] == ["FINE", "A\ufffdB"]
+def test_lone_surrogates_are_replaced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    translations = list(build_translator(UpperCase()).stream(["fine", "a\ud800b"]))
+    assert [each.text for each in translations] == ["FINE", "A\ufffdB"]
     for translation in translations:
         log_notes(translation)
     assert caplog.messages == ["line 2: lone surrogates are read as U+FFFD"]
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_what_was_split_or_cut_is_told() -> None:
-    engine = UpperCase()
-    engine.finished = False
-    [translation] = build(engine).stream(["x" * 30])
+def test_length_limit_comes_before_split_in_status_and_notes() -> None:
+    [translation] = build_translator(UpperCase(finished=False)).stream(["x" * 30])
     assert translation.status == "length-limited"
     assert translation.notes == (
         "the translation reached its length limit (`decoding.max_length_*`, or the end of learned "
         "positions) and is cut there",
-        "31 tokens, the model knows up to 20: translated in 2 parts",
+        "31 tokens, the model supports up to 20: translated in 2 parts",
     )
     assert translation.text == "X" * 19 + " " + "X" * 11
 
 
-def test_the_look_ahead_is_bounded() -> None:
+def test_look_ahead_is_bounded() -> None:
     read = 0
 
     def lines() -> Iterator[str]:
@@ -143,19 +114,18 @@ def test_the_look_ahead_is_bounded() -> None:
             yield f"line {number}"
 
     engine = UpperCase()
-    stream = build(engine, batch_size=2).stream(lines())
+    stream = build_translator(engine, batch_size=2).stream(lines())
     assert read == 0
-    source = [*map(ord, "line 0"), EOS]
-    upper = Hypothesis(tuple(map(ord, "LINE 0")), -2.0, -1.0, finished=True)
-    best = Alternative("LINE 0", -1.0, (Part(source, upper),))
-    first = Translation(1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,))
-    assert next(stream) == first
+    part = Part([*map(ord, "line 0"), EOS], Hypothesis(upper("line 0"), -2.0, -1.0, finished=True))
+    best = Alternative("LINE 0", -1.0, (part,))
+    assert next(stream) == Translation(1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,))
+    assert best.ids == upper("line 0")
     assert read == 64
-    assert [t.line_number for t in stream] == list(range(2, 1001))
+    assert [each.line_number for each in stream] == list(range(2, 1001))
     assert [len(call) for call in engine.calls] == [64] * 15 + [40]
 
 
-def test_batches_of_one_answer_each_line_before_the_next_is_read() -> None:
+def test_each_line_is_answered_before_the_next_with_batches_of_one() -> None:
     read: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -164,8 +134,8 @@ def test_batches_of_one_answer_each_line_before_the_next_is_read() -> None:
             yield line
 
     for stream in (
-        build(UpperCase(), batch_size=1).stream(lines()),
-        build(UpperCase()).stream(lines(), look_ahead=1),
+        build_translator(UpperCase(), batch_size=1).stream(lines()),
+        build_translator(UpperCase()).stream(lines(), look_ahead=1),
     ):
         read.clear()
         assert next(stream).text == "A"
@@ -173,7 +143,10 @@ def test_batches_of_one_answer_each_line_before_the_next_is_read() -> None:
 
 
 class Answers(Engine):
-    """An engine that knows by heart what to say, a list of texts for each source."""
+    """An engine with a list of answers for each source, worse the longer they are.
+
+    An answer that ends with `+` is unfinished. A search with blocked n-grams answers "... again".
+    """
 
     def __init__(self, **answers: list[str]) -> None:
         self.answers = answers
@@ -187,84 +160,79 @@ class Answers(Engine):
         *,
         prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
-        texts = ["".join(map(chr, source[:-1])) for source in sources]
+        texts = [text_of(source[:-1]) for source in sources]
         if decoding.no_repeat_ngram is not None:
             self.blocked += texts
             assert decoding.no_repeat_ngram == BLOCKED_NGRAM
-            return [[answer(f"{text} again")] for text in texts]
+            pairs = zip(map(text_of, prefixes), texts, strict=True)
+            return [[answer(f"{prefix}{text} again")] for prefix, text in pairs]
         return [list(map(answer, self.answers[text][:count])) for text in texts]
 
 
 def answer(text: str) -> Hypothesis:
-    """A text is the worse the longer it is; what ends with `+` was cut off."""
     return Hypothesis(tuple(map(ord, text)), -9.0, -float(len(text)), not text.endswith("+"))
 
 
-def test_only_what_loops_is_decoded_again() -> None:
+def test_only_loops_are_decoded_again_and_keep_their_prefix() -> None:
     engine = Answers(fine=["so so so"], loop=["nein" + " nein" * 20], **{"x. " * 20: ["y. " * 20]})
-    translations = list(build(engine, longest=99).stream(["fine", "loop", "x. " * 20, ""]))
-    assert [t.text for t in translations] == ["so so so", "loop again", "y. " * 20, ""]
-    assert [t.status for t in translations] == ["ok", "repeated", "ok", "empty"]
+    lines, prefixes = ["fine", "loop", "x. " * 20, ""], ["", "Oh ", "", ""]
+    translations = list(build_translator(engine, longest=99).stream(lines, prefixes=prefixes))
+    assert [each.text for each in translations] == ["so so so", "Ohloop again", "y. " * 20, ""]
+    assert [each.status for each in translations] == ["ok", "repeated", "ok", "empty"]
     assert engine.blocked == ["loop"]
     assert translations[1].notes == (
-        "the translation repeated itself; it was made again with `decoding.no_repeat_ngram` 3",
+        "the translation repeated itself; it was decoded again with `decoding.no_repeat_ngram` 3",
     )
 
 
-def test_where_blocking_is_on_already_nothing_is_decoded_again() -> None:
+def test_loops_are_not_decoded_again_if_blocked_already_or_to_be_kept() -> None:
     engine = Answers()
-    (translation,) = build(engine, no_repeat_ngram=BLOCKED_NGRAM).stream(["aaaaaaaaaaaa"])
-    assert (translation.text, engine.blocked) == ("aaaaaaaaaaaa again", ["aaaaaaaaaaaa"])
-
-
-def test_what_loops_may_be_kept() -> None:
+    blocking = build_translator(engine, no_repeat_ngram=BLOCKED_NGRAM)
+    assert blocking.translate(["aaaaaaaaaaaa"]) == ["aaaaaaaaaaaa again"]
+    assert engine.blocked == ["aaaaaaaaaaaa"]
     loop = "nein" + " nein" * 20
     engine = Answers(loop=[loop])
-    (translation,) = build(engine, on_repetition="keep").stream(["loop"])
+    [translation] = build_translator(engine, on_repetition="keep").stream(["loop"])
     assert (translation.text, translation.status, engine.blocked) == (loop, "ok", [])
 
 
-def test_a_part_that_loops_is_made_again_and_the_others_stay() -> None:
+def test_only_the_looping_part_of_a_line_is_decoded_again() -> None:
     engine = Answers(**{"a one.": ["eins."], "a two.": ["drei" * 9]})
-    (translation,) = build(engine, longest=7).stream(["a one. a two."])
+    [translation] = build_translator(engine, longest=7).stream(["a one. a two."])
     assert translation.text == "eins. a two. again"
     assert engine.blocked == ["a two."]
-    assert translation.status == "repeated"
-    assert len(translation.notes) == 2
+    assert (translation.status, len(translation.notes)) == ("repeated", 2)
 
 
-def test_copied_and_empty_translations_are_told() -> None:
-    engine = Answers(Peter=["Peter"], **{"12:30": ["12:30"], "ab": ["AB"], "so": [" "]})
-    lines = [" Peter ", "12:30", "ab", "so"]
-    engine.answers[lines[0]] = ["Peter"]
-    copied, number, other, empty = build(engine).stream(lines)
+def test_copied_and_empty_translations_have_their_status() -> None:
+    answers = {" Peter ": ["Peter"], "12:30": ["12:30"], "ab": ["AB"], "so": [" "]}
+    copied, number, other, empty = build_translator(Answers(**answers)).stream(answers)
     assert (copied.status, copied.notes) == ("copied", ("the translation is the line itself",))
-    assert (number.status, other.status) == ("ok", "ok"), "without letters there may be no other"
+    assert (number.status, other.status) == ("ok", "ok"), "a line without letters may be copied"
     assert (empty.status, empty.notes) == ("empty", ("the translation is empty",))
 
 
-def test_unknown_characters_are_named_once_in_their_order() -> None:
+def test_unknown_characters_are_named_once_in_order() -> None:
     lines = ["naïve", "雪 and 雨, 雪\u200b", "".join(chr(0x4E00 + i) for i in range(15))]
-    known, some, many = build(UpperCase(), tokenizer=Latin1()).stream(lines)
+    known, some, many = build_translator(UpperCase(), known=256).stream(lines)
     assert (known.status, known.notes) == ("ok", ())
     note = "the tokenizer does not know `雪` (U+96EA), `雨` (U+96E8), U+200B"
     assert (some.status, some.notes) == ("unknown-characters", (note,))
     assert many.notes[0].endswith(f"`{chr(0x4E09)}` (U+4E09) and 5 more")
 
 
-def test_alternatives_come_best_first() -> None:
+def test_alternatives_are_sorted_by_score() -> None:
     engine = Answers(a=["1", "22", "333"], b=["7", "88"])
-    first, second = build(engine).stream(["a", "b"], n_best=3)
-    assert [(each.text, each.score) for each in first.alternatives] == [
-        *(("1", -1.0), ("22", -2.0), ("333", -3.0)),
-    ]
-    assert (first.text, first.score) == ("1", -1.0)
+    first, second = build_translator(engine).stream(["a", "b"], n_best=3)
+    found = [(each.text, each.score) for each in first.alternatives]
+    assert found == [("1", -1.0), ("22", -2.0), ("333", -3.0)]
+    assert (first.text, first.score) == found[0]
     assert [each.text for each in second.alternatives] == ["7", "88"]
 
 
-def test_alternatives_of_a_split_line_are_the_best_choices_of_its_parts() -> None:
+def test_alternatives_of_a_split_line_are_the_best_combinations_of_its_parts() -> None:
     parts = {"a.": ["1", "22222"], "b.": ["7", "88", "999"], "c.": ["x", "yyy"]}
-    (found,) = build(Answers(**parts), longest=3).stream(["a. b. c."], n_best=5)
+    [found] = build_translator(Answers(**parts), longest=3).stream(["a. b. c."], n_best=5)
     every = [
         (-float(len(a + b + c)), f"{a} {b} {c}")
         for a in parts["a."]
@@ -277,17 +245,52 @@ def test_alternatives_of_a_split_line_are_the_best_choices_of_its_parts() -> Non
     assert len({each.text for each in found.alternatives}) == 5
 
 
-def test_more_alternatives_than_the_search_finds_are_refused_at_once() -> None:
-    with pytest.raises(
-        UserError, match="for 6 of them `decoding.beam` must be at least 6, it is 5"
-    ):
-        build(UpperCase()).stream([], n_best=6)
+def test_more_alternatives_than_the_search_finds_are_an_error() -> None:
+    message = "for 6 of them `decoding.beam` must be at least 6, it is 5"
+    with pytest.raises(UserError, match=message):
+        build_translator(UpperCase()).stream([], n_best=6)
     with pytest.raises(UserError, match="greedy search finds one translation"):
-        build(UpperCase(), search="greedy").stream([], n_best=2)
-    assert list(build(UpperCase(), beam=6).stream([], n_best=6)) == []
-    assert list(build(UpperCase(), search="sample", beam=1).stream([], n_best=9)) == []
+        build_translator(UpperCase(), search="greedy").stream([], n_best=2)
+    assert list(build_translator(UpperCase(), beam=6).stream([], n_best=6)) == []
+    assert list(build_translator(UpperCase(), search="sample", beam=1).stream([], n_best=9)) == []
 
 
-def test_one_text_in_place_of_a_list_is_refused() -> None:
+def test_one_string_in_place_of_a_list_is_an_error() -> None:
     with pytest.raises(TypeError, match="put a single one into a list"):
-        build(UpperCase()).translate("a text")
+        build_translator(UpperCase()).translate("a text")
+    with pytest.raises(TypeError, match="put a single one into a list"):
+        build_translator(UpperCase()).translate(["a"], prefixes="x")
+
+
+def test_prefix_of_a_split_line_belongs_to_its_first_part() -> None:
+    engine = UpperCase()
+    lines, prefixes = ["ab", " ", "One two. Three four.", "cd"], ["x ", "y", "Z:", ""]
+    found = build_translator(engine, longest=12).translate(lines, prefixes=prefixes)
+    assert found == ["xAB", "", "Z:ONE TWO. THREE FOUR.", "CD"]
+    assert engine.prefixes == [["x", "Z:", "", ""]]
+
+
+def test_invalid_and_unknown_characters_of_a_prefix_are_noted() -> None:
+    translator = build_translator(UpperCase(), known=256)
+    translations = translator.stream(["a", "2", "c"], prefixes=["x \u96ea y", "\ud800", "z"])
+    unknown = "prefix: ends before `{0}` (U+{1:X}), unknown to the tokenizer"
+    assert [(each.text, each.status, each.notes) for each in translations] == [
+        ("xA", "ok", (unknown.format("\u96ea", 0x96EA),)),
+        (
+            *("2", "ok"),
+            ("prefix: lone surrogates are read as U+FFFD", unknown.format("\ufffd", 0xFFFD)),
+        ),
+        ("zC", "ok", ()),
+    ]
+
+
+def test_lines_and_prefixes_of_different_number_are_an_error() -> None:
+    translator = build_translator(UpperCase(), batch_size=1)
+    with pytest.raises(UserError, match=r"^3 lines, but 2 prefixes: each line has one, which may"):
+        translator.stream(["a", "b", "c"], prefixes=["x", "y"])
+    stream = translator.stream(iter("abc"), prefixes=iter("xy"))
+    assert next(stream).text == "xA"
+    with pytest.raises(UserError, match="at least 3 lines, but 2 prefixes"):
+        list(stream)
+    with pytest.raises(UserError, match="2 lines, but at least 3 prefixes"):
+        list(translator.stream(iter("ab"), prefixes=iter("xyz")))

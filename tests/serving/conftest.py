@@ -1,4 +1,4 @@
-"""A server on a free port of this machine, with an engine that a test can hold up."""
+"""A server on a free port of this machine, with an engine that a test can block."""
 
 import http.client
 import json
@@ -7,45 +7,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mt.config import DecodingConfig
-from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
 from mt.decoding.translator import Translator
 from mt.serving.app import Limits
 from mt.serving.server import build_server
-from mt.special_ids import EOS
+from tests.decoding.fakes import build_translator, text_of
 
 
-class Characters:
-    """A tokenizer whose tokens are characters."""
-
-    def __init__(self) -> None:
-        self.source = self.target = self.processor = self
-
-    def id_to_piece(self, ids: Sequence[int]) -> list[str]:
-        return ["</s>" if number == EOS else chr(number) for number in ids]
-
-    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[*map(ord, line), EOS] for line in lines]
-
-    def decode_target(self, ids: Sequence[int]) -> str:
-        return "".join(map(chr, ids))
-
-
-def turned(text: str, number: int) -> Hypothesis:
+def reversed_text(text: str, number: int) -> Hypothesis:
     ids = tuple(map(ord, text[::-1] + "!" * number))
     return Hypothesis(ids, log_prob=-2.0, score=-1.0 - number, finished=True)
 
 
 class Backwards(ExplainingEngine):
-    """Turns a sentence round; the alternatives are longer and longer; "bell" makes it fail.
+    """Reverses a text; alternatives get longer and longer; the text "bell" raises an error.
 
-    Each token looks at the one that it is.
+    Each token attends to itself.
     """
 
     def __init__(self) -> None:
@@ -64,14 +47,14 @@ class Backwards(ExplainingEngine):
         *,
         prefixes: TargetPrefixes = (),
     ) -> list[list[Hypothesis]]:
-        texts = ["".join(map(chr, source[:-1])) for source in sources]
+        texts = [text_of(source[:-1]) for source in sources]
         self.calls.append((count, texts))
         self.threads.add(threading.current_thread().name)
         self.begun.set()
         assert self.open.wait(30)
         if "bell" in texts:
             raise MemoryError("too much for one")
-        return [[turned(text, number) for number in range(count)] for text in texts]
+        return [[reversed_text(text, number) for number in range(count)] for text in texts]
 
     def explain(
         self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
@@ -90,12 +73,12 @@ def engine() -> Backwards:
 
 @pytest.fixture
 def backwards(engine: Backwards) -> Callable[..., Translator]:
-    """Return a function that gives a translator with the engine and settings of `decoding`."""
-    return lambda **decoding: translator_with(engine, **decoding)
+    """Return a function from keys of the decoding config to a translator with the engine."""
+    return lambda **decoding: build_translator(engine, longest=1000, **decoding)
 
 
 class Plain(Engine):
-    """An engine that explains nothing."""
+    """An engine without access to attention."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -106,22 +89,12 @@ class Plain(Engine):
 
 @pytest.fixture
 def silent(engine: Backwards) -> Translator:
-    """Return a translator with an engine that tells no attention."""
-    return translator_with(Plain(engine))
-
-
-def translator_with(engine: Engine, **decoding: Any) -> Translator:
-    return Translator(
-        engine,
-        cast("Tokenizer", Characters()),
-        DecodingConfig(**decoding),
-        longest_source=1000,
-        target_language="en",
-    )
+    """Return a translator whose engine has no access to attention."""
+    return build_translator(Plain(engine), longest=1000)
 
 
 class Client:
-    """Asks a server, a connection for each request."""
+    """Client of a server, with a connection for each request."""
 
     def __init__(self, port: int, thread: threading.Thread, stop: Callable[[], None]) -> None:
         self.port = port
@@ -137,7 +110,7 @@ class Client:
             return response, response.read()
 
     def post(self, body: Any) -> tuple[int, Any]:
-        """Return status and JSON of what is answered to bytes, chunks, or what becomes JSON."""
+        """Send bytes, chunks or an object as JSON; return the status and the JSON answer."""
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
         response, answer = self.request("POST", "/translate", sent)
         return response.status, json.loads(answer)
@@ -185,7 +158,7 @@ _threads: list[threading.Thread] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def _all_servers_end() -> Iterator[None]:
-    """Wait for the servers that tests have stopped; each takes a part of a second."""
+    """Wait for the stopped servers once, as each takes a part of a second."""
     yield
     for thread in _threads:
         thread.join(30)
@@ -194,14 +167,15 @@ def _all_servers_end() -> Iterator[None]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Client]]:
-    """Return a function that serves a translator until the test ends, and gives a client."""
+    """Return a function that serves a translator until the test ends, and returns a client."""
     with ExitStack() as servers:
         yield lambda translator, **limits: servers.enter_context(running(translator, **limits))
 
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[tuple[Client, Backwards]]:
-    """Return a client of a server that takes little, and its engine, for the tests of a file."""
+    """Return a client of a server with low limits, and its engine, for the tests of a file."""
     engine = Backwards()
-    with running(translator_with(engine), characters=100, sentences=3) as client:
+    translator = build_translator(engine, longest=1000)
+    with running(translator, characters=100, sentences=3) as client:
         yield client, engine

@@ -1,5 +1,3 @@
-"""The queue between requests and the translator."""
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -35,7 +33,7 @@ def texts(future: Any) -> list[str]:
     return [answer.translation.text for answer in future.result(timeout=10)]
 
 
-def turned(lines: Sequence[str]) -> list[str]:
+def reverse(lines: Sequence[str]) -> list[str]:
     return [line[::-1] for line in lines]
 
 
@@ -46,7 +44,7 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     assert (queue.waiting, queue.working) == (30, False)
     with started(queue):
         assert queue.working
-        assert [texts(future) for future in futures] == [turned(lines) for lines in jobs]
+        assert [texts(future) for future in futures] == [reverse(lines) for lines in jobs]
     assert [len(lines) for _, lines in engine.calls] == [8, 8, 8, 6]
     assert engine.threads == {"translator"}
     assert (queue.waiting, queue.working) == (0, False)
@@ -59,7 +57,7 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     jobs=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), max_size=8),
     batch_size=st.integers(1, 5),
 )
-def test_everybody_gets_their_own(
+def test_every_request_gets_its_own_answers(
     jobs: list[tuple[int, int]], batch_size: int, backwards: Build, engine: Any
 ) -> None:
     engine.calls.clear()
@@ -70,7 +68,7 @@ def test_everybody_gets_their_own(
             queue.submit(each, Wanted(n_best))
             for each, (_, n_best) in zip(lines, jobs, strict=True)
         ]
-        assert [texts(future) for future in futures] == [turned(each) for each in lines]
+        assert [texts(future) for future in futures] == [reverse(each) for each in lines]
         for future, (_, n_best) in zip(futures, jobs, strict=True):
             found = [answer.translation.alternatives for answer in future.result()]
             assert all(len(alternatives) == n_best for alternatives in found)
@@ -79,7 +77,7 @@ def test_everybody_gets_their_own(
     assert sorted(translated) == sorted(line for each in lines for line in each)
 
 
-def test_how_many_are_wanted_parts_the_batches(backwards: Build, engine: Any) -> None:
+def test_requests_with_another_n_best_do_not_share_batches(backwards: Build, engine: Any) -> None:
     queue = batcher(backwards(batch_size=10))
     futures = [queue.submit([str(number)], Wanted(1 + number % 2)) for number in range(4)]
     with started(queue):
@@ -94,7 +92,7 @@ def test_how_many_are_wanted_parts_the_batches(backwards: Build, engine: Any) ->
     before=st.lists(st.integers(1, 60), max_size=6),
     batch_size=st.integers(1, 5),
 )
-def test_a_short_request_waits_for_one_batch_of_each_before_it(
+def test_short_request_waits_for_one_batch_of_each_earlier_request(
     before: list[int], batch_size: int, backwards: Build, engine: Any
 ) -> None:
     engine.calls.clear()
@@ -104,14 +102,14 @@ def test_a_short_request_waits_for_one_batch_of_each_before_it(
     with started(queue):
         assert texts(short) == ["trohs"]
         for job, lines in enumerate(before):
-            assert texts(long[job]) == turned([f"{job}.{line}" for line in range(lines)])
+            assert texts(long[job]) == reverse([f"{job}.{line}" for line in range(lines)])
     batches = [lines for _, lines in engine.calls]
-    its_own = next(number for number, lines in enumerate(batches) if "short" in lines)
-    assert its_own <= len(before)
+    own = next(number for number, lines in enumerate(batches) if "short" in lines)
+    assert own <= len(before)
     assert all(len(lines) == batch_size for lines in batches[:-1])
 
 
-def test_nobody_waits_for_attention_that_another_wants(backwards: Build, engine: Any) -> None:
+def test_requests_do_not_wait_for_the_attention_of_others(backwards: Build, engine: Any) -> None:
     order: list[str] = []
     engine.explained = lambda: order.append("explained")
     queue = batcher(backwards(batch_size=8))
@@ -130,7 +128,7 @@ def test_nobody_waits_for_attention_that_another_wants(backwards: Build, engine:
     assert [answer.attention for answer in plain.result()] == [None]
 
 
-def test_attention_that_fails_takes_no_other_with_it(
+def test_failing_attention_fails_no_other_request(
     backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
@@ -146,7 +144,7 @@ def test_attention_that_fails_takes_no_other_with_it(
         assert texts(queue.submit(["ef"])) == ["fe"]
 
 
-def test_what_is_cancelled_is_not_translated(backwards: Build, engine: Any) -> None:
+def test_cancelled_lines_are_not_translated(backwards: Build, engine: Any) -> None:
     queue = batcher(backwards(batch_size=2))
     engine.open.clear()
     with started(queue):
@@ -164,8 +162,9 @@ def test_what_is_cancelled_is_not_translated(backwards: Build, engine: Any) -> N
         begun.result()
 
 
-def test_a_full_queue_refuses(backwards: Build) -> None:
+def test_full_queue_refuses(backwards: Build) -> None:
     queue = batcher(backwards(), most_waiting=5)
+    assert queue.submit([]).result(timeout=0) == []
     futures = [queue.submit(["a"] * 4)]
     with pytest.raises(QueueFullError):
         queue.submit(["b", "c"])
@@ -175,15 +174,11 @@ def test_a_full_queue_refuses(backwards: Build) -> None:
         assert [texts(future) for future in futures] == [["a"] * 4, ["d"]]
 
 
-def test_nothing_to_translate_is_done_at_once(backwards: Build) -> None:
-    assert batcher(backwards()).submit([]).result(timeout=0) == []
-
-
-def test_stopping_answers_the_batch_at_hand_alone(backwards: Build, engine: Any) -> None:
+def test_stop_answers_only_the_current_batch(backwards: Build, engine: Any) -> None:
     queue = batcher(backwards(batch_size=1))
     engine.open.clear()
     queue.start()
-    at_hand = queue.submit(["ab"])
+    current = queue.submit(["ab"])
     assert engine.begun.wait(10)
     waits = queue.submit(["c"])
     queue.stop()
@@ -193,11 +188,11 @@ def test_stopping_answers_the_batch_at_hand_alone(backwards: Build, engine: Any)
         queue.submit(["d"])
     engine.open.set()
     queue.join()
-    assert texts(at_hand) == ["ba"]
+    assert texts(current) == ["ba"]
     assert engine.calls == [(1, ["ab"])]
 
 
-def test_a_request_that_fails_takes_no_other_with_it(
+def test_failing_request_fails_no_other_request(
     backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = batcher(backwards(batch_size=4))

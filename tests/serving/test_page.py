@@ -1,8 +1,6 @@
-"""The page in a real browser: Debian's Chromium, headless, by the WebDriver protocol."""
+"""The page in a real browser: Debian's Chromium, headless, through the WebDriver protocol."""
 
-import base64
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -24,8 +22,6 @@ pytestmark = [
         shutil.which("chromedriver") is None, reason="needs Debian's chromium and chromium-driver"
     ),
 ]
-PICTURES = os.environ.get("MT_SCREENSHOTS")
-"""A folder for pictures to look at."""
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _CONTROL, _ENTER, _TAB = "\ue009", "\ue007", "\ue004"
 
@@ -91,20 +87,10 @@ class Browser:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._devtools("Emulation.setDeviceMetricsOverride", metrics)
 
-    def colours(self, scheme: str) -> None:
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._devtools("Emulation.setEmulatedMedia", {"features": features})
-
     def _devtools(self, command: str, parameters: Any) -> None:
         self._send("POST", "goog/cdp/execute", {"cmd": command, "params": parameters})
 
-    def picture(self, name: str) -> None:
-        data = base64.b64decode(self._send("GET", "screenshot"))
-        assert data.startswith(b"\x89PNG")
-        if PICTURES:
-            Path(PICTURES, f"{name}.png").write_bytes(data)
-
-    def mistakes(self) -> list[Any]:
+    def errors(self) -> list[Any]:
         found = self._send("POST", "se/log", {"type": "browser"})
         return [each["message"] for each in found if each["level"] == "SEVERE"]
 
@@ -140,45 +126,35 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Browser:
-    """Return a window as wide as a desk's, in light colours, of an English reader."""
+    """Return a desktop window in English."""
     browser.speak("en")
     browser.size(1200, 700)
-    browser.colours("light")
     return browser
 
 
 LINES = "[...document.querySelectorAll('#output .line')].map(line => line.textContent)"
 
 
-def test_somebody_types_and_reads_the_translation(
-    serve: Serve, finished_run: Path, page: Browser
-) -> None:
-    # A run that was trained for longer may be looked at in its place.
-    translator = load_translator(Path(os.environ.get("MT_SCREENSHOT_RUN", finished_run)))
+def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browser) -> None:
+    translator = load_translator(finished_run)
     text = ["Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
     page.open(serve(translator).port)
-    assert page.run("document.activeElement.id") == "input", "one can type at once"
+    assert page.run("document.activeElement.id") == "input", "the input has the focus"
     page.type("#input", "\n".join(text))
     assert page.run("document.getElementById('count').textContent") == "70 of 20,000 characters"
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
     found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
-    assert found == ["Alternatives", "Attention between the tokens"] * 2
+    assert found == ["Alternatives", "Attention between tokens"] * 2
     page.click("details summary")
-    for scheme in ("light", "dark"):
-        page.colours(scheme)
-        page.picture(f"page-{scheme}")
     page.size(390, 900)
-    assert page.run("document.documentElement.scrollWidth") == 390, "nothing is cut off on a phone"
-    page.picture("page-phone-dark")
-    page.colours("light")
-    page.picture("page-phone-light")
-    assert page.mistakes() == []
+    assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
+    assert page.errors() == []
 
 
 HEADS, ROWS, CELLS, SHARES = (
-    f"[...document.querySelectorAll('{selector}')].map({told})"
-    for selector, told in (
+    f"[...document.querySelectorAll('{selector}')].map({read})"
+    for selector, read in (
         ("thead th", "e => e.textContent"),
         ("tbody th", "e => e.textContent"),
         ("tbody tr", "e => [...e.cells].slice(1).map(e => e.textContent)"),
@@ -187,29 +163,29 @@ HEADS, ROWS, CELLS, SHARES = (
 )
 
 
-def test_the_attention_is_a_table_of_tokens(
+def test_attention_is_a_table_of_tokens(
     serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
     client = serve(backwards(beam=2))
     page.open(client.port)
     page.type("#input", f"ab{_CONTROL}{_ENTER}")
     page.wait_for("document.querySelectorAll('#output summary').length == 2")
-    assert page.run("document.querySelector('table')") is None, "it is made for who unfolds it"
+    assert page.run("document.querySelector('table')") is None, "the table is built on demand"
     page.click("details:last-of-type summary")
     page.wait_for("document.querySelector('table')")
     assert page.run(HEADS) == ["a", "b", "(end)"]
     assert page.run(ROWS) == ["b", "a"]
     assert page.run(CELLS) == [["", "100", ""], ["100", "", ""]]
     assert page.run(SHARES) == ["0%", "100%", "0%", "100%", "0%", "0%"]
-    assert page.run("document.querySelector('tbody td').title") == "b looks at a: 0 %"
+    assert page.run("document.querySelector('tbody td').title") == "b → a: 0 %"
     assert page.run("document.querySelector('table').dir") == "ltr"
     page.click("details:last-of-type summary")
     page.click("details:last-of-type summary")
     assert page.run("document.querySelectorAll('table').length") == 1
-    assert page.mistakes() == []
+    assert page.errors() == []
 
 
-def test_the_attention_of_what_is_read_from_the_right_is_too(
+def test_attention_table_of_right_to_left_text_is_mirrored(
     serve: Serve, backwards: Build, page: Browser
 ) -> None:
     page.open(serve(backwards()).port)
@@ -225,17 +201,15 @@ def test_the_attention_of_what_is_read_from_the_right_is_too(
     assert page.run("getComputedStyle(document.querySelector('.line')).direction") == "rtl"
 
 
-def test_the_page_says_that_there_is_no_attention(
-    serve: Serve, silent: Translator, page: Browser
-) -> None:
+def test_missing_attention_is_shown(serve: Serve, silent: Translator, page: Browser) -> None:
     page.open(serve(silent).port)
     page.type("#input", f"ab{_CONTROL}{_ENTER}")
-    told = "The attention between the tokens cannot be shown here."
-    assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == told
+    message = "Attention is not available here."
+    assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == message
     assert page.run(LINES) == ["ba"]
 
 
-def test_by_keyboard_and_in_chinese(
+def test_page_works_by_keyboard_and_in_chinese(
     serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
     page.speak("zh-CN")
@@ -250,12 +224,11 @@ def test_by_keyboard_and_in_chinese(
         reached.append(page.run("document.activeElement.id || document.activeElement.localName"))
     assert reached[:4] == ["button", "summary", "summary", "copy"]
     page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
-    assert page.wait_for("document.getElementById('problem').textContent").startswith("文本太长")
-    page.picture("page-zh-problem")
-    assert page.run(LINES) == [">b/<ba>b<"], "what was there stays"
+    assert page.wait_for("document.getElementById('problem').textContent").startswith("文本过长")
+    assert page.run(LINES) == [">b/<ba>b<"], "the old translation stays"
 
 
-def test_a_new_request_ends_the_one_before(
+def test_new_request_cancels_the_previous_one(
     serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
     client = serve(backwards(batch_size=1))
@@ -273,5 +246,5 @@ def test_a_new_request_ends_the_one_before(
     client.stop()
     page.wait_for("fetch('health').then(() => false, () => true)")
     page.click("button[type=submit]")
-    told = page.wait_for("document.getElementById('problem').textContent")
-    assert told == "The server does not answer."
+    message = page.wait_for("document.getElementById('problem').textContent")
+    assert message == "The server does not respond."

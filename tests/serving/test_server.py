@@ -1,5 +1,3 @@
-"""From a run folder to a port, and a stop."""
-
 import json
 import os
 import re
@@ -38,7 +36,7 @@ def exported(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @contextmanager
 def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Give the running program `mt serve` and its address."""
+    """Yield the running program `mt serve` and its address."""
     command = [sys.executable, "-m", "mt", "serve", str(folder), "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -46,14 +44,14 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
-        told = process.stderr.readline()
-        found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", told)
-        assert found, told
+        line = process.stderr.readline()
+        found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", line)
+        assert found, line
         yield process, found[1]
 
 
 def check_answers(address: str, folder: Path) -> None:
-    """Compare what a server says with what the folder's translator says."""
+    """Compare the answers of a server with those of the folder's translator."""
     lines = ["one two", "", "nine zero zero"]
     body = json.dumps({"texts": lines, "attention": True}).encode()
     with urllib.request.urlopen(f"{address}/translate", body, timeout=30) as answer:
@@ -70,7 +68,7 @@ def check_answers(address: str, folder: Path) -> None:
     ("number", "status"),
     [(signal.SIGTERM, -15), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
-def test_the_program_serves_until_a_signal(number: int, status: int, exported: Path) -> None:
+def test_program_serves_an_export_until_a_signal(number: int, status: int, exported: Path) -> None:
     with program(exported) as (process, address):
         check_answers(address, exported)
         process.send_signal(number)
@@ -80,7 +78,7 @@ def test_the_program_serves_until_a_signal(number: int, status: int, exported: P
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C interrupt, also where the tests are a job in a shell's background: it is deaf."""
+    """Enable SIGINT, which shells disable for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -88,7 +86,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-def test_a_run_is_served_until_ctrl_c(
+def test_run_is_served_until_ctrl_c(
     finished_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadPoolExecutor(1) as clients, caplog.at_level("INFO"):
@@ -114,7 +112,7 @@ def test_a_run_is_served_until_ctrl_c(
     assert f"serving at http://127.0.0.1:{port}, until Ctrl-C" in caplog.messages
 
 
-def test_what_was_accepted_is_answered_before_the_end(
+def test_accepted_requests_are_answered_before_the_end(
     serve: Serve, backwards: Build, engine: Any
 ) -> None:
     client = serve(backwards(batch_size=1))
@@ -130,24 +128,24 @@ def test_what_was_accepted_is_answered_before_the_end(
         assert answer.result() == ["ba", "dc"]
 
 
-def test_the_end_does_not_wait_for_ever(
+def test_waiting_requests_are_refused_after_the_grace_period(
     serve: Serve, backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "GRACE_SECONDS", 0.1)
     client = serve(backwards(batch_size=1))
     engine.open.clear()
     with ThreadPoolExecutor() as clients:
-        at_hand = clients.submit(client.texts, "ab")
+        current = clients.submit(client.texts, "ab")
         assert engine.begun.wait(10)
         waits = clients.submit(client.post, {"texts": ["cd"]})
         client.wait_for("mt_waiting_sentences", 1)
         client.stop()
         assert waits.result() == (503, {"error": "the server is being stopped"})
         engine.open.set()
-        assert at_hand.result() == ["ba"]
+        assert current.result() == ["ba"]
 
 
-def test_who_neither_sends_nor_reads_is_cut_off(
+def test_silent_connections_are_aborted_at_the_end(
     serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "GRACE_SECONDS", 0.1)
@@ -159,25 +157,22 @@ def test_who_neither_sends_nor_reads_is_cut_off(
         client.metrics()  # connections are accepted in turn
         began = time.monotonic()
         client.stop()
-        with suppress(ConnectionResetError):  # how an end that is not agreed on may look
+        with suppress(ConnectionResetError):  # an aborted connection may look so
             assert connection.recv(1000) == b""
         client.thread.join(10)
         assert not client.thread.is_alive()
-        assert time.monotonic() - began < 5, "long before the body is given up"
+        assert time.monotonic() - began < 5, "long before the body times out"
 
 
-def test_an_address_that_is_not_free_is_told_before_the_run_is_read(tmp_path: Path) -> None:
+def test_unavailable_address_and_contradicting_limits_are_errors(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=rf"cannot listen on 127.0.0.1, port {port}: address "):
             serve_run(tmp_path / "none", Address(port=port), limits=Limits())
-    with pytest.raises(UserError, match=r"--host 1\.2\.3\.4\.5: no such address here"):
+    with pytest.raises(UserError, match=r"--host 1\.2\.3\.4\.5: no such address on this machine"):
         serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), limits=Limits())
     with pytest.raises(RunError, match="none: no such run folder"):
         serve_run(tmp_path / "none", Address(port=0), limits=Limits())
-
-
-def test_limits_that_contradict_each_other(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--max-waiting 10 is less than --max-sentences 11:"):
         serve_run(tmp_path, Address(port=0), limits=Limits(sentences=11, waiting=10))
 
@@ -185,12 +180,12 @@ def test_limits_that_contradict_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("host", "warnings"),
     [
-        ("0.0.0.0", ["whoever reaches 0.0.0.0 can use it: there is no password"]),
+        ("0.0.0.0", ["0.0.0.0 is open to other machines, without a password"]),
         ("127.0.0.1", []),
         ("localhost", []),
     ],
 )
-def test_who_opens_it_to_others_is_told(
+def test_address_open_to_others_is_logged_as_a_warning(
     host: str,
     warnings: list[str],
     backwards: Build,
@@ -206,7 +201,7 @@ def test_who_opens_it_to_others_is_told(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-def test_more_connections_than_1024_may_be_open(
+def test_limit_on_open_files_is_raised(
     backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource

@@ -320,7 +320,7 @@ def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
     assert "off target: no translation is long enough to judge (py3langid" in scored.as_text()
     assert evaluate_run(run, split="test").target_language == "de"
     texts = GivenTexts(tmp_path / "to_en.de", (tmp_path / "to_en.en",))
-    with pytest.raises(UserError, match="each line that it has learnt from begins with a tag"):
+    with pytest.raises(UserError, match="each training line begins with a tag"):
         evaluate_run(run, job=EvaluationJob(texts=texts))
     with pytest.raises(UserError, match="translate them with `mt translate`, tag and all, and"):
         read_systems([run, run], Texts(texts.references, texts.sources))

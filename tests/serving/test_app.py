@@ -1,5 +1,3 @@
-"""The API over a real connection: what it answers, and what it refuses."""
-
 import json
 import logging
 import re
@@ -11,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translator, load_translator
+from mt.serving.app import read_text
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -23,8 +24,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\n12"]})
     assert status == 200
-    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": []}
-    plain |= {"attention": None}
+    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": [], "attention": None}
     assert answer == {
         "translations": [
             {**plain, "text": "ba"},
@@ -36,17 +36,51 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     assert client.post({"texts": []}) == (200, {"translations": []})
 
 
-def test_alternatives_for_those_who_ask(serve: Serve, backwards: Build) -> None:
+@given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028", "\ud800"])))
+def test_line_ends_are_preserved(parts: list[str]) -> None:
+    text = read_text("".join(parts))
+    assert text.join(text.lines) == "".join(parts)
+    assert not any(end in each for each in text.lines for end in "\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "notes"),
+    [
+        ("", "empty", []),
+        ("\n ", "empty", []),
+        ("ab\n", "ok", []),
+        ("aba", "copied", ["the translation is the line itself"]),
+        ("ab\raba", "copied", ["line 2: the translation is the line itself"]),
+        (
+            "ab cd ef\r\naba\n",
+            "copied",
+            [
+                "line 1: 9 tokens, the model supports up to 6: translated in 2 parts",
+                "line 2: the translation is the line itself",
+            ],
+        ),
+    ],
+)
+def test_status_and_notes_of_a_text_come_from_its_lines(
+    text: str, status: str, notes: list[str], serve: Serve, backwards: Build
+) -> None:
+    translator = backwards()
+    translator.longest_source = 6
+    [answer] = serve(translator).post({"texts": [text]})[1]["translations"]
+    assert (answer["status"], answer["notes"]) == (status, notes)
+
+
+def test_alternatives_on_request(serve: Serve, backwards: Build) -> None:
     client = serve(backwards(beam=3))
     asked = {"texts": ["ab", "c\nd", ""], "alternatives": 2}
     found = [each["alternatives"] for each in client.post(asked)[1]["translations"]]
     assert found == [[{"text": "ba!", "score": -2.0}, {"text": "ba!!", "score": -3.0}], [], []]
-    told = "`alternatives`: at most 2, this model's search finds no more"
-    assert client.post({**asked, "alternatives": 3}) == (422, {"error": told})
+    message = "`alternatives`: at most 2, limited by this model's search"
+    assert client.post({**asked, "alternatives": 3}) == (422, {"error": message})
     assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
 
 
-def test_attention_for_those_who_ask(
+def test_attention_on_request(
     serve: Serve, backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translator = backwards()
@@ -63,8 +97,8 @@ def test_attention_for_those_who_ask(
     assert client.post({**asked, "texts": [" "]})[1]["translations"][0]["attention"] == []
     monkeypatch.setattr("mt.serving.app.MOST_WEIGHTS", 13)
     assert client.post(asked)[1]["translations"][0]["attention"] is None
-    told = {"error": "`attention`: Input should be a valid boolean"}
-    assert client.post({**asked, "attention": 1}) == (422, told)
+    message = "`attention`: Input should be a valid boolean"
+    assert client.post({**asked, "attention": 1}) == (422, {"error": message})
 
 
 def test_attention_is_that_of_the_engine(serve: Serve, finished_run: Path) -> None:
@@ -82,7 +116,7 @@ def test_attention_is_that_of_the_engine(serve: Serve, finished_run: Path) -> No
     assert "".join(found["target"]).replace("\u2581", " ").strip() == line.text
 
 
-def test_an_engine_that_cannot_tell_says_null(serve: Serve, silent: Translator) -> None:
+def test_attention_is_null_if_the_engine_has_no_access(serve: Serve, silent: Translator) -> None:
     [answer] = serve(silent).post({"texts": ["ab"], "attention": True})[1]["translations"]
     assert (answer["text"], answer["attention"]) == ("ba", None)
 
@@ -90,7 +124,7 @@ def test_an_engine_that_cannot_tell_says_null(serve: Serve, silent: Translator) 
 @pytest.mark.parametrize(
     ("decoding", "most"), [({"search": "greedy"}, 0), ({"search": "sample"}, 9), ({"beam": 99}, 9)]
 )
-def test_the_search_says_how_many_alternatives_there_are(
+def test_number_of_alternatives_depends_on_the_search(
     decoding: dict[str, Any], most: int, serve: Serve, backwards: Build
 ) -> None:
     client = serve(backwards(**decoding))
@@ -99,13 +133,13 @@ def test_the_search_says_how_many_alternatives_there_are(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"{", "the body is not JSON: Expecting property name"),
         (b'{"texts": ["\xff"]}', "the body is not JSON: it is not UTF-8"),
-        (b"[" * 60_000, "the body is no JSON that can be read"),
-        (b"1" * 5000, "the body is no JSON that can be read"),
+        (b"[" * 60_000, "the body is not readable JSON"),
+        (b"1" * 5000, "the body is not readable JSON"),
         ([1], 'an object was expected: {"texts": ["...", "..."]}'),
         ({}, "`texts`: is missing"),
         ({"text": ["a"]}, "`text`: unknown; did you mean `texts`? (and 1 more)"),
@@ -118,12 +152,12 @@ def test_the_search_says_how_many_alternatives_there_are(
     ],
     ids=range(14),
 )
-def test_what_cannot_be_read_is_told_in_one_line(body: Any, told: str, strict: Any) -> None:
+def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
     client, engine = strict
     engine.calls.clear()
     status, answer = client.post(body)
     assert (status, list(answer)) == (422, ["error"])
-    assert answer["error"].startswith(told)
+    assert answer["error"].startswith(message)
     assert "\n" not in answer["error"]
     assert engine.calls == []
 
@@ -134,26 +168,26 @@ def chunks(count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
-        (b"a" * 20_000_000, "the body is larger than 66,736 bytes, the most taken"),
-        (chunks(50), "the body is larger than 66,736 bytes, the most taken"),
-        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, at most 100 are taken"),
-        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, at most 3 are taken at once"),
+        (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
+        (chunks(50), "the body is larger than the limit of 66,736 bytes"),
+        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
+        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
     ],
     ids=["huge", "chunked", "characters", "lines"],
 )
-def test_too_much_is_refused(body: Any, told: str, strict: Any) -> None:
+def test_request_beyond_the_limits_is_refused(body: Any, message: str, strict: Any) -> None:
     client, engine = strict
     engine.calls.clear()
     status, answer = client.post(body)
     assert status == 413
-    assert answer["error"].startswith(told)
+    assert answer["error"] == message
     assert engine.calls == []
-    assert client.texts("😀" * 100) == ["😀" * 100], "what is allowed fits, escaped as it may be"
+    assert client.texts("😀" * 100) == ["😀" * 100], "escaped characters within the limit fit"
 
 
-def test_a_body_that_does_not_come_is_given_up(
+def test_body_that_does_not_arrive_times_out(
     serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.serving.app.BODY_SECONDS", 0.1)
@@ -167,15 +201,13 @@ def test_a_body_that_does_not_come_is_given_up(
 @pytest.mark.parametrize(
     ("path", "status"), [("/nothing", 404), ("/docs", 404), ("/translate", 405)]
 )
-def test_other_paths_and_methods(path: str, status: int, strict: Any) -> None:
+def test_unknown_paths_and_methods_are_json_errors(path: str, status: int, strict: Any) -> None:
     response, body = strict[0].request("GET", path)
     assert response.status == status
     assert list(json.loads(body)) == ["error"]
 
 
-def test_who_comes_when_the_queue_is_full_is_told(
-    serve: Serve, backwards: Build, engine: Any
-) -> None:
+def test_full_queue_refuses_with_retry_after(serve: Serve, backwards: Build, engine: Any) -> None:
     client = serve(backwards(batch_size=1), waiting=2, sentences=2)
     engine.open.clear()
     with ThreadPoolExecutor(2) as others:
@@ -185,13 +217,15 @@ def test_who_comes_when_the_queue_is_full_is_told(
         client.wait_for("mt_waiting_sentences", 2)
         response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
         assert (response.status, response.headers["Retry-After"]) == (429, "1")
-        told = "too many lines wait already, at most 2 may; try again"
-        assert json.loads(body) == {"error": told}
+        message = "too many lines in the queue, the limit is 2; try again"
+        assert json.loads(body) == {"error": message}
         engine.open.set()
         assert (first.result(), second.result()) == (["ba"], ["dc", "fe"])
 
 
-def test_too_many_requests_at_once_are_told(serve: Serve, backwards: Build, engine: Any) -> None:
+def test_too_many_concurrent_requests_are_refused(
+    serve: Serve, backwards: Build, engine: Any
+) -> None:
     client = serve(backwards(batch_size=1), requests=2)
     engine.open.clear()
     with ThreadPoolExecutor(2) as others:
@@ -199,15 +233,15 @@ def test_too_many_requests_at_once_are_told(serve: Serve, backwards: Build, engi
         client.wait_for("mt_waiting_sentences", 1)
         response, body = client.request("POST", "/translate", b'{"texts": ["ef"]}')
         assert (response.status, response.headers["Retry-After"]) == (503, "1")
-        told = "too many requests at once, at most 2 are taken; try again"
-        assert json.loads(body) == {"error": told}
+        message = "too many requests at once, at most 2 are taken; try again"
+        assert json.loads(body) == {"error": message}
         assert client.request("GET", "/health")[0].status == 200
         engine.open.set()
         assert (first.result(), second.result()) == (["ba"], ["dc"])
     assert client.texts("gh") == ["hg"], "the places are free again"
 
 
-def test_a_connection_that_asks_nothing_is_closed(
+def test_connection_without_a_request_is_closed(
     serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.serving.server.HEAD_SECONDS", 0.1)
@@ -216,7 +250,7 @@ def test_a_connection_that_asks_nothing_is_closed(
         assert connection.recv(1000) == b""
 
 
-def test_a_client_who_leaves_costs_nothing_more(
+def test_lines_of_a_disconnected_client_are_not_translated(
     serve: Serve, backwards: Build, engine: Any
 ) -> None:
     client = serve(backwards(batch_size=1))
@@ -233,18 +267,18 @@ def test_a_client_who_leaves_costs_nothing_more(
     assert client.metrics()['mt_requests_total{status="499"}'] == 1
 
 
-def test_a_failure_is_one_line_to_the_client_and_a_traceback_in_the_log(
+def test_failure_is_one_line_for_the_client_and_a_traceback_in_the_log(
     serve: Serve, backwards: Build, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = serve(backwards())
     with caplog.at_level(logging.ERROR):
-        told = "this could not be translated; the server's log says why"
-        assert client.post({"texts": ["bell"]}) == (500, {"error": told})
+        message = "the request could not be translated; see the server's log"
+        assert client.post({"texts": ["bell"]}) == (500, {"error": message})
     assert "too much for one" in caplog.text
     assert client.texts("ab") == ["ba"]
 
 
-def test_the_counters(serve: Serve, backwards: Build) -> None:
+def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build) -> None:
     client = serve(backwards(batch_size=2))
     client.texts("ab", "cde\nf")
     client.post(b"")
@@ -265,7 +299,7 @@ def test_the_counters(serve: Serve, backwards: Build) -> None:
     assert 0 < found["mt_request_seconds_sum"] < 10
 
 
-def test_health_and_description(serve: Serve, backwards: Build) -> None:
+def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     about = {"status": "ok", "model": "my run", "characters": 20_000, "alternatives": 4}
     assert json.loads(client.request("GET", "/health")[1]) == about
@@ -277,28 +311,28 @@ def test_health_and_description(serve: Serve, backwards: Build) -> None:
     assert set(post["responses"]) == {"200", "413", "422", "429", "503"}
 
 
-def test_the_page_needs_nothing_from_elsewhere(serve: Serve, backwards: Build) -> None:
+def test_page_loads_nothing_from_elsewhere(serve: Serve, backwards: Build) -> None:
     response, page = serve(backwards()).request("GET", "/")
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
     assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
     assert not re.search(rb"https?://|@import|innerHTML", page)
 
 
-def test_200_clients_at_once_all_get_their_own_answer(serve: Serve, finished_run: Path) -> None:
+def test_concurrent_clients_all_get_their_own_answer(serve: Serve, finished_run: Path) -> None:
     digits = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    lines = [" ".join(digits[int(d)] for d in f"{n:03}") for n in range(200)]
+    lines = [" ".join(digits[int(d)] for d in f"{n:03}") for n in range(60)]
     translator = load_translator(finished_run)
     expected = translator.translate(lines)
     client = serve(translator)
-    together = threading.Barrier(200)
+    together = threading.Barrier(60)
 
     def ask(line: str) -> str:
         together.wait()
         [text] = client.texts(line)
         return str(text)
 
-    with ThreadPoolExecutor(200) as clients:
+    with ThreadPoolExecutor(60) as clients:
         assert list(clients.map(ask, lines)) == expected
     found = client.metrics()
-    assert found["mt_sentences_total"] == 200
-    assert found["mt_batch_sentences_count"] < 50, "they are translated together"
+    assert found["mt_sentences_total"] == 60
+    assert found["mt_batch_sentences_count"] < 30, "they share batches"

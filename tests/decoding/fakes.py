@@ -1,0 +1,53 @@
+"""A tokenizer of characters and a translator with any engine."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from mt.config import DecodingConfig
+from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import Engine
+from mt.decoding.translator import Translator
+from mt.special_ids import EOS, UNK
+
+
+class Characters:
+    """A tokenizer whose tokens are characters; those from `known` on are unknown."""
+
+    def __init__(self, known: int = 0x110000) -> None:
+        self.known = known
+        self.source = self.target = self.processor = self
+
+    def id_to_piece(self, ids: Sequence[int]) -> list[str]:
+        return ["</s>" if number == EOS else chr(number) for number in ids]
+
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+        # Lone surrogates raise an error, as in SentencePiece.
+        texts = [line.encode("utf-8").decode() for line in lines]
+        return [[*(ord(c) if ord(c) < self.known else UNK for c in text), EOS] for text in texts]
+
+    encode_target = encode_source
+
+    def decode_target(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+def text_of(ids: Sequence[int]) -> str:
+    return "".join(map(chr, ids))
+
+
+def build_translator(
+    engine: Engine,
+    *,
+    longest: int = 20,
+    language: str = "en",
+    known: int = 0x110000,
+    **decoding: Any,
+) -> Translator:
+    """Return a translator of characters; `decoding` are keys of the decoding config."""
+    return Translator(
+        engine,
+        cast("Tokenizer", Characters(known)),
+        DecodingConfig(**decoding),
+        longest_source=longest,
+        target_language=language,
+    )

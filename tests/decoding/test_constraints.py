@@ -1,0 +1,117 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from mt.decoding.constraints import Constraints, Prefixes, best_candidates, largest
+from mt.decoding.search import BeamSettings, beam, greedy
+from mt.errors import DivergedError
+from mt.special_ids import EOS, PAD
+from tests.decoding.step_models import Ids, PrefixModel, every_translation, exhaustive
+
+VOCABULARY, LIMIT = 6, 5
+WIDTH = len(every_translation(VOCABULARY, LIMIT))
+
+
+def repeats(ids: Ids, size: int) -> bool:
+    grams = [ids[place : place + size] for place in range(len(ids) - size)]
+    return len(set(grams)) < len(grams)
+
+
+def begins_with(prefix: Ids) -> Callable[[Ids], bool]:
+    return lambda ids: ids[: len(prefix)] == prefix
+
+
+@pytest.mark.parametrize(
+    ("constraints", "oracle"),
+    [
+        *(
+            (
+                Constraints(no_repeat_ngram=size),
+                {"allowed": lambda ids, size=size: not repeats(ids, size)},
+            )
+            for size in (1, 2, 3)
+        ),
+        (Constraints(repetition_penalty=1.7), {"repetition_penalty": 1.7}),
+        (Constraints(shortest=torch.tensor([4])), {"allowed": lambda ids: len(ids) >= 4}),
+        *(
+            (
+                Constraints(prefixes=[prefix]),
+                {"allowed": begins_with(prefix), "free": len(prefix)},
+            )
+            for prefix in ((4,), (5, 5), (4, 5, 4))
+        ),
+        (
+            # The prefix itself repeats a bigram.
+            Constraints(no_repeat_ngram=1, prefixes=[(4, 4)]),
+            {"allowed": lambda ids: ids[:2] == (4, 4) and not repeats(ids[1:], 1), "free": 2},
+        ),
+    ],
+)
+def test_wide_beam_finds_the_best_allowed_translations(
+    constraints: Constraints, oracle: dict[str, Any]
+) -> None:
+    settings = BeamSettings(WIDTH, 0.6, count=3)
+    for seed in range(4):
+        model = PrefixModel([seed], beam=WIDTH, vocabulary=VOCABULARY)
+        found = beam(model, torch.tensor([LIMIT]), settings, constraints)[0]
+        wanted = exhaustive(model, LIMIT, **oracle)[:3]
+        found = [each for each in found if each.finished][: len(wanted)]
+        assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
+        assert [each.score for each in found] == pytest.approx([s for _, s in wanted], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(),
+        Constraints(no_repeat_ngram=2, repetition_penalty=1.3),
+        Constraints(shortest=torch.tensor([3]), prefixes=[(5,)]),
+    ],
+)
+def test_greedy_follows_the_constraints_of_a_beam_of_one(constraints: Constraints) -> None:
+    for seed in range(10):
+        one, other = (PrefixModel([seed], beam=1, vocabulary=VOCABULARY) for _ in range(2))
+        limits = torch.tensor([LIMIT])
+        taken = greedy(one, limits, constraints)[0]
+        found = beam(other, limits, BeamSettings(1), constraints)[0][0]
+        assert (taken.ids, taken.finished) == (found.ids, found.finished)
+        assert taken.log_prob == pytest.approx(found.log_prob)
+
+
+def test_row_without_any_allowed_token_may_end() -> None:
+    constraints = Constraints(no_repeat_ngram=1, shortest=torch.tensor([9]))
+    prefixes = Prefixes(torch.tensor([0]), torch.tensor([[4, 5]]))
+    best = best_candidates(torch.zeros(1, VOCABULARY), 2, constraints, prefixes)
+    assert best.ids[0, 0] == EOS
+    assert best.log_probs[0].tolist() == pytest.approx([-math.log(VOCABULARY), -math.inf])
+
+
+def test_pad_unk_and_bos_are_never_generated_but_keep_their_probability() -> None:
+    best = best_candidates(torch.tensor([[0.3, 0.2, 0.1, 0.15, 0.25, 0.0]]).log(), 2)
+    assert best.ids.tolist() == [[4, EOS]]
+    assert best.log_probs.exp().tolist()[0] == pytest.approx([0.25, 0.15])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [PAD, EOS, 5])
+def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int) -> None:
+    logits = torch.zeros(3, 7)
+    logits[1, place] = bad
+    with pytest.raises(DivergedError, match="not finite"):
+        best_candidates(logits, 4)
+
+
+@pytest.mark.parametrize("width", [5, 16, 95, 96, 97, 1000, 8003])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_largest_equals_a_full_sort(width: int, count: int) -> None:
+    torch.manual_seed(width)
+    rows = torch.randn(40, width + 3)[:, 3:]
+    rows[:20] = rows[:20].round()  # ties
+    rows[30:, 1:] = float("-inf")
+    values, places = largest(rows, count)
+    assert torch.equal(values, rows.sort(dim=1, descending=True).values[:, :count])
+    assert torch.equal(rows.gather(1, places), values)
+    assert all(len(set(each)) == count for each in places.tolist())

@@ -1,0 +1,428 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import pytest
+
+from mt.config import DecodingConfig
+from mt.decoding.engine import ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
+from mt.decoding.files import (
+    FileJob,
+    as_json,
+    as_n_best,
+    as_text,
+    check_outputs,
+    open_output,
+    progress_bar,
+    read_lines,
+    report_line,
+    stdin_lines,
+    translate_file,
+)
+from mt.decoding.translator import Alternative, Part, Translation, Translator
+from mt.errors import DataError, UserError
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+def test_stdin_to_stdout_answers_every_line_and_logs_notes(
+    finished_run: Path,
+    original: Translator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    odd = "\ufeffone two\r\n\n \n".encode() + b"six \xff\n" + "a\u2028b\u0085c\x0b\rd".encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(odd)))
+    translate_file(finished_run, FileJob(), device="cpu")
+    out, err = capsysbinary.readouterr()
+    lines = out.decode("utf-8").split("\n")
+    wanted = original.translate(["one two", "", " ", "six \ufffd", "a\u2028b\u0085c\x0b\rd"])
+    assert lines == [*wanted, ""]
+    assert b"\r" not in out
+    assert "line 4: bytes that are not UTF-8 are read as U+FFFD" in caplog.messages
+    assert err == b"", "no progress bar without a terminal"
+
+
+def test_file_to_file_with_a_report(
+    finished_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, output, report = tmp_path / "in.txt", tmp_path / "out.txt", tmp_path / "report.tsv"
+    source.write_bytes(b"one two three\n" * 3 + b"one two six\xff" * 20 + b"\n\nlast")
+    output.write_text("old\n")
+    report.write_text("old\n")
+    translate_file(finished_run, FileJob(source, output, report=report), device="cpu")
+    lines = output.read_bytes().decode("utf-8").split("\n")
+    assert len(lines) == 7
+    assert lines[0] == lines[1] == lines[2] != ""
+    rows = [line.split("\t") for line in report.read_text(encoding="utf-8").splitlines()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    assert rows[3][2].startswith("bytes that are not UTF-8 are read as U+FFFD; ")
+    assert rows[3][2].endswith("parts")
+    assert rows[4][1:] == ["empty", ""]
+    logged = [each for each in caplog.messages if each.startswith("line 4: ")]
+    assert "; ".join(message.removeprefix("line 4: ") for message in logged) == rows[3][2]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["in.txt", "out.txt", "report.tsv"]
+
+
+def test_text_n_best_and_json_show_the_same_translations(
+    finished_run: Path, tmp_path: Path
+) -> None:
+    source, text, listed, objects = (tmp_path / name for name in ("in", "text", "list", "json"))
+    source.write_text("one two three\n\nfour five\n")
+    for job in (
+        FileJob(source, text),
+        FileJob(source, listed, form="n-best", n_best=2),
+        FileJob(source, objects, form="json", n_best=2),
+    ):
+        translate_file(finished_run, job, device="cpu")
+    best = text.read_text().split("\n")[:-1]
+    rows = [line.split(" ||| ") for line in listed.read_text().split("\n")[:-1]]
+    assert [row[0] for row in rows] == ["0", "0", "1", "2", "2"]
+    assert [rows[0][1], rows[2][1], rows[3][1]] == best
+    assert float(rows[0][2]) >= float(rows[1][2])
+    records = [json.loads(line) for line in objects.read_text().splitlines()]
+    assert [record["line"] for record in records] == [1, 2, 3]
+    assert [record["text"] for record in records] == best
+    found = [(r["line"] - 1, each["text"]) for r in records for each in r["alternatives"]]
+    assert found == [(int(row[0]), row[1]) for row in rows]
+    assert "".join(records[0]["tokens"]).replace("▁", " ").strip() == best[0]
+
+
+def test_prefix_file_begins_each_translation(
+    finished_run: Path, original: Translator, tmp_path: Path, program: Program
+) -> None:
+    lines = ["one two three", "four", "five six seven eight nine"]
+    prefixes = ["two", "", "one two one two"]
+    text, begins, out = (tmp_path / name for name in ("text", "begins", "out"))
+    text.write_text("".join(f"{line}\n" for line in lines))
+    begins.write_bytes(b"\xef\xbb\xbf" + "".join(f"{line} \r\n" for line in prefixes).encode())
+    arguments = ("translate", finished_run, "--prefixes", begins, "--device", "cpu")
+    assert program(*arguments, text, "-o", out) == (0, "", "")
+    wanted = original.translate(lines, prefixes=prefixes)
+    assert out.read_text().split("\n") == [*wanted, ""]
+    assert all(map(str.startswith, wanted, prefixes))
+    assert wanted != original.translate(lines)
+    unbuffered = program(*arguments, "--unbuffered", stdin=text.read_bytes())
+    assert unbuffered == (0, out.read_text(), "")
+
+
+def test_prefix_files_of_another_length_are_an_error_and_nothing_is_replaced(
+    finished_run: Path, tmp_path: Path, program: Program
+) -> None:
+    contents = {"text": "one\ntwo\nthree\n", "begins": "x\n\n", "out": "old\n"}
+    text, begins, out = (tmp_path / name for name in contents)
+    for path in (text, begins, out):
+        path.write_text(contents[path.name])
+    arguments = ("translate", finished_run, "--prefixes", begins, "-o", out, "--device", "cpu")
+    status, _, error = program(*arguments, text)
+    assert (status, error.count("\n")) == (2, 1)
+    assert f"error: {text} has 3 lines, {begins} has 2: " in error
+    assert program(*arguments, stdin=text.read_bytes())[::2] == (
+        2,
+        "error: at least 3 lines, but 2 prefixes: each line has one, which may be empty\n",
+    )
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == contents
+
+
+def test_failure_keeps_the_old_files_and_leaves_no_others(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = FileJob(tmp_path / "in", tmp_path / "out", report=tmp_path / "report")
+    for path in (job.input, job.output, job.report):
+        assert path is not None
+        path.write_text("old\n")
+    n_best = FileJob(job.input, job.output, "n-best", 2, job.report)
+    with pytest.raises(UserError, match="greedy search finds one"):
+        translate_file(finished_run, n_best, overrides=["decoding.search=greedy"], device="cpu")
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise UserError("the model's output is not finite")
+
+    monkeypatch.setattr("mt.decoding.torch_engine.TorchEngine.n_best_ids", fail)
+    with pytest.raises(UserError, match="not finite"):
+        translate_file(finished_run, job, device="cpu")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("in", "out", "report"), "old\n"
+    )
+
+
+def test_files_are_checked_before_the_model_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_early(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr("mt.decoding.translator.Translator.load", too_early)
+    there, out, deep = tmp_path / "text.en", tmp_path / "out", tmp_path / "no" / "out"
+    there.write_text("a\n")
+    for job in (FileJob(tmp_path / "txt.en"), FileJob(prefixes=tmp_path / "txt.en")):
+        with pytest.raises(DataError, match=r"did you mean `text.en`"):
+            translate_file(tmp_path, job)
+    for job, message in (
+        (FileJob(there, deep), "there is no folder"),
+        (FileJob(there, report=deep), "there is no folder"),
+        (FileJob(there, tmp_path), "is a folder, a file was expected"),
+        (FileJob(there, report=there), "text.en: is the input; the report needs a file"),
+        (FileJob(prefixes=there, report=there), "text.en: is the prefixes; the report needs"),
+        (FileJob(there, out, report=out), "out: is the output; the report needs a file"),
+    ):
+        with pytest.raises(UserError, match=message):
+            translate_file(tmp_path, job)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="no permission to write there"):
+        translate_file(tmp_path, FileJob(there, out))
+
+
+def test_outputs_replace_no_input_and_each_other_neither(tmp_path: Path) -> None:
+    run, text = tmp_path / "run", tmp_path / "text"
+    run.mkdir()
+    (run / "config.yaml").write_text("")
+    text.write_text("")
+    check_outputs([tmp_path / "a", None, run / "new"], [run, text, None])
+    for paths, message in (
+        ([tmp_path / "a", tmp_path / "run" / ".." / "a"], "is named twice"),
+        ([text], "text: is named twice"),
+        ([run / "config.yaml"], "config.yaml: is a file of the input"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check_outputs(paths, [run, text])
+
+
+def test_links_stay_links_and_devices_are_written_to(finished_run: Path, tmp_path: Path) -> None:
+    source, real, link = tmp_path / "in", tmp_path / "real", tmp_path / "link"
+    source.write_text("one\n")
+    real.write_text("old\n")
+    link.symlink_to(real)
+    translate_file(finished_run, FileJob(source, link), device="cpu")
+    assert link.is_symlink()
+    assert real.read_text() != "old\n"
+    translate_file(finished_run, FileJob(source, Path(os.devnull)), device="cpu")
+    assert not Path(os.devnull).is_file()
+
+
+def test_unbuffered_answers_each_line_before_the_next(finished_run: Path) -> None:
+    options = ["--unbuffered", "--device", "cpu"]
+    command = [sys.executable, "-m", "mt", "translate", str(finished_run), *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in (b"one two\n", b"\n", b"three four\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer.endswith(b"\n")
+            assert (answer == b"\n") == (line == b"\n")
+        # The reader leaves: the program ends quietly.
+        process.stdout.close()
+        process.stdin.write(b"five\n")
+        process.stdin.close()
+        assert process.wait(timeout=60) == 141
+
+
+FLAT = """
+import io, resource, sys
+from pathlib import Path
+from mt.config import DecodingConfig
+from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.files import FileJob, read_lines, write_translations
+from mt.decoding.translator import Translator
+
+class Bytes:
+    def encode_source(self, lines):
+        return [[*line.encode(), 3] for line in lines]
+    encode_target = encode_source
+    def decode_target(self, ids):
+        return bytes(ids).decode()
+
+class Backwards(Engine):
+    def n_best_ids(self, sources, decoding, count, *, prefixes=()):
+        found = [(*prefix, *ids[-2::-1]) for ids, prefix in zip(sources, prefixes)]
+        return [[Hypothesis(ids, -1.0, -1.0, True)] for ids in found]
+
+source, prefixes, output, report, spare = sys.argv[1:]
+translator = Translator(
+    Backwards(), Bytes(), DecodingConfig(), longest_source=100, target_language="en"
+)
+first = map(str, range(5000))  # imports and first allocations do not count
+write_translations(translator, first, job=FileJob(), out=io.BytesIO(), report=io.BytesIO())
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + int(spare)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with open(output, "wb") as out, open(report, "wb") as statuses:
+    job = FileJob(Path(source), prefixes=Path(prefixes))
+    write_translations(translator, read_lines(Path(source)), job=job, out=out, report=statuses)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize("lines", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow_with_the_file(lines: int, tmp_path: Path) -> None:
+    """The Translation objects of 50,000 lines would take 40 MB."""
+    source, begins, output, report = (tmp_path / name for name in ("in", "begins", "out", "report"))
+    with source.open("w") as file:
+        file.writelines(f"{number} eulb\n" if number % 10 else "\n" for number in range(lines))
+    with begins.open("w") as file:
+        file.writelines(f"{number}:\n" for number in range(lines))
+    command = [sys.executable, "-c", FLAT, *map(str, (source, begins, output, report, 28 << 20))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    with output.open() as file:
+        for number, line in enumerate(file):
+            assert line == (f"{number}:blue {str(number)[::-1]}\n" if number % 10 else "\n")
+    assert number == lines - 1
+    with report.open() as file:
+        assert sum(1 for _ in file) == lines
+
+
+def test_closed_stdin_or_stdout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match="stdin is closed and no FILE is given"):
+        stdin_lines()
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(UserError, match="stdout is closed and no output file"), open_output(None):
+        pass
+
+
+def test_lines_of_a_pipe_are_yielded_as_soon_as_they_are_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stdin, os.fdopen(writing, "wb", buffering=0) as pipe:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+        pipe.write(b"first\r\nsec")
+        lines = stdin_lines()
+        assert next(lines) == "first"
+        pipe.write(b"ond\n")
+        assert next(lines) == "second"
+        pipe.close()
+        assert list(lines) == []
+
+
+def test_invalid_bytes_are_kept_and_the_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.write_bytes(b"\xef\xbb\xbfa\xff\r\n\xe2\x82\n\xef\xbb\xbfb")
+    assert list(read_lines(source)) == ["a\udcff", "\udce2\udc82", "\ufeffb"]
+
+
+def test_progress_bar_counts_lines_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in"
+    source.write_text("a\nb\n")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with progress_bar(source) as bar:
+        bar.update()
+    assert "1/2" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_bar(source) as bar:
+        bar.update()
+    assert bar.disable
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs /dev/fd")
+def test_progress_bar_does_not_consume_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"a\nb\n")
+        os.close(writing)
+        pipe = Path(f"/dev/fd/{reading}")
+        with progress_bar(pipe) as bar:
+            assert (bar.disable, bar.total) == (False, None)
+            assert list(read_lines(pipe)) == ["a", "b"]
+    finally:
+        os.close(reading)
+
+
+ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True))
+TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True))
+OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True))
+BEST = Alternative('a ||| b\u2028"é', -0.5, (ONE, TWO))
+WORSE = Alternative("c", -1.25, (ONE, OTHER))
+BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(Alternative("", 0.0, ()),))
+SPLIT = Translation(3, "x", BEST.text, "split", -0.5, ("one", "two"), alternatives=(BEST, WORSE))
+
+
+class Explaining(ExplainingEngine):
+    """Log-probabilities are negative ids; all tokens are aligned with the first of the source."""
+
+    def n_best_ids(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: TargetPrefixes = (),
+    ) -> list[list[Hypothesis]]:
+        raise NotImplementedError
+
+    def explain(
+        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
+    ) -> list[TokenDetails]:
+        assert list(zip(sources, hypotheses, strict=True)) == [
+            (part.source, part.hypothesis) for part in (ONE, TWO)
+        ]
+        return [
+            TokenDetails(
+                tuple(-float(number) for number in each.ids),
+                tuple((0, place) for place in range(len(each.ids))),
+            )
+            for each in hypotheses
+        ]
+
+
+def translator(engine: object = None) -> Translator:
+    side = SimpleNamespace(
+        processor=SimpleNamespace(id_to_piece=lambda ids: [f"▁{i}" for i in ids])
+    )
+    tokenizer = SimpleNamespace(source=side, target=side)
+    return cast("Translator", SimpleNamespace(engine=engine, tokenizer=tokenizer))
+
+
+def test_text_n_best_and_report_of_blank_and_split_lines() -> None:
+    assert [*as_text([BLANK, SPLIT], translator())] == ["\n", 'a ||| b\u2028"é\n']
+    assert [*as_n_best([BLANK, SPLIT], translator())] == [
+        "0 |||  ||| 0.000000\n",
+        '2 ||| a ||| b\u2028"é ||| -0.500000\n',
+        "2 ||| c ||| -1.250000\n",
+    ]
+    assert [*map(report_line, (BLANK, SPLIT))] == ["1\tempty\t\n", "3\tsplit\tone; two\n"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "log_probs", "alignment"),
+    [(Explaining(), [-5.0, -6.0, -7.0], [[0, 0], [0, 1], [2, 2]]), (None, None, None)],
+)
+def test_json_numbers_the_tokens_across_parts(
+    engine: object, log_probs: list[float] | None, alignment: list[list[int]] | None
+) -> None:
+    empty, written = as_json([BLANK, SPLIT], translator(engine))
+    assert written.count("\n") == 1
+    assert "é" in written
+    best: dict[str, Any] = {
+        "text": BEST.text,
+        "score": -0.5,
+        "log_prob": -4.0,
+        "tokens": ["▁5", "▁6", "▁7"],
+    }
+    other = {"text": "c", "score": -1.25, "log_prob": -7.0, "tokens": ["▁5", "▁6", "▁8", "▁9"]}
+    assert json.loads(written) == {
+        "line": 3,
+        "status": "split",
+        "notes": ["one", "two"],
+        **best,
+        "source_tokens": ["▁50", "▁51", "▁52"],
+        "token_log_probs": log_probs,
+        "alignment": alignment,
+        "alternatives": [best, other],
+    }
+    record = json.loads(empty)
+    assert (record["text"], record["tokens"], record["token_log_probs"]) == ("", [], [])

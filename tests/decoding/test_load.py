@@ -1,0 +1,177 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mt.config import TokenizerConfig
+from mt.config.loading import dump_config
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import train_tokenizer
+from mt.decoding.torch_engine import TorchEngine
+from mt.decoding.translator import load_translator
+from mt.errors import ConfigError, RunError
+from mt.files import file_sha256
+from mt.model.transformer import Transformer
+from tests.factories import config
+
+TEXT = "red blue green small large dog cat bird house tree sees likes finds the a in on"
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with an untrained model."""
+    run = tmp_path_factory.mktemp("runs") / "toy"
+    words = TEXT.split()
+    text = [" ".join(words[(i + j * j) % len(words)] for j in range(6)) for i in range(40)]
+    tokenizer = train_tokenizer(
+        lambda: (SentencePair(line, line) for line in text),
+        run / "tokenizer",
+        config=TokenizerConfig(vocabulary_size=320),
+        seed=1,
+    )
+    size = tokenizer.source_size
+    settings = config(decoding={"max_length_extra": 3, "beam": 2})
+    torch.manual_seed(3)
+    model = Transformer(settings.model, source_vocabulary=size, target_vocabulary=size)
+    save_file({name: each.detach() for name, each in model.named_parameters()}, weights_of(run))
+    (run / "config.yaml").write_text(dump_config(settings), encoding="utf-8")
+    description = {
+        "format": 1,
+        "source_vocabulary": size,
+        "target_vocabulary": size,
+        "longest_source": 16,
+        "tokenizer": tokenizer.fingerprint,
+        "weights": file_sha256(weights_of(run)),
+    }
+    (run / "model.json").write_text(json.dumps(description), encoding="utf-8")
+    return run
+
+
+@pytest.fixture
+def run(untrained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(untrained, tmp_path / "toy"))
+
+
+def weights_of(run: Path) -> Path:
+    return run / "model.safetensors"
+
+
+def describe(run: Path, **changes: Any) -> None:
+    path = run / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}), encoding="utf-8")
+
+
+def test_loaded_run_has_the_saved_weights_and_settings(run: Path) -> None:
+    translator = load_translator(run, overrides=["decoding.beam=1"], device="cpu")
+    assert translator.longest_source == 16
+    assert (translator.decoding.beam, translator.decoding.max_length_extra) == (1, 3)
+    assert translator.joiner == " "
+    assert isinstance(translator.engine, TorchEngine)
+    loaded, saved = dict(translator.engine.model.named_parameters()), load_file(weights_of(run))
+    assert loaded.keys() == saved.keys()
+    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
+    lines = ["the red dog", "", "a cat sees the small bird in the large green house on a tree"]
+    texts = translator.translate(lines)
+    assert [bool(text) for text in texts] == [True, False, True]
+    assert texts == load_translator(run, overrides=["decoding.beam=1"]).translate(lines)
+
+
+def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    generator = torch.Generator().manual_seed(5)
+    changed = {
+        name: value + 0.5 * torch.randn(value.shape, generator=generator)
+        for name, value in load_file(weights_of(other)).items()
+    }
+    save_file(changed, weights_of(other))
+    describe(other, weights=file_sha256(weights_of(other)))
+    both = load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
+    assert isinstance(both.engine, TorchEngine)
+    for model, folder in zip(both.engine.models, (run, other), strict=True):
+        saved, loaded = load_file(weights_of(folder)), dict(model.named_parameters())
+        assert all(torch.equal(loaded[name], saved[name]) for name in saved)
+    lines = ["the red dog", "a cat sees the small bird"]
+    swapped = load_translator(other, overrides=[f"decoding.ensemble=[{run}]"])
+    assert both.translate(lines) == swapped.translate(lines)
+    scores = [
+        [each.score for each in translator.stream(lines)]
+        for translator in (both, load_translator(run), load_translator(other))
+    ]
+    assert scores[0] != scores[1] != scores[2] != scores[0]
+
+
+def test_ensemble_with_another_tokenizer_is_an_error(run: Path, finished_run: Path) -> None:
+    with pytest.raises(RunError, match="`decoding.ensemble` needs the same tokenizer") as error:
+        load_translator(run, overrides=[f"decoding.ensemble=[{finished_run}]"], device="cpu")
+    assert str(error.value).startswith(f"{finished_run}: ")
+
+
+def flip_a_bit(run: Path) -> None:
+    data = bytearray(weights_of(run).read_bytes())
+    data[-1] ^= 1
+    weights_of(run).write_bytes(data)
+
+
+def truncate_with_valid_checksum(run: Path) -> None:
+    weights_of(run).write_bytes(weights_of(run).read_bytes()[:-100])
+    describe(run, weights=file_sha256(weights_of(run)))
+
+
+def change_shape(run: Path) -> None:
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("d_ff: 32", "d_ff: 48"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: (run / "config.yaml").unlink(), "config.yaml"),
+        (lambda run: (run / "model.json").unlink(), "has not finished.*mt train "),
+        (lambda run: weights_of(run).unlink(), "model.safetensors.*missing"),
+        (lambda run: (run / "model.json").write_text("{"), "model.json: damaged"),
+        (lambda run: (run / "model.json").write_text("[]"), "model.json: damaged"),
+        (lambda run: describe(run, longest_source="x"), "model.json: damaged"),
+        (lambda run: describe(run, format=2), "format 2.* 1"),
+        (lambda run: describe(run, tokenizer="f" * 64), "tokenizer of another run.*f{12}"),
+        (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
+        (flip_a_bit, "damaged .*SHA-256.*model.json"),
+        (truncate_with_valid_checksum, "damaged"),
+        (change_shape, "does not fit the config: `.*` is 32.* 48"),
+    ],
+)
+def test_each_damage_is_one_clear_error(run: Path, damage: Any, message: str) -> None:
+    damage(run)
+    with pytest.raises(RunError, match=message) as caught:
+        load_translator(run, device="cpu")
+    assert str(run) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_run_folder_names_the_nearest(run: Path) -> None:
+    with pytest.raises(RunError, match="no such run folder; did you mean `toy`"):
+        load_translator(run.parent / "toys")
+    with pytest.raises(RunError, match="is a file, a run folder was expected"):
+        load_translator(run / "config.yaml")
+
+
+def test_only_decoding_can_be_overridden(run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.heads"):
+        load_translator(run, overrides=["model.heads=4"])
+    with pytest.raises(ConfigError, match=r"decoding\.bean"):
+        load_translator(run, overrides=["decoding.bean=4"])
+
+
+def test_loading_imports_neither_datasets_nor_training() -> None:
+    program = (
+        "import sys, mt.decoding.load; bad = [name for name in sys.modules if "
+        "name.partition('.')[0] in {'datasets', 'sacrebleu', 'typer'} or "
+        "name.startswith(('mt.training', 'mt.evaluation'))]; sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,254 @@
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt.config.tokenizer import TokenizerConfig
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.tokenizer_training import train_model
+from mt.data.vocabulary import Vocabulary
+from mt.decoding.text import (
+    Prefix,
+    encode_prefixes,
+    joiner,
+    longest_repetition,
+    name_characters,
+    repair_unicode,
+    repeats_itself,
+    split_line,
+    unknown_characters,
+)
+
+LONE = "lone surrogates are read as U+FFFD"
+BYTES = "bytes that are not UTF-8 are read as U+FFFD"
+
+
+@pytest.mark.parametrize(
+    ("line", "repaired", "notes"),
+    [
+        ("a é 雪 \U0001f600 \ufffd \0", "a é 雪 \U0001f600 \ufffd \0", ()),
+        ("a\ud800b\udfff", "a\ufffdb\ufffd", (LONE,)),
+        ("a\udcffb", "a\ufffdb", (BYTES,)),
+        ("\udcff\ud83d", "\ufffd\ufffd", (LONE, BYTES)),
+    ],
+)
+def test_surrogates_become_the_replacement_character(
+    line: str, repaired: str, notes: tuple[str, ...]
+) -> None:
+    assert repair_unicode(line) == (repaired, notes)
+
+
+def test_invalid_bytes_are_read_as_by_any_decoder() -> None:
+    for line in (b"a\xff\xfeb", b"cut \xe2\x82", b"\xed\xa0\x80", b"\xc0\xaf", bytes(range(256))):
+        kept = line.decode("utf-8", "surrogateescape")
+        assert repair_unicode(kept) == (line.decode("utf-8", "replace"), (BYTES,))
+
+
+def test_characters_are_named_by_code_point_and_if_visible_shown() -> None:
+    assert name_characters(["☃", "\t", "\u3000", "\0"]) == "`☃` (U+2603), U+0009, U+3000, U+0000"
+    assert name_characters([*"abcdefghijkl"]).endswith("`j` (U+006A) and 2 more")
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("text", ["早上好你好吗", "a cat sat on the mat"])
+def test_characters_outside_the_training_text_are_unknown(
+    text: str, algorithm: Literal["bpe", "unigram"], tmp_path: Path
+) -> None:
+    config = TokenizerConfig(vocabulary_size=300, byte_fallback="off", algorithm=algorithm)
+    pairs = [SentencePair(text, text)] * 5
+    tokenizer = train_tokenizer(lambda: iter(pairs), tmp_path, config=config, seed=1)
+    line = f"我好☃ my cat ▁ {text} ☃\U000f2581\u2028"
+    unknown = [character for character in dict.fromkeys(line) if character not in {*text, " "}]
+    assert unknown_characters(line, tokenizer) == unknown
+    assert unknown_characters(text, tokenizer) == []
+
+
+def count_characters(texts: Sequence[str]) -> list[int]:
+    return [len(text) + 1 for text in texts]
+
+
+def count_words(texts: Sequence[str]) -> list[int]:
+    return [len(text.split()) + 1 for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("line", "longest", "parts"),
+    [
+        ("One two. Three four! Five six?", 5, ["One two. Three four!", "Five six?"]),
+        ('He said "go." Then he left.', 4, ['He said "go."', "Then he left."]),
+        ("It costs 3.5 euros. We pay now.", 5, ["It costs 3.5 euros.", "We pay now."]),
+        ("Wir mögen z.B. Obst. Du auch nicht?", 5, ["Wir mögen z.B. Obst.", "Du auch nicht?"]),
+        ("Am 3. Mai war es. Und heute ist", 6, ["Am 3. Mai war es.", "Und heute ist"]),
+        ("See e.g. this one. And then that", 5, ["See e.g. this one.", "And then that"]),
+        ("By J. Smith and others. They know", 6, ["By J. Smith and others.", "They know"]),
+        ("one two, three four; five six", 5, ["one two, three four;", "five six"]),
+        ("one two three four five", 3, ["one two", "three four", "five"]),
+        ("What?! No... but yes!) Well.so", 3, ["What?! No...", "but yes!)", "Well.so"]),
+        ("one,; two:) three;four five", 3, ["one,; two:)", "three;four five"]),
+        ("oh, no not in the end. Go on", 5, ["oh,", "no not in the", "end.", "Go on"]),
+        (" ".join(["A."] * 100), 11, [" ".join(["A."] * 10)] * 10),
+    ],
+)
+def test_lines_are_split_at_the_best_cut(line: str, longest: int, parts: list[str]) -> None:
+    assert split_line(line, longest, count_tokens=count_words) == parts
+
+
+@pytest.mark.parametrize(
+    ("line", "longest", "parts"),
+    [
+        ("我们走吧。“好的。”他说！真的吗？", 11, ["我们走吧。“好的。”", "他说！真的吗？"]),
+        ("早上好，你好吗，我很好", 9, ["早上好，你好吗，", "我很好"]),
+        ("一二三四五六七", 4, ["一二三", "四五六", "七"]),
+        ("价格3.5元。好", 8, ["价格3.5元。", "好"]),
+        ("ab" + "e\u0301" * 3, 4, ["ab", "e\u0301", "e\u0301", "e\u0301"]),
+    ],
+)
+def test_cuts_between_characters_need_no_space_and_keep_combining_marks(
+    line: str, longest: int, parts: list[str]
+) -> None:
+    assert split_line(line, longest, count_tokens=count_characters) == parts
+
+
+@pytest.mark.parametrize(
+    ("at_the_start", "between_words", "words_in_a_part"),
+    [(0, 0, 7), (0, 2, 3), (1, 0, 6)],
+    ids=["as the sum", "more than the sum", "less than the sum"],
+)
+def test_tokens_across_a_cut_are_counted_in_the_joined_text(
+    at_the_start: int, between_words: int, words_in_a_part: int
+) -> None:
+    def count(texts: Sequence[str]) -> list[int]:
+        words = [len(text.split()) for text in texts]
+        return [at_the_start + n + between_words * max(n - 1, 0) + 1 for n in words]
+
+    parts = split_line("aa bb cc dd ee ff gg hh ii jj kk ll", 8, count_tokens=count)
+    assert {len(part.split()) for part in parts[:-1]} == {words_in_a_part}
+    assert " ".join(parts) == "aa bb cc dd ee ff gg hh ii jj kk ll"
+
+
+def test_single_character_may_exceed_the_limit() -> None:
+    def count(texts: Sequence[str]) -> list[int]:
+        return [4 * len(text) + 1 for text in texts]
+
+    assert split_line("ab c", 3, count_tokens=count) == ["a", "b", "c"]
+
+
+@given(
+    line=st.text(alphabet='ab .,!。，？"」3\u3000\u2028\u0301', max_size=80),
+    longest=st.integers(2, 12),
+)
+def test_splitting_loses_nothing_and_every_part_fits(line: str, longest: int) -> None:
+    parts = split_line(line, longest, count_tokens=count_characters)
+    assert "".join("".join(parts).split()) == "".join(line.split())
+    assert all(len(part) + 1 <= longest for part in parts)
+    assert all(part == part.strip() != "" for part in parts)
+
+
+def test_very_long_line_takes_linear_time() -> None:
+    counted = 0
+
+    def count(texts: Sequence[str]) -> list[int]:
+        nonlocal counted
+        counted += sum(map(len, texts))
+        return [len(text) + 1 for text in texts]
+
+    line = "x" * 40_000
+    parts = split_line(line, 100, count_tokens=count)
+    assert "".join(parts) == line
+    assert len(parts) == -(-40_000 // 99)
+    assert counted < 30 * len(line)
+
+
+@pytest.mark.parametrize("mark", [".", "…", ",", "؛", "。", "，", '."', ",)"])
+def test_very_long_run_of_marks_takes_linear_time(mark: str) -> None:
+    line = (mark[0] * 200_000 + mark[1:] * 200_000) + "x"
+    started_at = time.process_time()
+    parts = split_line(line, 1000, count_tokens=count_characters)
+    assert time.process_time() - started_at < 2
+    assert "".join(parts) == line
+
+
+def test_sentences_are_joined_as_the_language_writes() -> None:
+    assert {joiner(language) for language in ("zh", "zh-Hant", "zh_CN", "zho", "ja", "th")} == {""}
+    assert {joiner(language) for language in ("en", "ko", "de-AT")} == {" "}
+
+
+SOURCE = list(range(100, 110))
+
+
+def longest_repetition_by_brute_force(tokens: list[int]) -> int:
+    return max(
+        (
+            end - start
+            for start in range(len(tokens))
+            for end in range(start + 1, len(tokens) + 1)
+            for period in range(1, (end - start) // 4 + 1)
+            if all(tokens[i] == tokens[i - period] for i in range(start + period, end))
+        ),
+        default=0,
+    )
+
+
+def test_longest_repetition_equals_brute_force() -> None:
+    dice = random.Random(1)
+    found = set()
+    for _ in range(400):
+        tokens = [dice.randrange(2) for _ in range(dice.randrange(18))]
+        tokens += tokens[-3:] * dice.randrange(4)
+        found.add(longest_repetition(tokens))
+        assert longest_repetition(tokens) == longest_repetition_by_brute_force(tokens)
+    assert len(found) > 8
+
+
+@pytest.mark.parametrize(
+    ("translation", "source", "finished", "loops"),
+    [
+        ([1, 2, 3, *[7] * 7], SOURCE, True, False),
+        ([1, 2, 3, *[7] * 8], SOURCE, True, True),
+        ([1, *[7, 8] * 4, 2], SOURCE, True, True),
+        ([1, *[7, 8, 9] * 3, 2], SOURCE, True, False),
+        ([1, 2, 3, 1, 2, 3, 4, 1, 2, 3, 5, 3, 1], SOURCE, True, False),
+        # Not in a row; an unfinished translation needs less.
+        ([1, 2, 3, 1, 2, 3, 2, 1, 2, 3, 1, 3, 1], SOURCE, True, False),
+        ([1, 2, 3, 1, 2, 3, 2, 1, 2, 3, 1, 3, 1], SOURCE, False, True),
+        (list(range(60)), SOURCE, False, False),
+        ([], SOURCE, False, False),
+        # A source that repeats itself excuses its translation.
+        ([1, *[2, 3] * 8], [5, *[6, 7] * 4], True, False),
+        ([1, *[2, 3] * 9], [5, *[6, 7] * 4], True, True),
+        ([1, 2, 1, 3] * 3, [5, 6, 6, 6, 5, 6, 5, 5], False, False),
+    ],
+)
+def test_loops_are_detected(
+    translation: list[int], source: list[int], finished: bool, loops: bool
+) -> None:
+    assert repeats_itself(translation, source, finished=finished) is loops
+
+
+def trained(lines: list[str], **config: object) -> Tokenizer:
+    model = train_model(lines, config=TokenizerConfig.model_validate(config), seed=1)
+    vocabulary = Vocabulary.from_model(model)
+    return Tokenizer(vocabulary, vocabulary, "")
+
+
+def test_white_space_at_the_end_of_a_prefix_is_dropped() -> None:
+    tokenizer = trained(["one two", "two three"] * 20)
+    bare, spaced, blank, begins = encode_prefixes(["one t", "one t \t", " ", " one"], tokenizer)
+    assert bare == spaced == Prefix(tuple(tokenizer.encode_target(["one t"])[0][:-1]))
+    assert blank == Prefix()
+    assert tokenizer.decode_target(begins.ids) == " one"
+
+
+def test_prefix_ends_before_an_unknown_character_where_folding_changes_lengths() -> None:
+    lines = ["off we go", "a caf\u00e9"] * 20
+    tokenizer = trained(lines, normalization="nmt_nfkc", byte_fallback="off")
+    prefixes = encode_prefixes(["o\ufb00\u96ea", "cafe\u0301 we \u96ea"], tokenizer)
+    note = ("prefix: ends before `\u96ea` (U+96EA), unknown to the tokenizer",)
+    assert [each.notes for each in prefixes] == [note, note]
+    assert [tokenizer.decode_target(each.ids) for each in prefixes] == ["off", "caf\u00e9 we"]
