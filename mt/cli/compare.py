@@ -66,12 +66,14 @@ def compare(
 ) -> None:
     """Compare systems: significance, slices, differences."""
     from mt.compare import compare as comparing
-    from mt.compare.report import as_html, as_text
+    from mt.compare.report import as_html, as_text, require_html
     from mt.compare.systems import Texts
     from mt.decoding.files import check_outputs
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
-    wishes = comparing.CompareOptions(
+    if html:
+        require_html()
+    options = comparing.CompareOptions(
         tuple(split or ()),
         Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),
         metrics=tuple(metric or ()),
@@ -81,7 +83,7 @@ def compare(
         examples=examples,
         device=device,
     )
-    comparison = comparing.compare(systems or (), wishes)
+    comparison = comparing.compare(systems or (), options)
     if json:
         write_json(json, comparison.as_record())
     if html:

@@ -172,7 +172,7 @@ def _both_sides(
 
 
 def _check(passport: Path) -> None:
-    from mt.evaluation.passport_check import check_passport
+    from mt.evaluation.passport import check_passport
 
     check = check_passport(passport)
     typer.echo(check.text)
@@ -198,7 +198,7 @@ def _score_robustness(
     for name, value in {**given, "--write-comet": wishes.comet}.items():
         if value:
             raise UserError(f"{name} does not go with --robustness, which is by BLEU and chrF2")
-    from mt.evaluation.robustness import evaluate_robustness
+    from mt.evaluation.evaluate import evaluate_robustness
 
     job = wishes.job(None)
     return evaluate_robustness(run, split=split, overrides=overrides, device=device, job=job)

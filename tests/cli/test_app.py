@@ -325,7 +325,7 @@ def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Repl
     job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
     for module, name, more in [
         ("mt.evaluation.evaluate", "evaluate_run", []),
-        ("mt.evaluation.robustness", "evaluate_robustness", ["--robustness"]),
+        ("mt.evaluation.evaluate", "evaluate_robustness", ["--robustness"]),
     ]:
         calls = replace_function(module, name, FakeEvaluation())
         assert mt("evaluate", "r", *texts, *more) == Outcome(0, "BLEU 30\n", "")
@@ -334,7 +334,7 @@ def test_evaluate_a_run_on_texts_of_ones_own(mt: Program, replace_function: Repl
 
 
 def test_evaluate_a_run_on_changed_sources(mt: Program, replace_function: Replace) -> None:
-    calls = replace_function("mt.evaluation.robustness", "evaluate_robustness", FakeEvaluation())
+    calls = replace_function("mt.evaluation.evaluate", "evaluate_robustness", FakeEvaluation())
     wishes = ["--split", "news", "--allow", "tokens", "--set", "decoding.beam=2"]
     assert mt("evaluate", "r", "--robustness", *wishes) == Outcome(0, "BLEU 30\n", "")
     named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
@@ -383,7 +383,7 @@ def test_a_check_that_fails_has_status_1(
     passed: bool, status: int, mt: Program, replace_function: Replace
 ) -> None:
     calls = replace_function(
-        "mt.evaluation.passport_check", "check_passport", FakeVerdict("as told", passed)
+        "mt.evaluation.passport", "check_passport", FakeVerdict("as told", passed)
     )
     assert mt("evaluate", "--check", "p.json") == Outcome(status, "as told\n", "")
     assert calls == [((Path("p.json"),), {})]

@@ -20,7 +20,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
-from mt.evaluation.passport_check import check_passport
+from mt.evaluation.passport import check_passport
 from mt.export.export import export_ctranslate2, export_marian
 from mt.training.data import Corpus, describe, first_plan, join, prepare
 from mt.training.distributed import World
