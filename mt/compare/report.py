@@ -219,7 +219,7 @@ def _draw_differences(axes: "Axes", *, comparison: Comparison) -> None:
             interval = score.difference_interval
             colour, y = COLOURS[place], len(names)
             low, high = interval.mean - interval.half_width, interval.mean + interval.half_width
-            axes.plot([low, high], [y, y], color=colour, linewidth=2)
+            axes.plot([low, high], [y, y], color=colour, linewidth=2, solid_capstyle="butt")
             axes.plot([score.difference], [y], color=colour, marker="o", linestyle="none")
             names.append(f"{score.metric}, {comparison.letters[place]}{better}")
     axes.axvline(0.0, color="#b00020", linewidth=1)
@@ -252,7 +252,8 @@ def _svg(draw: Callable[["Axes"], None], *, height: float = 3.0) -> str:
     from matplotlib.figure import Figure
 
     buffer = StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "mt", "svg.fonttype": "none"}):
+    settings = {"svg.hashsalt": "mt", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    with matplotlib.rc_context(settings):
         figure = Figure(figsize=(6.0, height), layout="constrained")
         axes = figure.subplots()
         draw(axes)
@@ -265,4 +266,4 @@ def _svg(draw: Callable[["Axes"], None], *, height: float = 3.0) -> str:
     svg = svg[svg.index("<svg") :].strip()
     # Several charts are on one page, where an identifier may occur only once.
     used = set(re.findall(r"#([\w-]+)", svg))
-    return re.sub(r' id="([\w-]+)"', lambda match: match[0] if match[1] in used else "", svg)
+    return re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
