@@ -210,7 +210,7 @@ def _charts(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _draw_differences(axes: "Axes", *, comparison: Comparison) -> None:
-    names = []
+    names: list[str] = []
     for row in comparison.scores:
         better = " (lower is better)" if row[0].metric == "TER" else ""
         for place, score in enumerate(row):
@@ -252,8 +252,9 @@ def _svg(draw: Callable[["Axes"], None], *, height: float = 3.0) -> str:
     from matplotlib.figure import Figure
 
     buffer = StringIO()
-    settings = {"svg.hashsalt": "mt", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "mt", "svg.fonttype": "none", "font.family": "DejaVu Sans"}
+    ):
         figure = Figure(figsize=(6.0, height), layout="constrained")
         axes = figure.subplots()
         draw(axes)

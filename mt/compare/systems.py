@@ -12,8 +12,8 @@ from mt.data.lines import LineReader, existing_file
 from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
-from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, read_passport
-from mt.evaluation.run_info import choose_split, open_split, read_config
+from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, open_split, read_passport
+from mt.evaluation.run_info import choose_split, read_config
 from mt.files import file_sha256
 from mt.languages import base_language
 from mt.runs import (

@@ -30,10 +30,11 @@ from mt.evaluation.passport import (
     corpus_inputs,
     file_input,
     model_inputs,
+    open_split,
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
-from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, open_split, read_config
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
 from mt.files import aside, file_sha256, put_in_place, write_text
 from mt.model.device import keep_freed_memory
@@ -245,7 +246,8 @@ def evaluate_robustness(
     stream = opened.translator.stream(source for form in forms for source in form.sources)
     total = sum(len(form.sources) for form in forms)
     made = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
-    translations, kept = [], []
+    translations: list[list[str]] = []
+    kept = []
     for form in forms:
         lines = [translation.text for translation in islice(made, len(form.sources))]
         for role, name, text in (

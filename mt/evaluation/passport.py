@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from mt import __version__
+from mt.config import DataConfig
 from mt.data.language_id import model_version
 from mt.data.lines import LineReader, existing_file, regular_file
 from mt.data.pairs import PairSource
-from mt.data.sources import TextPairs
+from mt.data.sources import TextPairs, open_source
 from mt.errors import UserError
 from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
-from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, open_split, read_config
+from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.files import file_sha256, write_text
 from mt.runs import (
@@ -96,6 +97,14 @@ def check_place(path: Path) -> None:
         replaceable = False
     if not replaceable:
         raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
+
+
+def open_split(data: DataConfig, split: str) -> tuple[DataConfig, PairSource]:
+    """Return the data config with the languages of an existing split, and its pairs, unread."""
+    source = data.split(split)
+    assert source is not None, "choose_split returns existing splits only"
+    data = data.of(source)
+    return data, open_source(source, data)
 
 
 def file_input(role: str, path: Path, *, lines: int | None, beside: Path) -> Input:

@@ -11,8 +11,6 @@ from safetensors import SafetensorError, safe_open
 
 from mt.config import Config, DataConfig, Source
 from mt.config.loading import load_config
-from mt.data.pairs import PairSource
-from mt.data.sources import open_source
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
@@ -65,14 +63,6 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     if len(data.tests) == 1:
         return next(iter(data.tests))
     raise UserError(f"which split? name one with --split: {listed(names)}")
-
-
-def open_split(data: DataConfig, split: str) -> tuple[DataConfig, PairSource]:
-    """Return the data config with the languages of an existing split, and its pairs, unread."""
-    source = data.split(split)
-    assert source is not None, "choose_split returns existing splits only"
-    data = data.of(source)
-    return data, open_source(source, data)
 
 
 @dataclass(frozen=True, slots=True)

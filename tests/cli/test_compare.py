@@ -63,7 +63,7 @@ def test_the_same_text_in_two_files_is_no_difference(program: Program) -> None:
     wishes = ("--metric", "ter", "--test", "randomization", "--examples", "3")
     status, out, _ = program("compare", "poor.txt", "again.txt", *OF_FILES, *wishes)
     assert status == 0
-    assert out.count("+0.00  1.00  no significant difference") == 3
+    assert out.count("+0.00 ± 0.00  1.00  no significant difference") == 3
     assert "chrF2 " in out
     assert "line 1:" not in out
 
