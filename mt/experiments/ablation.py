@@ -234,8 +234,8 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     """Train and score every variant with the first seed, then with the next, and so on.
 
     The run folders are `runs`/NAME-seedN; a finished run is not trained again. A diverged run is
-    logged, and the ablation goes on. A signal stops the ablation where it would stop `mt train`;
-    the results are then those of the finished runs, with the exit status of the signal.
+    logged and does not stop the ablation. A signal stops it at the same point as `mt train`; the
+    results are then those of the finished runs, with the exit status of the signal.
     """
     rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
     planned = [
