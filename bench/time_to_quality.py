@@ -20,7 +20,8 @@ from mt.data.sources import open_source
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError, run_reporting_errors
-from mt.evaluation.evaluate import choose_split, score_pairs
+from mt.evaluation.evaluate import score_pairs
+from mt.evaluation.run_info import choose_split
 from mt.model.weights import load_parameters
 from mt.training.checkpoint import STATE
 from mt.training.run_folder import RunFolder

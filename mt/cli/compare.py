@@ -61,11 +61,13 @@ def compare(
 ) -> None:
     """Compare systems: significance, slices, differences."""
     from mt.compare import compare as comparing
-    from mt.compare.report import as_html, as_text
+    from mt.compare.report import as_html, as_text, require_html
     from mt.compare.systems import Texts
     from mt.decoding.files import check_outputs
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
+    if html:
+        require_html()
     options = comparing.CompareOptions(
         tuple(split or ()),
         Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),

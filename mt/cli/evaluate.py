@@ -102,10 +102,11 @@ def evaluate(
         GivenTexts,
         comet_commands,
         evaluate_files,
+        evaluate_robustness,
         evaluate_run,
     )
     from mt.evaluation.passport import default_place
-    from mt.evaluation.robustness import RobustnessCard, evaluate_robustness
+    from mt.evaluation.robustness import RobustnessCard
     from mt.evaluation.scores import Evaluation
 
     references = references or []
@@ -168,7 +169,7 @@ def _check_file_options(
 
 
 def _verify(passport: Path) -> None:
-    from mt.evaluation.passport_check import check_passport
+    from mt.evaluation.passport import check_passport
 
     check = check_passport(passport)
     typer.echo(check.text)

@@ -1,4 +1,4 @@
-"""What sets the runs themselves apart: config, data, size, versions, course of the training."""
+"""Differences between runs: config, data, model, versions, validation curves."""
 
 import json
 import math
@@ -14,48 +14,48 @@ from mt.runs import JOURNAL_FILE
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not the same in all runs."""
+    """Property that differs between the systems."""
 
     group: str
     """`config`, `data`, `model` or `environment`."""
     key: str
     values: tuple[str | None, ...]
-    """Of each system; None of one that does not tell, such as a text file."""
+    """Value of each system; None if unknown, as for a file of translations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A number of one run in the course of its training."""
+    """Validation results of one run over its updates."""
 
     system: int
-    """Its place among the systems."""
+    """Index of the system."""
     key: str
-    """A key of `CURVES`."""
+    """Key of `CURVES`."""
     points: tuple[tuple[int, float], ...]
-    """Updates, and the value."""
+    """Pairs of update and value."""
 
 
 CURVES = {"bleu": "BLEU on validation", "loss": "loss on validation"}
 
 
 def find_differences(systems: Sequence[System]) -> list[Difference]:
-    """Return what differs between the runs and exported models among the systems.
+    """Return the differences between the runs and exports among the systems.
 
-    Only a config tells all: what else one of them does not tell, such as an exported model how
-    long it was trained, is no difference.
+    A missing config key is a difference. Any other property that is missing in one folder, such as
+    the number of updates of an export, is not.
     """
     facts = [dict(_facts(system)) if system.folder else {} for system in systems]
-    known = [told for told in facts if told]
-    keys = dict.fromkeys(key for told in known for key in told)
+    known = [each for each in facts if each]
+    keys = dict.fromkeys(key for each in known for key in each)
     return [
-        Difference(*key, values=tuple(told.get(key) for told in facts))
+        Difference(*key, values=tuple(each.get(key) for each in facts))
         for key in keys
-        if len({told.get(key) for told in known if key in told or key[0] == "config"}) > 1
+        if len({each.get(key) for each in known if key in each or key[0] == "config"}) > 1
     ]
 
 
 def read_curves(systems: Sequence[System]) -> list[Curve]:
-    """Return what the journals of the runs tell of their validations."""
+    """Read the validation curves in the journals of the runs."""
     found = []
     for place, system in enumerate(systems):
         events = list(_validations(system.folder / JOURNAL_FILE)) if system.folder else []
@@ -63,7 +63,7 @@ def read_curves(systems: Sequence[System]) -> list[Curve]:
             points = tuple(
                 (int(event["update"]), float(event[key]))
                 for event in events
-                if math.isfinite(event.get(key, math.nan))  # NaN comes of a training gone wrong
+                if math.isfinite(event.get(key, math.nan))
             )
             if points:
                 found.append(Curve(place, key, points))
@@ -74,12 +74,12 @@ _Key = tuple[str, str]
 
 
 def _facts(system: System) -> Iterator[tuple[_Key, str]]:
-    """Yield all that could differ, by group and key."""
+    """Yield the properties of a run or export by group and key."""
     assert system.folder is not None
     info = read_info(system.folder)
     config = info.config.model_dump(mode="json", by_alias=True)
     config["decoding"] = dict(system.decoding)
-    config["data"]["tests"] = ", ".join(info.config.data.tests)  # what is compared is the same
+    config["data"]["tests"] = ", ".join(info.config.data.tests)  # paths may differ
     for key, value in _flat("", config):
         yield ("config", key), value
     yield from _data(info)
@@ -101,13 +101,13 @@ def _data(info: RunInfo) -> Iterator[tuple[_Key, str]]:
     for corpus in info.corpora:
         if corpus.split.startswith("tests."):
             continue
-        for what, value in (
+        for name, value in (
             ("pairs", corpus.pairs),
             ("sha256 of the source side", corpus.sha256_source),
             ("sha256 of the target side", corpus.sha256_target),
         ):
             if value is not None:
-                yield ("data", f"{corpus.split}: {what}"), str(value)
+                yield ("data", f"{corpus.split}: {name}"), str(value)
 
 
 def _model(info: RunInfo) -> Iterator[tuple[_Key, str]]:
@@ -128,7 +128,7 @@ def _model(info: RunInfo) -> Iterator[tuple[_Key, str]]:
 
 
 def _validations(journal: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the validations of a journal; a line that a full disk has cut short is none."""
+    """Yield the validation events of a journal; skip lines truncated by a full disk."""
     if not journal.is_file():
         return
     for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,14 +1,16 @@
-"""Whether a difference of scores is more than chance, by sacreBLEU's tests, two-sided.
+"""Significance of score differences by sacreBLEU's paired tests, made two-sided.
 
 Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation" (bootstrap); Riezler
 and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and Significance Testing for MT"
 (approximate randomisation).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING, Literal, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
@@ -16,44 +18,39 @@ from mt.evaluation.scores import Interval, choose_metrics, label
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
-    from sacrebleu.significance import Result
 
 SIGNIFICANT = 0.05
 _INTERVAL_SAMPLES = 1000
-_MANY = 20
-"""One in 2^19 is less than a p-value of 100,000 samples can be."""
 
 Resampling = Literal["bootstrap", "randomization"]
-_SACREBLEU_TESTS: dict[Resampling, str] = {"bootstrap": "bs", "randomization": "ar"}
 SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
-"""How often is drawn where nothing else is asked for."""
-_TAILS: dict[Resampling, int] = {"bootstrap": 2, "randomization": 1}
-"""What makes sacreBLEU's p-values two-sided."""
-
-_MOST_DRAWN: dict[Resampling, int] = {"bootstrap": 50_000_000, "randomization": 200_000_000}
-"""Samples times sentences: sacreBLEU holds them all at once, in some 4 GB."""
+"""Default number of samples."""
+_MAX_DRAWN: dict[Resampling, int] = {"bootstrap": 50_000_000, "randomization": 200_000_000}
+"""Maximum of samples times sentences; sacreBLEU holds them in memory, about 4 GB."""
 
 Outcome = Literal["baseline", "better", "worse", "no significant difference"]
 
 
 @dataclass(frozen=True, slots=True)
 class PairedScore:
-    """A score of one system, and what sets it apart from the baseline's."""
+    """Score of one system, and its difference from the baseline."""
 
     metric: str
-    """`BLEU`, `chrF2`, `chrF2++` or `TER`; of TER alone, lower is better."""
+    """`BLEU`, `chrF2`, `chrF2++` or `TER`, of which lower is better."""
     value: float
     interval: Interval
-    """95 % of the bootstrap samples."""
+    """95 % bootstrap interval of the score."""
     difference: float | None
-    """From the baseline; None of the baseline itself."""
+    """Score minus the baseline's score; None for the baseline."""
+    difference_interval: Interval | None
+    """95 % paired bootstrap interval of the difference."""
     p_value: float | None
-    """How likely so large a difference is where none is."""
+    """Two-sided p-value of the difference."""
     signature: str
 
     @property
     def outcome(self) -> Outcome:
-        """What may be said of the difference, at p < 0.05."""
+        """Result of the comparison at p < 0.05."""
         if self.difference is None or self.p_value is None:
             return "baseline"
         if self.p_value >= SIGNIFICANT:
@@ -69,103 +66,126 @@ def score_systems(
     samples: int | None = None,
     metrics: Sequence[str] = (),
 ) -> list[tuple[PairedScore, ...]]:
-    """Score the systems and test each against the first; a tuple for each metric, in their order.
+    """Score the systems and test each against the first one; return a tuple for each metric.
 
-    `samples` are those of `SAMPLES` where None. sacreBLEU draws with its fixed seed, which is in
-    each signature. Raises UserError where so many samples do not fit into memory.
+    The default number of samples is in `SAMPLES`. sacreBLEU's seed is fixed and part of each
+    signature. Raises UserError if the samples do not fit into memory.
     """
-    from sacrebleu.significance import PairedTest
-
     samples = samples or SAMPLES[test]
-    _check_memory(samples, len(common.references[0]), test)
-    chosen = choose_metrics(common.target_language, common.tokenizer, metrics)
-    paired = PairedTest(
-        [(system.name, system.translations) for system in systems],
-        {str(number): metric for number, metric in enumerate(chosen)},
-        common.references,
-        test_type=_SACREBLEU_TESTS[test],
-        n_samples=samples,
-        n_ar_confidence=_INTERVAL_SAMPLES if test == "randomization" else -1,
-    )
-    signatures, columns = paired()
-    form = label(common.references, common.target_language)
-    found = []
-    for metric, (name, signature) in zip(chosen, signatures.items(), strict=True):
-        results = cast("Sequence[Result]", columns[name])
-        least = [_smallest(metric, common, one=systems[0], other=system) for system in systems]
-        p_values = [
-            _p_value(result, results[0], smallest=smallest, test=test)
-            for result, smallest in zip(results, least, strict=True)
-        ]
-        signed = _marked(str(signature), form)
-        found.append(tuple(_scores(name, results, systems, p_values=p_values, signature=signed)))
-    return found
-
-
-def _check_memory(samples: int, sentences: int, test: Resampling) -> None:
-    if samples * sentences > _MOST_DRAWN[test]:
+    sentences = len(common.references[0])
+    if samples * sentences > _MAX_DRAWN[test]:
         raise UserError(
             f"{samples:,} samples of {sentences:,} sentences do not fit into memory: take up to "
-            f"{_MOST_DRAWN[test] // sentences:,} with --samples"
+            f"{_MAX_DRAWN[test] // sentences:,} with --samples"
         )
+    chosen = choose_metrics(common.target_language, common.tokenizer, metrics)
+    return [_compare(metric, common, systems, test=test, samples=samples) for metric in chosen]
 
 
-def _marked(signature: str, form: str) -> str:
-    return f"{signature}|text:{form}" if form else signature
-
-
-def _scores(
-    metric: str,
-    results: "Sequence[Result]",
+def _compare(
+    metric: "Metric",
+    common: EvaluationSet,
     systems: Sequence[System],
     *,
-    p_values: Sequence[float | None],
-    signature: str,
-) -> Iterator[PairedScore]:
-    for result, system, p_value in zip(results, systems, p_values, strict=True):
-        forced = f"|forced:{system.forced}" if system.forced else ""
-        assert result.mean is not None and result.ci is not None, "intervals were asked for"
-        yield PairedScore(
-            metric,
-            float(result.score),
-            interval=Interval(float(result.mean), float(result.ci)),
-            difference=None if p_value is None else result.score - results[0].score,
-            p_value=p_value,
-            signature=f"{signature}{forced}",
+    test: Resampling,
+    samples: int,
+) -> tuple[PairedScore, ...]:
+    from sacrebleu.significance import _bootstrap_resample
+
+    counts = [
+        metric._extract_corpus_statistics(system.translations, common.references)
+        for system in systems
+    ]
+    scores = [metric._aggregate_and_compute(each) for each in counts]
+    values = [float(score.score) for score in scores]
+    drawn = samples if test == "bootstrap" else _INTERVAL_SAMPLES
+    # The same seed draws the same sentences for all systems, so that the samples are paired.
+    resampled = [_bootstrap_resample(each, metric, drawn) for each in counts]
+    sampled = [np.array([score.score for score in each]) for _, each in resampled]
+    signature = metric.get_signature()
+    signature.update("seed", resampled[0][0])
+    signature.update("bs", drawn)
+    if test == "randomization":
+        signature.update("ar", samples)
+        p_values = _randomization_p_values(metric, common, systems, samples=samples)
+    else:
+        p_values = [
+            _bootstrap_p_value(each - sampled[0], abs(value - values[0]))
+            for each, value in zip(sampled, values, strict=True)
+        ]
+    form = label(common.references, common.target_language)
+    signed = f"{signature}|text:{form}" if form else str(signature)
+
+    def paired(place: int) -> PairedScore:
+        forced = systems[place].forced
+        score = PairedScore(
+            scores[0].name,
+            values[place],
+            _interval(sampled[place]),
+            difference=None,
+            difference_interval=None,
+            p_value=None,
+            signature=f"{signed}|forced:{forced}" if forced else signed,
+        )
+        if not place:
+            return score
+        # Without a difference of counts there is nothing to test.
+        least = 1.0 if values[place] == values[0] else _least_p_value(counts[0], counts[place])
+        return replace(
+            score,
+            difference=values[place] - values[0],
+            difference_interval=_interval(sampled[place] - sampled[0]),
+            p_value=min(1.0, max(p_values[place], least)),
         )
 
+    return tuple(map(paired, range(len(systems))))
 
-def _p_value(
-    result: "Result", baseline: "Result", *, smallest: float, test: Resampling
-) -> float | None:
-    """Return a two-sided p-value that a difference can have; 1 where there is none.
 
-    sacreBLEU's bootstrap takes the mean of the absolute differences off them, so that it counts one
-    tail: without any real difference 9 % of its p-values are below 0.05. sacreBLEU also leaves out
-    the samples whose difference equals the real one: systems that are the same in all or nearly all
-    sentences would seem to differ for sure.
+def _interval(samples: npt.NDArray[np.float64]) -> Interval:
+    from sacrebleu.significance import estimate_ci
+
+    mean, half_width = estimate_ci(samples)
+    return Interval(float(mean), float(half_width))
+
+
+def _bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) -> float:
+    """Return sacreBLEU's p-value, doubled.
+
+    sacreBLEU subtracts the mean of the absolute differences, so that it counts one tail: without a
+    real difference, 9 % of its p-values are below 0.05.
     """
-    if result.p_value is None:
-        return None
-    if result.score == baseline.score:
-        return 1.0
-    return min(1.0, max(_TAILS[test] * result.p_value, smallest))
+    from sacrebleu.significance import _compute_p_value
+
+    absolute = np.abs(differences)
+    return 2 * float(_compute_p_value(absolute - absolute.mean(), difference))
 
 
-def _smallest(metric: "Metric", common: EvaluationSet, *, one: System, other: System) -> float:
-    """Return the least p-value of an exact two-sided test: k differing sentences, 2^k ways.
+def _randomization_p_values(
+    metric: "Metric", common: EvaluationSet, systems: Sequence[System], *, samples: int
+) -> list[float]:
+    from sacrebleu.significance import PairedTest
 
-    Sentences differ in which the metric counts something else: a space more is nothing to it.
-    """
-
-    def counted(text: str, number: int) -> list[list[float]]:
-        right = [[lines[number]] for lines in common.references]
-        return [[*row] for row in metric._extract_corpus_statistics([text], right)]
-
-    pairs = enumerate(zip(one.translations, other.translations, strict=True))
-    differing = (
-        number
-        for number, (mine, its) in pairs
-        if mine != its and counted(mine, number) != counted(its, number)
+    test = PairedTest(
+        [(system.name, system.translations) for system in systems],
+        {"metric": metric},
+        common.references,
+        test_type="ar",
+        n_samples=samples,
     )
-    return min(1.0, 2.0 ** (1 - sum(1 for _ in islice(differing, _MANY))))
+    names, *columns = test()[1].values()
+    results: Sequence[Any] = columns[0]
+    assert len(results) == len(names)
+    return [1.0, *(float(result.p_value) for result in results[1:])]
+
+
+def _least_p_value(
+    counts: Sequence[Sequence[float]], other_counts: Sequence[Sequence[float]]
+) -> float:
+    """Return the least p-value of an exact two-sided test: k sentences differ, 2^k exchanges.
+
+    sacreBLEU ignores samples whose difference equals the real one, so that systems with few
+    differing sentences would seem to differ for certain.
+    """
+    pairs = zip(counts, other_counts, strict=True)
+    differing = sum(list(one) != list(other) for one, other in pairs)
+    return min(1.0, 2.0 ** (1 - differing))

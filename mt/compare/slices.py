@@ -1,4 +1,4 @@
-"""The parts of a test set where one system may be better: long sentences, rare words, numbers."""
+"""Scores of slices of a test set: by length, rare words, numbers and punctuation."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mt.compare.systems import EvaluationSet, System
 from mt.data.sources import open_source
 from mt.errors import UserError
-from mt.evaluation.evaluate import read_config
+from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import choose_metrics
 from mt.languages import script_share, written_without_spaces
 
@@ -19,50 +19,61 @@ if TYPE_CHECKING:
 
 
 MIN_SENTENCES = 30
-"""Fewer say nothing of a system."""
+"""Size below which a slice gets no verdict."""
+LENGTH = "length"
+"""Group of slices that the report draws."""
+RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
+"""Maximal count of a rare word."""
+_MAX_PAIRS = 1_000_000
+"""Number of training pairs whose words are counted."""
+_WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
+_FINAL = ((".。．｡।۔", "full stop"), ("?？؟", "question mark"), ("!！", "exclamation mark"))
+_CLOSING = "\"'”“’»)]）」』】》 \u3000"
+_INNER = re.compile(r"""[,;:()\[\]"“”„«»—–，；：、（）「」『』《》]""")
+_Part = tuple[int, str]
+"""Position of a slice in its group, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Some sentences of a test set, and what each system makes of them."""
+    """Scores of each system on some sentences of a test set."""
 
     group: str
-    """By what the sentences were told apart."""
+    """Property by which sentences are grouped."""
     name: str
     sentences: int
     bleu: tuple[float, ...]
-    """Of each system."""
     chrf: tuple[float, ...]
 
     @property
     def too_small(self) -> bool:
-        """Whether nothing can be concluded from so few sentences."""
+        """True if the slice has too few sentences for a verdict."""
         return self.sentences < MIN_SENTENCES
 
 
 class Counts:
-    """What a metric has counted in each sentence of a system, so that any part can be scored."""
+    """Counts of a metric for each sentence of a system, to score any subset."""
 
     def __init__(self, metric: "Metric", system: System, common: EvaluationSet) -> None:
-        """Count once; scoring adds up."""
+        """Count every sentence once."""
         self._metric: Any = metric
         self._rows = self._metric._extract_corpus_statistics(system.translations, common.references)
 
     def score(self, members: Iterable[int]) -> float:
-        """Return the corpus score of the sentences of these numbers, from 0."""
+        """Return the corpus score of the sentences with these indices."""
         rows = [self._rows[number] for number in members]
         return float(self._metric._aggregate_and_compute(rows).score)
 
 
 @dataclass(frozen=True, slots=True)
 class AllCounts:
-    """BLEU's and chrF2's counts of each system."""
+    """Counts of BLEU and chrF2 for each system."""
 
     bleu: tuple[Counts, ...]
     chrf: tuple[Counts, ...]
 
     def slice(self, group: str, name: str, members: Sequence[int]) -> Slice:
-        """Score some sentences."""
+        """Score the sentences with these indices."""
         return Slice(
             group,
             name,
@@ -73,7 +84,7 @@ class AllCounts:
 
 
 def count_all(common: EvaluationSet, systems: Sequence[System]) -> AllCounts:
-    """Count what BLEU and chrF2 count, once for each system."""
+    """Return the counts of BLEU and chrF2 for each system."""
     bleu, chrf = choose_metrics(common.target_language, common.tokenizer)
     return AllCounts(
         bleu=tuple(Counts(bleu, system, common) for system in systems),
@@ -81,37 +92,24 @@ def count_all(common: EvaluationSet, systems: Sequence[System]) -> AllCounts:
     )
 
 
-RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
-"""A word is rare that is seen at most so often."""
-_MOST_PAIRS = 1_000_000
-"""Of the training data, to count words in."""
-_WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
-_FINAL = ((".。．｡।۔", "full stop"), ("?？؟", "question mark"), ("!！", "exclamation mark"))
-_CLOSING = "\"'”“’»)]）」』】》 \u3000"
-_INNER = re.compile(r"""[,;:()\[\]"“”„«»—–，；：、（）「」『』《》]""")
-_Part = tuple[int, str]
-"""The place of a part in its group, and its name."""
-_Teller = Callable[[str], _Part]
-
-
 @dataclass(frozen=True, slots=True)
 class SlicedSide:
-    """The side by which sentences are told apart: the sources, or the references without them."""
+    """Side whose lines are grouped: the sources, or the references if there are no sources."""
 
     name: str
     lines: tuple[str, ...]
     unspaced: bool
-    """Whether words stand without spaces between them, so that characters count."""
+    """True for a language without spaces between words: characters count as words."""
 
     def words(self, line: str) -> list[str]:
-        """Return the words of a line, in lower case; of unspaced text its characters."""
+        """Return the lower-cased words of a line; the characters of unspaced text."""
         found = re.findall(r"\w+", line.lower())
         return list("".join(found)) if self.unspaced else found
 
 
 @dataclass(frozen=True, slots=True)
 class RareWords:
-    """Which words are rare: those that were counted at most `most` times."""
+    """Word counts; a word with at most `most` occurrences is rare."""
 
     counts: Counter[str]
     most: int
@@ -119,7 +117,7 @@ class RareWords:
 
 
 def sliced_side(common: EvaluationSet) -> SlicedSide:
-    """Return the side that the slices of a test set go by."""
+    """Return the side whose lines are grouped."""
     if not common.sources:
         unspaced = written_without_spaces(common.target_language)
         return SlicedSide("reference", common.references[0], unspaced)
@@ -131,27 +129,27 @@ def sliced_side(common: EvaluationSet) -> SlicedSide:
 
 
 def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
-    """Count words in the training data of the first run that has it, else in the test set."""
+    """Count words in the first training corpus that can be read, else in the test set."""
     for system in systems:
         if system.folder is None or side.name != "source":
             continue
         data = read_config(system.folder).data
         try:
-            pairs = islice(open_source(data.train, data).pairs(), _MOST_PAIRS)
+            pairs = islice(open_source(data.train, data).pairs(), _MAX_PAIRS)
             counts = _count(side, (pair.source for pair in pairs))
-        except UserError:  # the data did not come along with the run
+        except UserError:  # the corpus is not on this machine
             continue
         return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
     return RareWords(_count(side, side.lines), RARE_IN_TEST, "the test set")
 
 
 def make_slices(counts: AllCounts, side: SlicedSide, rare: RareWords) -> list[Slice]:
-    """Score every part that holds a sentence, group by group."""
+    """Score all slices that are not empty, group by group."""
     found = []
-    for group, teller in _tellers(side, rare):
+    for group, part_of in _groups(side, rare):
         parts: dict[_Part, list[int]] = {}
         for number, line in enumerate(side.lines):
-            parts.setdefault(teller(line), []).append(number)
+            parts.setdefault(part_of(line), []).append(number)
         found += [counts.slice(group, part[1], members) for part, members in sorted(parts.items())]
     return found
 
@@ -160,7 +158,7 @@ def _count(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
     return Counter(word for line in lines for word in side.words(line))
 
 
-def _tellers(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, _Teller]]:
+def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
     def rareness(line: str) -> _Part:
         found = any(rare.counts[word] <= rare.most for word in side.words(line))
         return (0, "with rare words") if found else (1, "without rare words")
@@ -172,12 +170,8 @@ def _tellers(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, _Teller]]
     yield "inner punctuation", _inner
 
 
-LENGTH = "length"
-"""The group that is drawn."""
-
-
 def _length(line: str, *, unspaced: bool) -> _Part:
-    """Return the range of lengths that a line falls into, in words or in characters."""
+    """Return the range of lengths that includes the line, in words or characters."""
     edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
     count = len("".join(line.split())) if unspaced else len(line.split())
     place = sum(count > edge for edge in edges)
@@ -195,13 +189,13 @@ def _final(line: str) -> _Part:
 
 
 def _inner(line: str) -> _Part:
-    """Tell whether there is a mark before the end of the line."""
+    """Group by punctuation before the end of the line."""
     found = _INNER.search(line.strip()[:-1])
     return (0, "commas, colons, brackets, quotes") if found else (1, "none of these")
 
 
 def _looks_unspaced(lines: Sequence[str]) -> bool:
-    """Tell whether some lines are mostly in the script of a language without spaces."""
+    """Return True if the lines are mostly in the script of a language without spaces."""
     sample = lines[:: max(1, len(lines) // 200)]
     shares = [
         max(script_share(line, language) or 0.0 for language in ("zh", "ja", "th"))

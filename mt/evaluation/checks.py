@@ -1,4 +1,4 @@
-"""What makes a score mislead: refused, unless the user names it and so takes it on himself."""
+"""Checks that reject texts with misleading scores, unless the user allows them by name."""
 
 import logging
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, Form, choose
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
 REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
-"""What may be let pass by name."""
+"""Names for `--allow`."""
 
 FORMS = ("tokens", "tokenized", "lowercased")
-"""Those of them that the poor translations of a bad model may show by chance."""
+"""Reasons that the output of a poor model may trigger by chance."""
 
 _SAMPLE = 200
-"""Lines whose language is looked at."""
+"""Number of lines whose language is identified."""
 _MOST = 0.5
 _HARDLY = 0.2
 
@@ -28,49 +28,49 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One side: its lines, and the name that a message gives it."""
+    """Lines of one side, with the name that messages give them."""
 
     name: str
     lines: Sequence[str]
 
     @classmethod
     def of_file(cls, path: Path) -> "Text":
-        """Read a file, whose path is the name; DataError where it is not there."""
+        """Read a file, named by its path; raise DataError if it is missing."""
         return cls(str(path), list(LineReader(existing_file(path))))
 
 
-class Guard:
-    """Refuses what makes a score mislead, and remembers what it was told to let pass."""
+class TextChecks:
+    """Checks of texts before scoring; records the allowed reasons that applied."""
 
     def __init__(self, allow: Sequence[str] = ()) -> None:
-        """Take the reasons of `REASONS` to let pass; UserError for any other word."""
+        """Set the allowed reasons; raise UserError for a name that is not in `REASONS`."""
         for reason in allow:
             if reason not in REASONS:
                 near = did_you_mean(reason, REASONS) or f"; known: {listed(REASONS)}"
                 raise UserError(f"--allow {reason}: unknown{near}")
         self._allow = frozenset(allow)
-        self._forced: list[str] = []
+        self._forced: dict[str, None] = {}
 
     @property
     def forced(self) -> str:
-        """The reasons that a score was forced against, with commas between."""
-        return ",".join(dict.fromkeys(self._forced))
+        """Comma-separated reasons that applied and were allowed."""
+        return ",".join(self._forced)
 
     def mark(self, evaluation: Evaluation) -> Evaluation:
-        """Return the scores, with what they were forced against in their signatures."""
+        """Return the scores with `forced` in their signatures."""
         return evaluation.marked("forced", self.forced)
 
     def refuse(self, reason: str, message: str) -> None:
-        """Raise DataError with `message`, or only tell it where `reason` is to pass."""
+        """Raise DataError with `message`; only log it if `reason` is allowed."""
         if reason not in self._allow:
             raise DataError(f"{message}; `--allow {reason}` scores it all the same")
-        self._forced.append(reason)
+        self._forced[reason] = None
         _logger.warning("note: %s", message)
 
     def check_tokenizer(self, language: str, tokenizer: str) -> str:
-        """Return BLEU's tokenizer as `choose_tokenizer` does, but refuse 13a where it is wrong.
+        """Return the result of `choose_tokenizer`; refuse 13a for zh, ja and ko.
 
-        A language whose words it may not find is told.
+        Log a warning if 13a may not find the words of the language.
         """
         tokenizer = choose_tokenizer(language, tokenizer)
         right = TOKENIZER_BY_LANGUAGE.get(base_language(language))
@@ -79,117 +79,63 @@ class Guard:
         if right:
             self.refuse(
                 "13a",
-                f"BLEU tokenizer `13a` takes words at spaces and is not for `{language}`: such a "
+                f"BLEU tokenizer `13a` splits words at spaces and is not for `{language}`: such a "
                 f"score compares with no other; the right one is `{right}`",
             )
         elif written_without_spaces(language):
             _logger.warning(
-                "note: `%s` is written without spaces, and BLEU with 13a takes a whole sentence "
-                "for a word; go by chrF, or take the BLEU tokenizer `char`",
+                "note: `%s` is written without spaces, so BLEU with 13a counts a sentence as one "
+                "word; use chrF, or the BLEU tokenizer `char`",
                 language,
             )
         elif not scripts_of(language):
             _logger.warning(
-                "note: the language `%s` is not known; BLEU takes words at spaces (13a)", language
+                "note: the language `%s` is not known; BLEU splits words at spaces (13a)", language
             )
         return tokenizer
 
     def check_texts(
         self, hypotheses: Text, references: Sequence[Text], sources: Text | None, *, language: str
     ) -> None:
-        """Refuse texts that do not belong together, or are not in one form."""
+        """Refuse texts that do not belong together or differ in form."""
         given = [sources] if sources else []
-        self.check_lengths([hypotheses, *references, *given])
-        self.check_no_copy(hypotheses, references, sources)
-        self.check_tokens([hypotheses, *references, *given])
-        self.check_forms(hypotheses, references, language=language)
-        for each in given:
-            self.check_direction(each, [hypotheses, *references], language=language)
-
-    def check_made(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
-        """Refuse translations of a run that are in tokens, or in another form than the references.
-
-        They are written by then, so that nothing is lost.
-        """
-        self.check_tokens([hypotheses])
-        self.check_forms(hypotheses, references, language=language)
-
-    def check_lengths(self, texts: Sequence[Text]) -> None:
-        """Refuse texts of different line counts; DataError where the first has no line."""
-        first = texts[0]
-        for text in texts:
-            if len(text.lines) != len(first.lines):
-                self.refuse(
-                    "line-counts",
-                    f"{first.name} has {len(first.lines)} lines, {text.name} has "
-                    f"{len(text.lines)}: line N of one must answer line N of the other",
-                )
-        for text in texts:
-            if not text.lines:
-                raise DataError(f"{text.name}: is empty, there is nothing to score")
-
-    def check_no_copy(
-        self, hypotheses: Text, references: Sequence[Text], sources: Text | None
-    ) -> None:
-        """Refuse texts that are, line by line, the text of another side."""
-        self._check_other("references", "hypotheses", hypotheses, references)
+        self._check_lengths([hypotheses, *references, *given])
+        self._check_differs("references", "hypotheses", hypotheses, references)
         if sources:
             self.check_no_source(sources, references)
-        if sources and _same(hypotheses, sources):
-            self.refuse(
-                "swapped",
-                f"{hypotheses.name}: the hypotheses are the same text as the sources "
-                f"{sources.name}, nothing is translated",
-            )
+            if hypotheses.lines == sources.lines:
+                self.refuse(
+                    "swapped",
+                    f"{hypotheses.name}: the hypotheses are the same text as the sources "
+                    f"{sources.name}, nothing is translated",
+                )
+        self.check_tokens([hypotheses, *references, *given])
+        self._check_forms(hypotheses, references, language=language)
+        if sources:
+            self.check_direction(sources, [hypotheses, *references], language=language)
+
+    def check_made(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
+        """Refuse translations of a run that are subwords or differ in form from the references."""
+        self.check_tokens([hypotheses])
+        self._check_forms(hypotheses, references, language=language)
 
     def check_no_source(self, sources: Text, references: Sequence[Text]) -> None:
-        """Refuse references that are, line by line, the sources."""
-        self._check_other("swapped", "sources", sources, references)
-
-    def _check_other(self, reason: str, side: str, text: Text, references: Sequence[Text]) -> None:
-        for reference in references:
-            if _same(text, reference):
-                self.refuse(
-                    reason,
-                    f"{text.name}: the {side} are the same text as the references {reference.name}",
-                )
+        """Refuse references that are identical to the sources."""
+        self._check_differs("swapped", "sources", sources, references)
 
     def check_tokens(self, texts: Sequence[Text]) -> None:
-        """Refuse text that is cut into subwords."""
+        """Refuse texts that are split into subwords."""
         for text in texts:
             form = form_of(text.lines, "")
             if form.in_tokens:
                 self.refuse(
                     "tokens",
-                    f"{text.name}: {form.tokens} of {form.lines} lines hold marks of subwords "
-                    "(`▁`, `@@ `, ` ##`); scores are of text, so join the tokens first",
+                    f"{text.name}: {form.tokens} of {form.lines} lines have subword marks "
+                    "(`▁`, `@@ `, ` ##`); join the tokens before scoring",
                 )
 
-    def check_forms(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
-        """Refuse where one side is tokenised or lower-cased and the other is not."""
-        made = form_of(hypotheses.lines, language)
-        for reference in references:
-            right = form_of(reference.lines, language)
-            sides = (hypotheses.name, made), (reference.name, right)
-            for (name, form), (other, beside) in (sides, sides[::-1]):
-                self._check_alike(name, form, other=other, beside=beside)
-
-    def _check_alike(self, name: str, form: Form, *, other: str, beside: Form) -> None:
-        if form.is_tokenized and beside.is_untokenized:
-            self.refuse(
-                "tokenized",
-                f"{name}: {form.tokenized} of {form.lines} lines look tokenised, {other} does "
-                "not; the two must be in one form, best both plain text",
-            )
-        if form.is_lowercased_beside(beside):
-            self.refuse(
-                "lowercased",
-                f"{name}: is lower-cased, {other} is not; the two must be in one form, best both "
-                "with their capitals",
-            )
-
     def check_direction(self, sources: Text, others: Sequence[Text], *, language: str) -> None:
-        """Refuse where the sources are in the target language, and a side to compare is not."""
+        """Refuse sources in the target language next to another side that is not."""
         elsewhere = _share_elsewhere(sources.lines, language)
         if elsewhere is None or elsewhere > _HARDLY:
             return
@@ -202,9 +148,54 @@ class Guard:
                     "the sides are swapped",
                 )
 
+    def _check_lengths(self, texts: Sequence[Text]) -> None:
+        first = texts[0]
+        for text in texts:
+            if len(text.lines) != len(first.lines):
+                self.refuse(
+                    "line-counts",
+                    f"{first.name} has {len(first.lines)} lines, {text.name} has "
+                    f"{len(text.lines)}: line N of one must answer line N of the other",
+                )
+        for text in texts:
+            if not text.lines:
+                raise DataError(f"{text.name}: is empty, there is nothing to score")
+
+    def _check_differs(
+        self, reason: str, side: str, text: Text, references: Sequence[Text]
+    ) -> None:
+        for reference in references:
+            if text.lines == reference.lines:
+                self.refuse(
+                    reason,
+                    f"{text.name}: the {side} are the same text as the references {reference.name}",
+                )
+
+    def _check_forms(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
+        made = form_of(hypotheses.lines, language)
+        for reference in references:
+            right = form_of(reference.lines, language)
+            sides = (hypotheses.name, made), (reference.name, right)
+            for (name, form), (other_name, other) in (sides, sides[::-1]):
+                self._check_alike(name, form, other_name=other_name, other=other)
+
+    def _check_alike(self, name: str, form: Form, *, other_name: str, other: Form) -> None:
+        if form.is_tokenized and other.is_untokenized:
+            self.refuse(
+                "tokenized",
+                f"{name}: {form.tokenized} of {form.lines} lines look tokenised, {other_name} does "
+                "not; give both in one form, preferably plain text",
+            )
+        if form.is_lowercased_beside(other):
+            self.refuse(
+                "lowercased",
+                f"{name}: is lower-cased, {other_name} is not; give both in one form, preferably "
+                "with capitals",
+            )
+
 
 def check_named_once(references: Sequence[Path]) -> None:
-    """Raise UserError where a file of references is named twice, as if it were two sets."""
+    """Raise UserError if a file of references is named twice, as if it were two sets."""
     places = [path.resolve() for path in references]
     for number, path in enumerate(references):
         if places[number] in places[:number]:
@@ -212,24 +203,20 @@ def check_named_once(references: Sequence[Path]) -> None:
 
 
 def cut_alike(texts: Sequence[Text]) -> list[Sequence[str]]:
-    """Return the lines of each text, as many as the shortest has."""
+    """Return the lines of each text, cut to the length of the shortest."""
     shortest = min(len(text.lines) for text in texts)
     return [text.lines[:shortest] for text in texts]
 
 
-def _same(one: Text, other: Text) -> bool:
-    return one.lines == other.lines
-
-
 def _share_elsewhere(lines: Sequence[str], language: str) -> float | None:
-    """Return the share of some lines that are not in a language, None where none can be judged."""
+    """Return the share of sampled lines in another language; None if none can be judged."""
     sample = lines[:: max(1, len(lines) // _SAMPLE)]
     try:
         judged = [line for line in sample if can_be_judged(line, language)]
         found = [
             in_wrong_script(line, language) or in_other_language(line, language) for line in judged
         ]
-    except DataError:  # without the extra `langid` the scripts alone are looked at
+    except DataError:  # without the extra `langid`, only the script is checked
         found = []
     if not found:
         lettered = [line for line in sample if script_share(line, language) is not None]

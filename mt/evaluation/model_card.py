@@ -1,4 +1,4 @@
-"""The model card: README.md of a run folder, for the people whom the model is handed to."""
+"""Model card: README.md of a run folder."""
 
 import hashlib
 import logging
@@ -8,25 +8,25 @@ from pathlib import Path
 
 from mt.config.data import needed_tags, tags_as_text, trained_directions, trained_tags
 from mt.errors import UserError
-from mt.evaluation.run_info import CorpusInfo, ModelInfo, RunInfo, ScoredSplit, read_info
+from mt.evaluation.run_info import ModelInfo, RunInfo, read_info
 from mt.files import write_text
 
 CARD_FILE = "README.md"
 _MARK = re.compile(r"<!-- mt writes this file anew unless it is edited: ([0-9a-f]{64}) -->\n?\Z")
-"""The last line; its SHA-256 is of all that stands before it."""
+"""Last line, with the SHA-256 of the text before it."""
 
 _logger = logging.getLogger(__name__)
 
 
 def refresh_card(run: Path) -> None:
-    """Write README.md into the folder of a finished run, unless a person has written or edited it.
+    """Write README.md into the folder of a finished run, unless a user wrote or edited it.
 
-    A card is not worth a failure: what goes wrong is told, and whatever the caller did stands.
+    Errors are only logged.
     """
     path = run / CARD_FILE
     try:
-        if path.exists() and not _is_ours(path):
-            _logger.info("%s: is not as mt wrote it, and stays as it is", path)
+        if path.exists() and not _is_unedited(path):
+            _logger.info("%s: was edited, so it is not updated", path)
             return
         info = read_info(run)
         if info.model is None:
@@ -35,28 +35,29 @@ def refresh_card(run: Path) -> None:
         sha256 = hashlib.sha256(card.encode()).hexdigest()
         write_text(path, f"{card}<!-- mt writes this file anew unless it is edited: {sha256} -->\n")
     except (UserError, OSError) as error:
-        _logger.warning("%s: no model card was written (%s)", path, error)
+        _logger.warning("%s: the model card was not written (%s)", path, error)
 
 
-def _is_ours(path: Path) -> bool:
+def _is_unedited(path: Path) -> bool:
     text = path.read_bytes().decode("utf-8", errors="replace")
     mark = _MARK.search(text)
     return bool(mark and hashlib.sha256(text[: mark.start()].encode()).hexdigest() == mark[1])
 
 
 def model_card(info: RunInfo, model: ModelInfo) -> str:
-    """Return the card of a finished run as Markdown, with a head that model hubs read."""
+    """Return the card of a finished run as Markdown, with the YAML header of model hubs."""
     directions = trained_directions(info.config.data)
     codes = dict.fromkeys(code for each in directions for code in (each.source, each.target))
     languages = ", ".join(f'"{code}"' for code in codes)
     named = " and ".join(f"from `{each.source}` to `{each.target}`" for each in directions)
+    started_at = info.environment.started_at
+    date = f", last started on {started_at[:10]}" if started_at else ""
     sections = (
         f"---\nlanguage: [{languages}]\npipeline_tag: translation\n---",
         f"# Translation {named}",
         f"A Transformer of {model.parameters:,} parameters, trained with mt "
         f"{info.environment.mt or ''}".rstrip()
-        + _when(info)
-        + ".",
+        + f"{date}.",
         "## Use",
         _usage(info),
         "## Data",
@@ -64,8 +65,8 @@ def model_card(info: RunInfo, model: ModelInfo) -> str:
         "## Model and training",
         _table([("", ""), *_settings(info, model)]),
         "## Scores",
-        f"On the validation pairs, by {info.config.training.validation_search} search, when the "
-        f"training ended: {model.validation}.",
+        f"On the validation pairs, by {info.config.training.validation_search} search, at the end "
+        f"of training: {model.validation}.",
         *_score_table(info),
         "## Limits",
         "\n".join(f"- {limit}" for limit in _limits(info, model)),
@@ -73,11 +74,6 @@ def model_card(info: RunInfo, model: ModelInfo) -> str:
         _table([("", "SHA-256"), *_hashes(info, model)]),
     )
     return "\n\n".join(sections) + "\n\n"
-
-
-def _when(info: RunInfo) -> str:
-    began = info.environment.started_at
-    return f", last begun on {began[:10]}" if began else ""
 
 
 def _usage(info: RunInfo) -> str:
@@ -107,12 +103,9 @@ def _corpora(info: RunInfo) -> Iterator[Sequence[str]]:
     for corpus in info.corpora:
         named = [corpus.name] if corpus.name else []
         places = ", ".join(map(_code, [*named, *corpus.places]))
-        sums = [_code(sha256[:12]) for sha256 in _checksums(corpus)]
-        yield corpus.split, _count(corpus.pairs), places, " ".join(sums)
-
-
-def _checksums(corpus: CorpusInfo) -> list[str]:
-    return [sha256 for sha256 in (corpus.sha256_source, corpus.sha256_target) if sha256]
+        sums = [_code(each[:12]) for each in (corpus.sha256_source, corpus.sha256_target) if each]
+        pairs = "" if corpus.pairs is None else f"{corpus.pairs:,}"
+        yield corpus.split, pairs, places, " ".join(sums)
 
 
 def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
@@ -140,20 +133,16 @@ def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
     if tags := tags_as_text(trained_tags(info.config.data)):
         yield "tags", ", ".join(tags)
     if training.init_from:
-        yield "begun with the weights of", _code(str(training.init_from))
+        yield "initial weights", _code(str(training.init_from))
     yield "seed", str(info.config.seed)
-    yield "decoding", _decoding(info)
-
-
-def _decoding(info: RunInfo) -> str:
     decoding = info.config.decoding.model_dump(mode="json", exclude_none=True)
-    return ", ".join(f"{key} {value}" for key, value in decoding.items())
+    yield "decoding", ", ".join(f"{key} {value}" for key, value in decoding.items())
 
 
 def _score_table(info: RunInfo) -> Iterator[str]:
-    """Yield the table of the test splits, if any has been scored with these weights."""
+    """Yield the table of test scores, if there are scores of the current weights."""
     rows = []
-    for scored in filter(_is_current, info.scores):
+    for scored in (each for each in info.scores if each.current):
         how = ", ".join(scored.overrides) or "as above"
         for score in (scored.bleu, scored.chrf):
             value, signature = f"{score.value:.2f}", _code(score.signature)
@@ -162,34 +151,30 @@ def _score_table(info: RunInfo) -> Iterator[str]:
         yield _table([("split", "sentences", "metric", "score", "signature", "decoding"), *rows])
 
 
-def _is_current(scored: ScoredSplit) -> bool:
-    return scored.current
-
-
 def _limits(info: RunInfo, model: ModelInfo) -> Iterator[str]:
     data, config = info.config.data, info.config
     train = info.corpora[0]
     pairs = "" if train.pairs is None else f" {train.pairs:,} pairs of"
     yield (
-        f"It has learnt from{pairs} the corpus above and nothing else: text of another kind, "
-        "domain or spelling is translated worse, and the scores do not tell by how much."
+        f"The model was trained on{pairs} the corpus above only: text of another kind, domain or "
+        "spelling is translated worse than the scores suggest."
     )
     if model.too_long is not None and model.empty is not None:
         yield (
-            f"Left out of the training: {model.too_long:,} pairs with more than "
+            f"Left out of training: {model.too_long:,} pairs with more than "
             f"{data.max_tokens} tokens on a side, {model.empty:,} with an empty side."
         )
     yield (
-        f"A line of more than {model.longest_source} tokens, longer than any it has seen, is "
-        "translated in parts that know nothing of each other."
+        f"A line of more than {model.longest_source} tokens, the longest in training, is split "
+        "into parts that are translated independently."
     )
     if config.tokenizer.byte_fallback == "off":
-        yield "Characters that the training text does not have are not read, nor written."
-    if not any(map(_is_current, info.scores)):
-        yield "No test split has been scored, only the pairs that chose the checkpoint."
+        yield "Characters that do not occur in the training text are neither read nor written."
+    if not any(scored.current for scored in info.scores):
+        yield "No test split has been scored, only the pairs that selected the checkpoint."
     yield (
-        "Nothing was checked for names, numbers, rude or private text, or bias, nor for what the "
-        "licences of the corpora allow. A person should read what matters."
+        "Names, numbers, offensive or private text, bias and the licences of the corpora have not "
+        "been checked. Have important translations reviewed."
     )
 
 
@@ -199,20 +184,13 @@ def _hashes(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
         yield "tokenizer, its fingerprint", _code(info.tokenizer.fingerprint)
 
 
-def _count(pairs: int | None) -> str:
-    return "" if pairs is None else f"{pairs:,}"
-
-
 def _code(text: str) -> str:
     return f"`{text}`"
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table, its first row the head; what would break a cell is escaped."""
-    lines = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    """Return a Markdown table; the first row is the header."""
+    escaped = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
+    lines = ["| " + " | ".join(row) + " |" for row in escaped]
     columns = lines[0].replace("\\|", "").count("|") - 1
     return "\n".join([lines[0], "|" + " --- |" * columns, *lines[1:]])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")

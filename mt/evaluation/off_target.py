@@ -1,4 +1,4 @@
-"""How many translations are in another language than the one that was asked for."""
+"""Off-target rate: share of translations in another language than the requested one."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,22 +9,21 @@ from mt.data.language_id import can_be_judged, in_other_language, model_version
 
 @dataclass(frozen=True, slots=True)
 class OffTarget:
-    """The translations that are surely in another language (Zhang et al. 2020, section 3.2).
+    """Counts of translations in another language (Zhang et al. 2020, section 3.2).
 
-    Short texts, and languages that the identifier does not know, are not judged. It errs too: what
-    it says of the references is the least that a perfect system could have.
+    Short texts, and languages that the identifier does not support, are not judged. The rate of the
+    references is the error of the identifier: a lower bound for a perfect system.
     """
 
     language: str
     judged: int
-    """Translations that were judged."""
+    """Number of translations that were judged."""
     found: int
-    """Those of them that are surely in another language."""
+    """Number of judged translations in another language."""
     references_judged: int
     references_found: int
-    """The same of the references."""
     identifier: str
-    """The program that told the languages apart, with its version."""
+    """Language identifier with its version."""
 
     def as_text(self) -> str:
         """Return one line."""
@@ -38,25 +37,21 @@ class OffTarget:
         )
 
     def as_record(self) -> dict[str, Any]:
-        """Return everything by name, and the rate, null where nothing was judged."""
+        """Return the counts and the rate, which is None if nothing was judged."""
         return {**asdict(self), "rate": self.found / self.judged if self.judged else None}
 
 
 def off_target(
     translations: Sequence[str], references: Sequence[str], *, target_language: str
 ) -> OffTarget:
-    """Count the translations, and the references, that are surely not in the target language.
+    """Count translations and references that are not in the target language.
 
-    Raises `DataError` where py3langid is not installed.
+    Raises DataError if py3langid is not installed.
     """
-    judged, found = _count(translations, target_language)
-    references_judged, references_found = _count(references, target_language)
     return OffTarget(
         target_language,
-        judged,
-        found,
-        references_judged,
-        references_found,
+        *_count(translations, target_language),
+        *_count(references, target_language),
         identifier=f"py3langid {model_version()}",
     )
 

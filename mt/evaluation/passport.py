@@ -1,7 +1,7 @@
-"""The passport of a score: JSON with all that it depends on, so that anyone can compute it again.
+"""Passport of a score: JSON with the hashes of all inputs, from which `--check` scores again.
 
-Every file is named by the SHA-256 of its bytes as they lie on the disk, and a seal over the whole
-shows a change in the passport itself.
+A relative path in a passport starts at the folder of the passport. A seal, the SHA-256 of the
+record, makes a change of the passport itself visible.
 """
 
 import hashlib
@@ -9,18 +9,24 @@ import json
 import logging
 import os
 import platform
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from mt import __version__
-from mt.data.lines import regular_file
+from mt.config import DataConfig
+from mt.data.language_id import model_version
+from mt.data.lines import LineReader, existing_file, regular_file
 from mt.data.pairs import PairSource
-from mt.data.sources import TextPairs
+from mt.data.sources import TextPairs, open_source
 from mt.errors import UserError
-from mt.evaluation.run_info import PASSPORT_SUFFIX
+from mt.evaluation.off_target import off_target
+from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
+from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config
+from mt.evaluation.scores import Evaluation, evaluate
 from mt.files import file_sha256, write_text
 from mt.runs import (
     CONFIG_FILE,
@@ -36,47 +42,78 @@ from mt.runs import (
 )
 
 PASSPORT_FORMAT = 2
-"""1 named no config of a run."""
+"""Format 1 did not include the config of a run."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What was read for a score."""
+    """File or corpus side that a score was computed from."""
 
     role: str
-    """`sources`, `references`, `hypotheses`, `model`, `description` (of a model), `config`,
-    `tokenizer` or `variant` (sources that were changed)."""
+    """`sources`, `references`, `hypotheses`, `variant` (perturbed sources), `model`, `description`
+    (of a model), `config` or `tokenizer`."""
     path: str
-    """A relative one starts at the folder of the passport; of a corpus without files its name."""
+    """Path, or the description of a corpus without files."""
     lines: int | None
-    """None of what is no text."""
+    """Number of lines of a text; None for other files."""
     sha256: str
-    """Of the file, or of one side of a corpus that holds both in one place."""
+    """Hash of the file, or of one side of a corpus that holds both in one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of `check_passport`: lines to print, and the verdict."""
+
+    text: str
+    passed: bool
 
 
 def default_place(hypotheses: Path, others: Sequence[Path]) -> Path | None:
-    """Return where the passport of a file of translations lies: beside it.
+    """Return the path of the passport of a file of translations: next to it.
 
-    None, which is told, where nothing can be written there, or one of the texts is a pipe.
+    Return None if a file is missing, and None with a warning if a text is a pipe or the folder is
+    not writable.
     """
     texts = [hypotheses, *others]
     if not all(path.exists() for path in texts):
-        return None  # whoever reads it says so
+        return None
     if all(path.is_file() for path in texts) and os.access(hypotheses.parent, os.W_OK):
         return hypotheses.with_name(f"{hypotheses.name}{PASSPORT_SUFFIX}")
-    _logger.warning("note: %s: no passport can be written beside it", hypotheses)
+    _logger.warning("note: %s: no passport can be written next to this file", hypotheses)
     return None
 
 
+def check_place(path: Path) -> None:
+    """Raise UserError unless `path` is free or holds a passport, in an existing folder."""
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}")
+    if not path.exists():
+        return
+    try:
+        replaceable = "seal" in json.loads(path.read_bytes())
+    except (ValueError, TypeError, IsADirectoryError):
+        replaceable = False
+    if not replaceable:
+        raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
+
+
+def open_split(data: DataConfig, split: str) -> tuple[DataConfig, PairSource]:
+    """Return the data config with the languages of an existing split, and its pairs, unread."""
+    source = data.split(split)
+    assert source is not None, "choose_split returns existing splits only"
+    data = data.of(source)
+    return data, open_source(source, data)
+
+
 def file_input(role: str, path: Path, *, lines: int | None, beside: Path) -> Input:
-    """Describe a file for a passport that lies in the folder `beside`."""
-    return Input(role, str(place_beside(path, beside)), lines, file_sha256(regular_file(path)))
+    """Describe a file for a passport in the folder `beside`."""
+    return Input(role, str(_seen_from(beside, path)), lines, file_sha256(regular_file(path)))
 
 
 def corpus_inputs(source: PairSource, *, lines: int, beside: Path) -> tuple[Input, Input]:
-    """Describe both sides of a corpus; the files of one that has a file for each."""
+    """Describe both sides of a corpus for a passport in the folder `beside`."""
     if isinstance(source, TextPairs):
         return (
             file_input("sources", source.source, lines=lines, beside=beside),
@@ -90,9 +127,9 @@ def corpus_inputs(source: PairSource, *, lines: int, beside: Path) -> tuple[Inpu
 
 
 def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterator[Input]:
-    """Describe the model of a run or of an exported folder, its config, ensemble and tokenizer.
+    """Describe the models, configs and tokenizer of a run or export, and of its ensemble.
 
-    The weights are not read: translating has held them against their SHA-256 already.
+    The hashes of weights are the recorded ones, which loading the model has verified.
     """
     for member in (run, *ensemble):
         if is_exported(member):
@@ -102,76 +139,184 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
         else:
             description = MODEL_FILE
             name, sha256 = WEIGHTS_FILE, read_description(member / MODEL_FILE).weights
-        yield Input("model", str(place_beside(member / name, beside)), None, sha256)
+        yield Input("model", str(_seen_from(beside, member / name)), None, sha256)
         yield file_input("description", member / description, lines=None, beside=beside)
         yield file_input("config", member / CONFIG_FILE, lines=None, beside=beside)
     for path in sorted((run / TOKENIZER_FOLDER).glob("*")):
         yield file_input("tokenizer", path, lines=None, beside=beside)
 
 
-def place_beside(path: Path, folder: Path) -> Path:
-    """Return a relative path as seen from `folder`, an absolute one as it is.
-
-    Where `folder` is reached through a symbolic link, `..` leads elsewhere than its name says.
-    """
+def _seen_from(folder: Path, path: Path) -> Path:
     if path.is_absolute():
         return path
     seen = Path(os.path.relpath(path, folder))
     if (folder / seen).resolve() == path.resolve():
         return seen
+    # `..` leads elsewhere if `folder` is reached through a symbolic link.
     return Path(os.path.relpath(path.resolve(), folder.resolve()))
 
 
 def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> None:
-    """Write `record`, the inputs and the versions as sealed JSON."""
-    whole = {
-        "format": PASSPORT_FORMAT,
-        **record,
-        "inputs": [asdict(each) for each in inputs],
-        "versions": _versions(),
-    }
-    write_text(path, _text({**whole, "seal": _seal(whole)}))
-
-
-def check_place(path: Path) -> None:
-    """Raise UserError where a file is there that is no passport: it is not written over."""
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: there is no folder {path.parent}")
-    if not path.exists():
-        return
-    try:
-        known = "seal" in json.loads(path.read_bytes())
-    except (ValueError, TypeError, IsADirectoryError):
-        known = False
-    if not known:
-        raise UserError(f"{path}: exists and is no passport of mt, so it is not written over")
-
-
-def read_passport(path: Path) -> dict[str, Any] | None:
-    """Return what a passport holds, None where not every byte is as it was written."""
-    content = path.read_bytes()
-    if os.linesep != "\n":
-        content = content.replace(os.linesep.encode(), b"\n")
-    try:
-        record = json.loads(content)
-        seal = record.pop("seal")
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    whole = seal == _seal(record) and content == _text({**record, "seal": seal}).encode()
-    return record if whole else None
-
-
-def _seal(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_text(record).encode()).hexdigest()
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
-
-
-def _versions() -> dict[str, str]:
-    return {
+    """Write `record`, the inputs and the versions of the programs as sealed JSON."""
+    versions = {
         "mt": __version__,
         "python": platform.python_version(),
         "sacrebleu": version("sacrebleu"),
     }
+    described = [asdict(each) for each in inputs]
+    whole = {"format": PASSPORT_FORMAT, **record, "inputs": described, "versions": versions}
+    write_text(path, _sealed(whole))
+
+
+def read_passport(path: Path) -> dict[str, Any] | None:
+    """Return the record of a passport; None if it is not a passport or was edited."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        record = json.loads(text)
+        del record["seal"]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return record if text == _sealed(record) else None
+
+
+def _sealed(record: Mapping[str, Any]) -> str:
+    seal = hashlib.sha256(_as_json(record).encode()).hexdigest()
+    return _as_json({**record, "seal": seal})
+
+
+def _as_json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+
+
+def check_passport(path: Path) -> Check:
+    """Verify every hash of a passport and compute its scores again.
+
+    The kept translations are scored; nothing is translated. Raises DataError if the passport is
+    missing or its scores need a package that is not installed, UserError for another format.
+    """
+    record = read_passport(existing_file(path))
+    if record is None:
+        return Check(f"FAIL: {path}: was edited, or is not a passport of mt", passed=False)
+    if record["format"] != PASSPORT_FORMAT:
+        raise UserError(
+            f"{path}: has format {record['format']}, but this version of mt reads format "
+            f"{PASSPORT_FORMAT}; evaluate again"
+        )
+    if "off_target" in record:
+        model_version()  # raises DataError without the package that identifies languages
+    failures = changed_inputs(path, record) or list(_changed_scores(path, record))
+    if failures:
+        return Check("\n".join(f"FAIL: {failure}" for failure in failures), passed=False)
+    count = len(record["inputs"])
+    return Check(f"{path}: {count} inputs are unchanged, all scores are confirmed", passed=True)
+
+
+def changed_inputs(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """Return one line for each input of a passport that is missing or has changed."""
+    failures = []
+    inputs = [Input(**each) for each in record["inputs"]]
+    sides: dict[str, Input] = {}
+    if not _names_all_texts(record):
+        try:
+            found = corpus_inputs(
+                _split_of(path, record), lines=record["sentences"], beside=path.parent
+            )
+            sides = {side.role: side for side in found}
+        except UserError as error:
+            failures.append(str(error))
+            inputs = [each for each in inputs if each.role not in {"sources", "references"}]
+    for each in inputs:
+        side = sides.get(each.role)
+        place = path.parent / (side.path if side else each.path)
+        name = os.path.normpath(place)
+        if side is None and not place.is_file():
+            failures.append(f"{name}: no such file")
+        elif (sha256 := side.sha256 if side else file_sha256(place)) != each.sha256:
+            failures.append(
+                f"{name}: has changed; its SHA-256 is {sha256}, in the passport {each.sha256}"
+            )
+    return failures
+
+
+def _names_all_texts(record: Mapping[str, Any]) -> bool:
+    """Return False for a split of a run, whose texts are found through the config."""
+    return "split" not in record or record.get("given_texts", False)
+
+
+def _split_of(path: Path, record: Mapping[str, Any]) -> PairSource:
+    """Open the split of the run that the passport at `path` belongs to."""
+    data = read_config(path.parent.parent).data
+    return open_split(data, choose_split(data, record["split"]))[1]
+
+
+def _changed_scores(path: Path, record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each score that is not confirmed."""
+    try:
+        now = _score_again(path, record).as_record()
+    except UserError as error:
+        yield str(error)
+        return
+    before, after = dict(_scores_in(record)), dict(_scores_in(now))
+    for name in {**after, **before}:
+        if before.get(name) != after.get(name):
+            yield (
+                f"{path}: {name} is {after.get(name, 'missing')} now, "
+                f"{before.get(name, 'missing')} in the passport"
+            )
+
+
+def _scores_in(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and numbers of scores, without versions: other versions may confirm a score."""
+    for key, value in record.items():
+        if isinstance(value, dict) and value.keys() & {"score", "rate"}:
+            kept = {name: each for name, each in value.items() if name != "identifier"}
+            yield key, re.sub(r"\|version:[^|\"]*", "", json.dumps(kept, ensure_ascii=False))
+    for variant in record.get("variants", ()):
+        for key, shown in _scores_in(variant):
+            yield f"{key} of `{variant['name']}`", shown
+
+
+def _score_again(path: Path, record: Mapping[str, Any]) -> Evaluation | RobustnessCard:
+    settings, language, count = record["settings"], record["target_language"], record["sentences"]
+    texts = _read_texts(path, record)
+    if any(len(lines) < count for lines in (texts["hypotheses"][0], *texts["references"])):
+        raise UserError(f"{path}: names {count} sentences, but a text has fewer lines")
+    if "variants" in record:
+        names = [each["name"] for each in record["variants"]]
+        forms = [
+            variant_of(name, lines, references=texts["references"], target_language=language)
+            for name, lines in zip(names, texts["variant"], strict=True)
+        ]
+        evaluations = score_variants(
+            forms,
+            texts["hypotheses"],
+            target_language=language,
+            tokenizer=settings["bleu_tokenizer"],
+            forced=settings["forced"],
+        )
+        return RobustnessCard(record["split"], evaluations, left_out=())
+    evaluation = evaluate(
+        texts["hypotheses"][0],
+        texts["references"],
+        target_language=language,
+        tokenizer=settings["bleu_tokenizer"],
+        metrics=settings["metrics"],
+        resamples=settings["resamples"],
+    )
+    if "off_target" in record:
+        sides = texts["hypotheses"][0], texts["references"][0]
+        evaluation = replace(evaluation, off_target=off_target(*sides, target_language=language))
+    return evaluation.marked("forced", settings["forced"])
+
+
+def _read_texts(path: Path, record: Mapping[str, Any]) -> dict[str, list[list[str]]]:
+    """Return the texts of each role, up to the number of lines that were scored."""
+    texts: dict[str, list[list[str]]] = {"hypotheses": [], "variant": [], "references": []}
+    by_file = _names_all_texts(record)
+    if not by_file:
+        texts["references"] = [[pair.target for pair in _split_of(path, record).pairs()]]
+    for each in record["inputs"]:
+        if each["role"] in texts and (by_file or each["role"] != "references"):
+            lines = LineReader(path.parent / each["path"])
+            texts[each["role"]].append(list(lines)[: record["sentences"]])
+    return texts

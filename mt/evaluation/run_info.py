@@ -1,4 +1,4 @@
-"""What a run folder tells of itself, for `mt info` and the model card."""
+"""Description of a run folder, for `mt info`, the model card and evaluation."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from mt.config import Config, Source
+from mt.config import Config, DataConfig, Source
 from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
-from mt.errors import RunError
+from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.evaluation.scores import Interval, Score
 from mt.runs import (
     CONFIG_FILE,
@@ -35,29 +35,54 @@ from mt.runs import (
 )
 
 PASSPORT_SUFFIX = ".passport.json"
-"""Of the passport of a file of translations that was scored by itself, wherever it lies."""
+"""Suffix of the passport of a scored file of translations."""
 ROBUSTNESS_SUFFIX = ".robustness.json"
-"""Of what `mt evaluate --robustness` writes for a split."""
+"""Suffix of the robustness card of a split."""
+
+
+def read_config(run: Path) -> Config:
+    """Return the config of a run or export; raise RunError if it is missing."""
+    if not (run / CONFIG_FILE).is_file():
+        check_finished(run)  # raises RunError, which names the missing file
+    return load_config(run / CONFIG_FILE)
+
+
+def choose_split(data: DataConfig, split: str | None) -> str:
+    """Return the split to score: the requested one, else `test`, else the only test split.
+
+    Raises UserError for an unknown split, and if the choice is ambiguous.
+    """
+    names = data.split_names()
+    if split is not None:
+        if split not in names:
+            near = did_you_mean(split, names) or f"; there are {listed(names)}"
+            raise UserError(f"split `{split}` is unknown{near}")
+        return split
+    if "test" in data.tests:
+        return "test"
+    if len(data.tests) == 1:
+        return next(iter(data.tests))
+    raise UserError(f"which split? name one with --split: {listed(names)}")
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusInfo:
-    """A corpus of the run; None is what the folder does not tell."""
+    """Corpus of a run; a field is None if the folder does not record it."""
 
     split: str
     name: str | None
-    """`corpus` in the config."""
+    """Name given by `corpus` in the config."""
     places: tuple[str, ...]
-    """Paths or addresses, or name and commit on the hub, as the config has them."""
+    """Paths or addresses, or name and commit on the hub, as in the config."""
     pairs: int | None
-    """Of `train` those that were learnt from."""
+    """Number of pairs; for `train`, the pairs used in training."""
     sha256_source: str | None
     sha256_target: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerInfo:
-    """The vocabularies."""
+    """Algorithm and vocabularies of a tokenizer."""
 
     algorithm: str
     vocabulary: str
@@ -69,41 +94,41 @@ class TokenizerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The final model of a finished run."""
+    """Final model of a finished run."""
 
     parameters: int
     bytes: int
     sha256: str
-    """Of the weight file."""
+    """Hash of the weight file."""
     longest_source: int
-    """Tokens, end mark included; longer lines are split."""
+    """Longest source line in tokens, end mark included; longer lines are split."""
     updates: int
     averaged_updates: tuple[int, ...]
     validation: str
     """Loss and scores on the validation pairs, with signatures."""
     too_long: int | None
-    """Training pairs left out for their length."""
+    """Number of training pairs dropped for their length."""
     empty: int | None
-    """Training pairs left out for an empty side."""
+    """Number of training pairs dropped for an empty side."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSplit:
-    """What `mt evaluate` has written for a split."""
+    """Scores of a split, as written by `mt evaluate`."""
 
     split: str
     sentences: int
     bleu: Score
     chrf: Score
     overrides: tuple[str, ...]
-    """The decoding keys that were not those of the config, `KEY=VALUE`."""
+    """Decoding settings that differ from the config, as `KEY=VALUE`."""
     current: bool
-    """Whether it was made with the weights that are there now."""
+    """True if the scores belong to the weights in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the last training in the folder ran on."""
+    """Machine and versions of the last training session."""
 
     started_at: str | None
     mt: str | None
@@ -117,31 +142,31 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """All that a run folder tells."""
+    """Description of a run folder or export."""
 
     run: Path
     config: Config
     corpora: tuple[CorpusInfo, ...]
     tokenizer: TokenizerInfo | None
-    """None where the training has not come to it."""
+    """None before the tokenizer has been trained."""
     model: ModelInfo | None
-    """None where the training has not finished, and in an exported folder."""
+    """None if training has not finished, and for an export."""
     exported: Exported | None
-    """What was exported, where it is no run but a folder of `mt export`."""
+    """Description of the export, if the folder is one."""
     updates: int
-    """How far the training has come, as its journal has it."""
+    """Number of updates trained so far."""
     scores: tuple[ScoredSplit, ...]
     environment: Environment
 
     @property
     def state(self) -> Literal["finished", "unfinished", "exported"]:
-        """What kind of folder it is."""
+        """Kind of folder."""
         if self.exported:
             return "exported"
         return "finished" if self.model else "unfinished"
 
     def as_record(self) -> dict[str, Any]:
-        """Return everything as plain data, the config whole."""
+        """Return the description as plain data."""
         return {
             "run": str(self.run),
             "state": self.state,
@@ -157,14 +182,16 @@ class RunInfo:
 
 
 def read_info(run: Path) -> RunInfo:
-    """Read what the folder of a run tells, finished or not, or a folder of `mt export`.
+    """Describe a finished or unfinished run, or an export.
 
-    Tokenizer and weights are held against the hashes that were recorded: one that is damaged or of
-    another run is a RunError naming the file, as is a record that cannot be read.
+    Raises RunError, naming the file, if the tokenizer or the weights do not match their recorded
+    hashes, and if a record cannot be read.
     """
     check_run_folder(run)
     config = load_config(run / CONFIG_FILE)
-    exported = _exported(run) if is_exported(run) else None
+    exported = read_exported(run) if is_exported(run) else None
+    if exported:
+        check_exported_model(run, exported)
     described: dict[str, Any] = {}
     if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
         check_finished(run)
@@ -188,14 +215,8 @@ def read_info(run: Path) -> RunInfo:
     )
 
 
-def _exported(folder: Path) -> Exported:
-    exported = read_exported(folder)
-    check_exported_model(folder, exported)
-    return exported
-
-
 def _read_record(path: Path) -> dict[str, Any]:
-    """Return a JSON object, empty where no file is there."""
+    """Return a JSON object, empty if the file is missing."""
     try:
         return dict(json.loads(path.read_bytes()))
     except FileNotFoundError:
@@ -222,7 +243,7 @@ def _model(run: Path, described: dict[str, Any]) -> ModelInfo:
 
 
 def _count_parameters(weights: Path) -> int:
-    """Add up the shapes in the file's head; a matrix that parts share is there once."""
+    """Sum the tensor sizes in the header of a safetensors file; tied matrices count once."""
     try:
         with safe_open(weights, framework="numpy") as file:
             return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
@@ -277,7 +298,7 @@ def _journalled_updates(journal: Path) -> int:
         try:
             newest = int(json.loads(line).get("update", newest))
         except (ValueError, AttributeError, TypeError):
-            continue  # a line that a full disk has cut short
+            continue  # a line truncated by a full disk
     return newest
 
 
@@ -285,7 +306,7 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
     defaults = config.decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
         if path.name.endswith((PASSPORT_SUFFIX, ROBUSTNESS_SUFFIX)):
-            continue  # of a file that was scored there, or of changed sources
+            continue
         record = _read_record(path)
         try:
             decoding = record["decoding"].items()
@@ -309,13 +330,6 @@ def _score(name: str, record: Mapping[str, Any]) -> Score:
 
 
 def _environment(record: Mapping[str, Any]) -> Environment:
-    return Environment(
-        started_at=record.get("started_at"),
-        mt=record.get("mt"),
-        python=record.get("python"),
-        torch=record.get("packages", {}).get("torch"),
-        system=record.get("system"),
-        processor=record.get("processor"),
-        device=record.get("device"),
-        precision=record.get("precision"),
-    )
+    names = ("started_at", "mt", "python", "system", "processor", "device", "precision")
+    torch = record.get("packages", {}).get("torch")
+    return Environment(torch=torch, **{name: record.get(name) for name in names})

@@ -1,12 +1,12 @@
-"""BLEU, chrF, chrF++ and TER as sacreBLEU computes them, never without their signature.
+"""BLEU, chrF, chrF++ and TER by sacreBLEU, with their signatures.
 
-One path for every score of the project: raw text against untouched references. sacreBLEU: Post
-2018, "A Call for Clarity in Reporting BLEU Scores".
+All scores of the project are computed here, on raw text. sacreBLEU: Post 2018, "A Call for Clarity
+in Reporting BLEU Scores".
 """
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,58 +23,63 @@ if TYPE_CHECKING:
 
 
 _MANY = 0.25
-"""Of the lines of tokenised text many more look so, of plain text hardly any."""
+"""Share of tokenised-looking lines from which a text counts as tokenised; plain text has few."""
 _FEW = 0.1
+"""Share of tokenised-looking lines up to which a text counts as plain."""
 _TOKENS = 0.01
 _LETTERS = 100
-"""Plain text of so many letters has a capital, if its script has any."""
+"""Length from which cased text has a capital, in letters."""
 _EXPECTED = 3
-"""So many capitals do not stay away by chance."""
+"""Expected number of capitals whose absence is not chance."""
 _KEPT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was counted in a text; a line that repeats counts once, since it tells nothing new."""
+    """Counts that show the form of a text: subwords, tokenised, lower-cased.
+
+    A repeated line counts once.
+    """
 
     lines: int
     tokens: int
-    """Lines that hold the marks of subwords."""
+    """Number of lines with subword marks."""
     tokenized: int
-    """Lines that look cut into words for a machine."""
+    """Number of lines that look tokenised."""
     upper: int
-    """Upper-case letters."""
+    """Number of upper-case letters."""
     lower: int
+    """Number of lower-case letters."""
 
     @property
     def in_tokens(self) -> bool:
-        """Whether the text is cut into subwords."""
+        """True if the text is split into subwords."""
         return self.tokens > _TOKENS * self.lines
 
     @property
     def is_tokenized(self) -> bool:
-        """Whether the text is tokenised; a single line is no proof."""
+        """True if the text is tokenised; a single line is not enough."""
         return self.tokenized > 1 and self.tokenized >= _MANY * self.lines
 
     @property
     def is_untokenized(self) -> bool:
-        """Whether the text is surely not tokenised."""
+        """True if the text is clearly not tokenised."""
         return self.lines > 0 and self.tokenized <= _FEW * self.lines
 
     @property
     def is_lowercased(self) -> bool:
-        """Whether a text of some length has no capital."""
+        """True if the text has no capital and is long enough to expect one."""
         return self.upper == 0 and self.lower >= _LETTERS
 
     def is_lowercased_beside(self, other: "Form") -> bool:
-        """Say whether the capitals are missing that a text like `other` would have here."""
+        """Return True if the text lacks the capitals that `other` has in proportion."""
         letters = self.upper + self.lower
         expected = letters * other.upper / max(other.upper + other.lower, 1)
         return expected >= _EXPECTED and self.upper <= _KEPT * expected
 
 
 def form_of(lines: Iterable[str], language: str) -> Form:
-    """Return in which form the lines are; `language` is a code, such as `zh`."""
+    """Count what shows the form of lines in `language`, a code such as `zh`."""
     distinct = [line for line in dict.fromkeys(lines) if line.strip()]
     return Form(
         lines=len(distinct),
@@ -86,10 +91,10 @@ def form_of(lines: Iterable[str], language: str) -> Form:
 
 
 def label(references: Sequence[Sequence[str]], language: str) -> str:
-    """Return what a score against such references has to be called, "" for plain text.
+    """Return the form of the references for a signature, "" for plain text.
 
-    `tokenised`, `lower-cased`, or both with a comma: such a score compares with no score of plain
-    text. The references set the protocol, so they alone are asked.
+    `tokenised`, `lower-cased`, or both with a comma: such a score does not compare with a score of
+    plain text.
     """
     forms = [form_of(lines, language) for lines in references]
     labels = []
@@ -101,44 +106,44 @@ def label(references: Sequence[Sequence[str]], language: str) -> str:
 
 
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""sacreBLEU's tokenizer by the `base_language` of the target; the others get 13a."""
+"""BLEU's tokenizer by `base_language` of the target; 13a for other languages."""
 TOKENIZERS = {
     **{name: name for name in ("13a", "zh", "ja-mecab", "ko-mecab", "char", "intl")},
     "already-tokenized": "none",
 }
-"""The tokenizers that may be asked for by name, and what sacreBLEU calls each."""
+"""Names of BLEU's tokenizers here and in sacreBLEU."""
 _EXTRA_BY_TOKENIZER = {"ja-mecab": "ja", "ko-mecab": "ko"}
 _COUNTRY_FOR_LANGUAGE = {"cn": "zh", "jp": "ja"}
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where 95 % of the scores of bootstrap samples lie (Koehn 2004): `mean` +- `half_width`."""
+    """95 % interval of bootstrap samples (Koehn 2004): `mean` ± `half_width`."""
 
     mean: float
     half_width: float
 
     def as_text(self) -> str:
-        """Return both with two decimals."""
+        """Return both numbers with two decimals."""
         return f"{self.mean:.2f} ± {self.half_width:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One number and how it was computed."""
+    """Value of a metric, with its signature."""
 
     name: str
     """sacreBLEU's name of the metric: `BLEU`, `chrF2`, `chrF2++`, `TER`."""
     value: float
-    """From 0 to 100, TER also above; of TER alone, lower is better."""
+    """Score from 0 to 100. TER may exceed 100, and lower is better."""
     signature: str
     """sacreBLEU's signature: reference count, case, tokenizer, smoothing, version.
 
-    `text:tokenised` or `text:lower-cased` at its end says what the references were, `forced:` what
-    speaks against the score.
+    `text:` at its end names the form of references that are not plain text, `forced:` the reasons
+    that the user allowed.
     """
     interval: Interval | None = None
-    """Of scores with resampling alone."""
+    """Bootstrap interval, if requested."""
 
     def as_text(self) -> str:
         """Return name, value and signature on one line."""
@@ -147,20 +152,20 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The scores of one set of translations, and what was compared."""
+    """Scores of one set of translations."""
 
     bleu: Score
     chrf: Score
     sentences: int
     target_language: str
     hypotheses: str = ""
-    """Where the translations came from, such as a file name."""
+    """Origin of the translations, such as a file name."""
     references: tuple[str, ...] = ()
-    """Where the references came from."""
+    """Origins of the reference sets."""
     off_target: OffTarget | None = None
-    """How many translations are in other languages; of multilingual runs alone."""
+    """Off-target rate, for multilingual runs."""
     further: tuple[Score, ...] = ()
-    """The scores that were asked for besides."""
+    """Scores of additional metrics."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""
@@ -172,17 +177,17 @@ class Evaluation:
                 row.insert(2, score.interval.as_text() if score.interval else "")
         rows.insert(0, head)
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
-        told = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        return f"{aligned(rows, right=[1])}\n{count}{told}"
+        off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
+        return f"{aligned(rows, right=[1])}\n{count}{off_target}"
 
     def as_json(self) -> str:
-        """Return everything, the scores in full precision, as indented JSON."""
+        """Return the scores in full precision as indented JSON."""
         return json.dumps(self.as_record(), indent=2, ensure_ascii=False)
 
     def as_record(self) -> dict[str, Any]:
-        """Return what `as_json` writes, before it is text."""
+        """Return the scores as plain data; the key of chrF2 is `chrf`."""
         record: dict[str, Any] = {
-            **{key: _record(score) for key, score in self._by_key()},
+            **{each.name.lower().replace("chrf2", "chrf"): _record(each) for each in self.scores()},
             "sentences": self.sentences,
             "target_language": self.target_language,
             "hypotheses": self.hypotheses,
@@ -193,22 +198,17 @@ class Evaluation:
         return record
 
     def scores(self) -> tuple[Score, ...]:
-        """Return every score, in the order of the table."""
+        """Return all scores in the order of the table."""
         return self.bleu, self.chrf, *self.further
 
     def marked(self, key: str, value: str) -> "Evaluation":
-        """Return the same with `key:value` at the end of every signature; unless it is empty."""
+        """Append `key:value` to every signature, unless `value` is empty."""
         if not value:
             return self
         bleu, chrf, *further = (
             replace(score, signature=f"{score.signature}|{key}:{value}") for score in self.scores()
         )
         return replace(self, bleu=bleu, chrf=chrf, further=tuple(further))
-
-    def _by_key(self) -> Iterator[tuple[str, Score]]:
-        """Yield each score with its key in JSON: chrF2 is `chrf`, as its beta has ever been 2."""
-        for score in self.scores():
-            yield score.name.lower().replace("chrf2", "chrf"), score
 
 
 def evaluate(
@@ -222,14 +222,12 @@ def evaluate(
 ) -> Evaluation:
     """Score `hypotheses` by corpus BLEU (Papineni et al. 2002) and chrF2 (Popović 2015).
 
-    `references` holds one list per reference set, each as long as `hypotheses`; line N answers
-    line N. `tokenizer` is BLEU's, see `choose_tokenizer`. `metrics` are further ones of `METRICS`.
-    From 2 `resamples` up, each score has the interval of so many bootstrap samples, drawn with
-    sacreBLEU's seed, which the signature tells. References that are tokenised or lower-cased are
-    told at the end of each signature.
+    `references` has one list per reference set, each as long as `hypotheses`. `tokenizer` is
+    BLEU's, see `choose_tokenizer`. `metrics` are additional names in `METRICS`. From 2 `resamples`
+    up, each score has an interval of bootstrap samples, drawn with sacreBLEU's seed.
 
-    Raises DataError where the lengths differ or nothing is there, UserError for a tokenizer or
-    metric that is unknown.
+    Raises DataError if lengths differ or there is no sentence, UserError for an unknown tokenizer
+    or metric.
     """
     _check_lengths(hypotheses, references)
     bleu, chrf, *rest = (
@@ -249,29 +247,28 @@ def evaluate(
 def choose_metrics(
     target_language: str, tokenizer: str = "auto", names: Sequence[str] = ()
 ) -> "list[Metric]":
-    """Return sacreBLEU's BLEU and chrF2, and the further metrics of `METRICS` that are named."""
+    """Return sacreBLEU's metrics: BLEU, chrF2, and the names in `METRICS`."""
     further = [METRICS[name](target_language) for name in check_metrics(names)]
     return [_bleu(choose_tokenizer(target_language, tokenizer)), _chrf(0), *further]
 
 
 def check_metrics(names: Sequence[str]) -> Sequence[str]:
-    """Return names of `METRICS` without repetition; UserError for any other."""
+    """Return names in `METRICS` without repetition; raise UserError for any other name."""
     for name in names:
         if name not in METRICS:
             near = did_you_mean(name, METRICS) or f"; known: {listed(METRICS)}"
-            raise UserError(f"metric `{name}` is unknown{near}; BLEU and chrF are always there")
+            raise UserError(f"metric `{name}` is unknown{near}; BLEU and chrF are always computed")
     return tuple(dict.fromkeys(names))
 
 
 def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
-    """Return the tokenizer of BLEU for a target language, once it is sure to be installed.
+    """Return BLEU's tokenizer for a target language.
 
-    `auto` goes by the language of the code: `zh` for Chinese of every kind (zh-CN, zh_Hant,
-    lzh, yue, wuu), MeCab for Japanese and Korean, else `13a`, which takes words at spaces.
-    `already-tokenized` takes the words as they stand, and is never chosen by itself. Training calls
-    this before it starts, so that a missing package is not found out at its first validation.
+    `auto` chooses `zh` for Chinese of every kind (zh-CN, zh_Hant, lzh, yue, wuu), MeCab for
+    Japanese and Korean, else `13a`, which splits at spaces. `already-tokenized` scores the text as
+    it is, and is never chosen automatically.
 
-    Raises UserError for what is no language code or no tokenizer, and for a missing package.
+    Raises UserError for an invalid language code, an unknown tokenizer and a missing package.
     """
     if tokenizer == "auto":
         tokenizer = TOKENIZER_BY_LANGUAGE.get(_checked_language(target_language), "13a")
@@ -285,14 +282,14 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
 
 
 def _checked_language(language: str) -> str:
-    """Return the `base_language` of what is a language code; UserError where it is none."""
+    """Return `base_language`; raise UserError for an invalid code."""
     if not language:
         raise UserError(
-            "the target language is missing: BLEU counts words, and the language decides what a "
-            "word is (`zh` for Chinese); the wrong one changes the score by tens of points"
+            "the target language is missing: BLEU counts words, and their boundaries depend on "
+            "the language (`zh` for Chinese); the wrong one changes BLEU by tens of points"
         )
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*", language):
-        raise UserError(f"target language `{language}` is no language code such as `de` or `zh`")
+        raise UserError(f"target language `{language}` is not a language code such as `de` or `zh`")
     base = base_language(language)
     if right := _COUNTRY_FOR_LANGUAGE.get(base):
         raise UserError(f"target language `{language}` is a country; did you mean `{right}`?")
@@ -303,7 +300,7 @@ def _bleu(tokenizer: str) -> "BLEU":
     from sacrebleu.metrics.bleu import BLEU
 
     try:
-        # `force` changes no score: it only silences a warning that we give in our own words.
+        # `force` does not change a score; it silences a warning that TextChecks replaces.
         return BLEU(tokenize=TOKENIZERS[tokenizer], force=True)
     except RuntimeError:
         if tokenizer not in _EXTRA_BY_TOKENIZER:
@@ -316,7 +313,7 @@ def _bleu(tokenizer: str) -> "BLEU":
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     if not references:
-        raise DataError("there is no reference to compare with")
+        raise DataError("there are no references to compare with")
     for number, reference in enumerate(references, 1):
         if len(reference) != len(hypotheses):
             which = "the references" if len(references) == 1 else f"reference set {number}"
@@ -335,7 +332,7 @@ def _chrf(word_order: int) -> "Metric":
 
 
 def _ter(target_language: str) -> "Metric":
-    """Return TER; where words have no spaces between them, each character is one."""
+    """Return TER; each character is a word in languages without spaces."""
     from sacrebleu.metrics.ter import TER
 
     unspaced = written_without_spaces(target_language)
@@ -343,7 +340,7 @@ def _ter(target_language: str) -> "Metric":
 
 
 METRICS: dict[str, Callable[[str], "Metric"]] = {"chrf++": lambda _: _chrf(2), "ter": _ter}
-"""What can be asked for besides BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006)."""
+"""Metrics in addition to BLEU and chrF: chrF++ (Popović 2017), TER (Snover et al. 2006)."""
 
 
 def _score(
@@ -355,12 +352,12 @@ def _score(
 ) -> Score:
     try:
         result = metric.corpus_score(hypotheses, references, n_bootstrap=max(resamples, 1))
-    except TypeError:  # sacreBLEU cannot average samples of which some score nothing at all
+    except TypeError:  # sacreBLEU cannot average when a sample has no score
         if resamples < 2:
             raise
         raise DataError(
-            f"{len(hypotheses)} sentences are too few or too bad for bootstrap intervals: there "
-            "are samples that score 0"
+            f"{len(hypotheses)} sentences are too few or too bad for bootstrap intervals: some "
+            "samples score 0"
         ) from None
     interval = Interval(float(result._mean), float(result._ci)) if resamples > 1 else None
     return Score(result.name, float(result.score), str(metric.get_signature()), interval)

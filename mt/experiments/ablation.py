@@ -1,4 +1,4 @@
-"""Train the variants of an ablation, a seed at a time, and read off what each run has come to."""
+"""Ablation: training and evaluation of variants over seeds, and a table of the results."""
 
 import json
 import operator
@@ -26,96 +26,96 @@ from mt.training.trainer import train
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One run of a variant."""
+    """Results of one run."""
 
     parameters: int
     updates_per_second: float
-    """Of training alone, without validation and start-up."""
+    """Rate of training, without validation and start-up."""
     valid_loss: float
     """Nats per target token."""
     valid_bleu: Score
     test_bleu: Score | None
-    """None where the ablation names no split."""
+    """Test score; None if the ablation names no split."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariantResults:
-    """The runs of a variant that have ended."""
+    """Finished runs of a variant."""
 
     name: str
     changes: tuple[str, ...]
     outcomes: dict[int, RunResult | None] = field(default_factory=dict)
-    """By seed; None where the run has diverged."""
+    """Results by seed; None for a diverged run."""
 
     @property
     def runs(self) -> dict[int, RunResult]:
-        """The runs that came to a model, by seed."""
+        """Runs with a model, by seed."""
         return {seed: run for seed, run in self.outcomes.items() if run}
 
     @property
     def diverged(self) -> list[int]:
-        """The seeds with which it has diverged."""
+        """Seeds of diverged runs."""
         return [seed for seed, run in self.outcomes.items() if not run]
 
     @property
     def parameters(self) -> int:
-        """The parameters of a run; where the seeds gave other vocabularies, of the first."""
+        """Number of parameters of the first run; vocabularies may differ between seeds."""
         return next(iter(self.runs.values())).parameters
 
     @property
     def signatures(self) -> list[str]:
-        """The signatures of all scores, each once."""
+        """Signatures of all scores, without repetition."""
         scores = [score for run in self.runs.values() for score in (run.valid_bleu, run.test_bleu)]
         return list(dict.fromkeys(score.signature for score in scores if score))
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """How a number of a variant is held against that of the base."""
+class Relation:
+    """Relation of a variant's number to that of the base."""
 
     of: Callable[[float, float], float]
     written: str
-    """A format, in which {0} is what `of` returns and {1} how many digits it is worth."""
+    """Format string; {0} is the result of `of`, {1} the number of digits."""
 
 
-DIFFERENCE = Comparison(operator.sub, "{0:+.{1}f}")
-RATIO = Comparison(operator.truediv, "{0:.{1}f}x")
+DIFFERENCE = Relation(operator.sub, "{0:+.{1}f}")
+RATIO = Relation(operator.truediv, "{0:.{1}f}x")
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that every run has."""
+    """Number to report for every run."""
 
     key: str
     heading: str
     of: Callable[[RunResult], float]
     digits: int
-    comparison: Comparison = DIFFERENCE
+    relation: Relation = DIFFERENCE
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A measure over the seeds of a variant."""
+    """Measure over the seeds of a variant."""
 
     mean: float
     deviation: float | None
-    """Of the sample, with n - 1 below; None for one seed, which has no spread."""
+    """Sample standard deviation (n - 1); None for one seed."""
     to_base: float | None
-    """Over the seeds that both have; None where there is none, and for the base itself."""
+    """Relation to the base over common seeds; None without common seeds and for the base."""
 
 
 @dataclass(frozen=True)
 class AblationResults:
-    """The variants of which a run has ended, the base first, and what to print of them."""
+    """Results of the variants with a finished run, the base first."""
 
     variants: tuple[VariantResults, ...]
     split: str | None
-    """The split that is scored besides the validation."""
+    """Test split, if any."""
     exit_status: int = 0
-    """Not 0 where a signal has ended the ablation early."""
+    """Exit status; not 0 if a signal stopped the ablation."""
 
     def as_text(self) -> str:
-        """Return a Markdown table; under it sacreBLEU's signature and what the numbers are."""
+        """Return a Markdown table, with signatures and notes below it."""
         if not self.variants:
             return "no run has ended"
         measures = _measures(self.split)
@@ -125,15 +125,15 @@ class AblationResults:
         return "\n".join([table, "", *(f"- {note}" for note in self._notes())])
 
     def as_json(self) -> str:
-        """Return the same in full precision, and the numbers of each run, as indented JSON."""
+        """Return the results of variants and runs in full precision, as indented JSON."""
         return json.dumps(self.as_record(), indent=2, ensure_ascii=False)
 
     def as_record(self) -> dict[str, Any]:
-        """Return what `as_json` writes, before it is text."""
+        """Return the results as plain data."""
         return {"split": self.split, "variants": [self._record(each) for each in self.variants]}
 
     def compared(self, measure: Measure, variant: VariantResults) -> Compared | None:
-        """Return a measure of a variant; None where all its runs have diverged."""
+        """Compare a measure of a variant with the base; return None if all runs diverged."""
         values = {seed: measure.of(run) for seed, run in variant.runs.items()}
         if not values:
             return None
@@ -143,7 +143,7 @@ class AblationResults:
         return Compared(
             mean=fmean(values.values()),
             deviation=stdev(values.values()) if len(values) > 1 else None,
-            to_base=measure.comparison.of(*means) if both else None,
+            to_base=measure.relation.of(*means) if both else None,
         )
 
     def _row(self, variant: VariantResults, measures: Sequence[Measure]) -> list[str]:
@@ -175,18 +175,18 @@ class AblationResults:
         for signature, names in named.items():
             yield f"BLEU{f' of {listed(names)}' if len(named) > 1 else ''}: {signature}"
         yield (
-            "updates/s: in training alone, without validation and start-up; other work on the "
+            "updates/s: rate of training without validation and start-up; other load on the "
             "machine lowers it"
         )
         yield (
-            "each number is the mean over the seeds, ± the standard deviation of the sample; "
-            "`vs base` is over the seeds that both have"
+            "each number is the mean over the seeds, ± the sample standard deviation; `vs base` is "
+            "over the seeds in common"
         )
         single = [variant.name for variant in self.variants if len(variant.runs) == 1]
         if single:
-            yield f"one seed alone has no spread, a difference may be chance: {listed(single)}"
+            yield f"only one seed, so that a difference may be chance: {listed(single)}"
         if self.exit_status:
-            yield "stopped early: these are the runs that had ended"
+            yield "stopped early: these are the finished runs"
 
 
 def _measures(split: str | None) -> list[Measure]:
@@ -201,7 +201,7 @@ def _measures(split: str | None) -> list[Measure]:
 
 
 def _test_bleu(run: RunResult) -> float:
-    assert run.test_bleu is not None, "asked for only where a split is scored"
+    assert run.test_bleu is not None, "the ablation has a split"
     return run.test_bleu.value
 
 
@@ -213,11 +213,11 @@ def _cells(measure: Measure, compared: Compared | None) -> tuple[str, str]:
         mean += f" ± {compared.deviation:.{measure.digits}f}"
     if compared.to_base is None:
         return mean, "-"
-    return mean, measure.comparison.written.format(compared.to_base, measure.digits)
+    return mean, measure.relation.written.format(compared.to_base, measure.digits)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows, the first of them the heads, as a table that also reads well as it is."""
+    """Return a Markdown table with aligned columns; the first row is the header."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = [f"{'-' * (width - 1)}{':' if place else '-'}" for place, width in enumerate(widths)]
     lines = [
@@ -233,9 +233,9 @@ def _markdown(rows: Sequence[Sequence[str]]) -> str:
 def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     """Train and score every variant with the first seed, then with the next, and so on.
 
-    The runs lie in `runs`/NAME-seedN; one that has come to a model is not trained again. A run
-    that diverges is told on stderr and the others go on. A signal ends the ablation where it would
-    end `mt train`; the results then are those of the runs before it, with the exit status for it.
+    The run folders are `runs`/NAME-seedN; a finished run is not trained again. A diverged run is
+    logged and does not stop the ablation. A signal stops it at the same point as `mt train`; the
+    results are then those of the finished runs, with the exit status of the signal.
     """
     rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
     planned = [
@@ -246,12 +246,12 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     ]
     for _, config, run in planned:
         if run.exists():
-            open_run(run, config)  # what another config has trained there is told before any work
+            open_run(run, config)  # raises RunError if another config trained there
     with interruptible() as interruption:
         for number, (row, config, run) in enumerate(planned, 1):
-            _tell(f"run {number} of {len(planned)}: {run.name}")
-            with _leaving_after(interruption):
-                row.outcomes[config.seed] = _outcome(config, run, ablation.split)
+            _log(f"run {number} of {len(planned)}: {run.name}")
+            with _ending_after(interruption):
+                row.outcomes[config.seed] = _train_and_score(config, run, ablation.split)
             if interruption.signal:
                 break
     ended = tuple(row for row in rows if row.outcomes)
@@ -260,12 +260,11 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
 
 
 def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
-    """Return the median rate over the stretches of a journal.
+    """Return the median rate of updates between `train` events of a journal.
 
-    A stretch lies between two `train` lines, validations left out. Start-up, checkpoints and what
-    else the machine had to do slow a few of them, and the median does not see a few.
+    The median excludes the intervals that start-up, checkpoints or other load slow down.
 
-    Raises DivergedError where no update had a loss and gradient that are finite.
+    Raises DivergedError if no update had a finite loss and gradient.
     """
     rates: list[float] = []
     before = 0
@@ -276,13 +275,13 @@ def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
         if event["event"] in ("start", "resume", "train", "rollback"):
             before = event["update"]
     if not rates:
-        raise DivergedError("no update had a loss and gradient that are finite")
+        raise DivergedError("no update had a finite loss and gradient")
     return median(rates)
 
 
 @contextmanager
-def _leaving_after(interruption: Interruption) -> Iterator[None]:
-    """Let a training that leaves since it was told to stop end here, and no other exit."""
+def _ending_after(interruption: Interruption) -> Iterator[None]:
+    """Suppress the SystemExit of a training run that a signal stopped."""
     try:
         yield
     except SystemExit:
@@ -290,13 +289,13 @@ def _leaving_after(interruption: Interruption) -> Iterator[None]:
             raise
 
 
-def _outcome(config: Config, run: Path, split: str | None) -> RunResult | None:
-    """Train and score one run; None where it diverges, which no other error counts as."""
+def _train_and_score(config: Config, run: Path, split: str | None) -> RunResult | None:
+    """Train and score one run; return None if it diverges."""
     try:
-        _tell(train(config, run))
+        _log(train(config, run))
         return _result(config, RunFolder(run), split)
     except DivergedError as error:
-        _tell(f"diverged: {error}")
+        _log(f"diverged: {error}")
         return None
 
 
@@ -304,18 +303,18 @@ def _result(config: Config, folder: RunFolder, split: str | None) -> RunResult:
     events = list(_events(folder.metrics))
     final = [event for event in events if event["event"] == "final"]
     if not final:
-        raise RunError(f"{folder.metrics}: lacks the end of the run that {folder.model.name} tells")
+        raise RunError(f"{folder.metrics}: ends before the run that {folder.model.name} describes")
     return RunResult(
         parameters=sum(tensor.numel() for tensor in load_file(folder.weights).values()),
         updates_per_second=updates_per_second(events),
         valid_loss=final[-1]["loss"],
         valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
-        test_bleu=None if split is None else _test_bleu_ablation(config, folder, split),
+        test_bleu=None if split is None else _score_split(config, folder, split),
     )
 
 
-def _test_bleu_ablation(config: Config, folder: RunFolder, split: str) -> Score:
-    """Score the split, unless the scores of this model with this search are there."""
+def _score_split(config: Config, folder: RunFolder, split: str) -> Score:
+    """Score the split, unless it was scored with these weights and decoding settings."""
     path = folder.path / "evaluations" / f"{split}.json"
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         written = json.loads(path.read_text(encoding="utf-8"))
@@ -328,11 +327,11 @@ def _test_bleu_ablation(config: Config, folder: RunFolder, split: str) -> Score:
 
 
 def _events(journal: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield what stands in a journal; a line that a full disk cut short is left out."""
+    """Yield the events of a journal; skip lines truncated by a full disk."""
     for line in journal.read_text(encoding="utf-8").split("\n"):
         with suppress(ValueError):
             yield json.loads(line)
 
 
-def _tell(message: str) -> None:
+def _log(message: str) -> None:
     sys.stderr.write(f"{message}\n")

@@ -1,8 +1,8 @@
-"""Train a recipe, score its test splits, and hold the scores against what the recipe promises."""
+"""Reproduction of a recipe: training, evaluation of all test splits, verdict on the scores."""
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.config import Config, DataConfig
-from mt.config.evaluation import Published
 from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
@@ -23,18 +22,17 @@ from mt.languages import written_without_spaces
 from mt.training.trainer import train
 
 MAX_TRAINING_PAIRS = 200_000
-"""Only so many pairs, the first ones, are searched: it bounds memory and time on large corpora."""
+"""Number of training pairs that `nearest_targets` searches, to bound memory and time."""
 Feature = tuple[str, ...]
 
 
 def nearest_targets(
     pairs: Iterable[SentencePair], sources: Sequence[str], *, source_language: str
 ) -> list[str]:
-    """Return for each of `sources` the target of the pair whose source is nearest.
+    """Return for each source the target of the pair with the nearest source.
 
-    Nearness is F1 between the bags of word unigrams and bigrams; of equally near pairs the first
-    counts. At most the first 200,000 of `pairs` are read; their n-grams that no test sentence has
-    are not kept, so that memory grows with the matches alone.
+    Nearness is F1 between bags of word unigrams and bigrams; the first of equally near pairs wins.
+    At most the first 200,000 pairs are read.
     """
     bags = [_bag(line, source_language) for line in sources]
     index = _Index(bags)
@@ -48,10 +46,10 @@ def nearest_targets(
 
 
 class _Index:
-    """Which training rows hold which feature, for the features that some query has.
+    """Inverted index of training rows, restricted to the features of the queries.
 
-    A bag is made a set by numbering repetitions: ("the", 2nd time) is a feature of its own, so the
-    overlap of two bags is the size of the common set.
+    Numbering repetitions turns a bag into a set: ("the", second time) is a feature of its own. The
+    overlap of two bags is then the size of the intersection.
     """
 
     def __init__(self, queries: Sequence["Counter[Feature]"]) -> None:
@@ -68,7 +66,7 @@ class _Index:
                 self._postings[number].append(row)
 
     def nearest(self, bags: Sequence["Counter[Feature]"]) -> list[int]:
-        """Return the row nearest to each bag."""
+        """Return the nearest row for each bag."""
         sizes = np.asarray(self._sizes)
         postings = [np.asarray(rows, dtype=np.int32) for rows in self._postings]
         return [self._nearest_row(bag, sizes, postings) for bag in bags]
@@ -88,7 +86,7 @@ class _Index:
 
 def _bag(line: str, language: str) -> "Counter[Feature]":
     words = line.split()
-    if written_without_spaces(language):  # there a word is a character
+    if written_without_spaces(language):  # characters count as words
         words = list("".join(words))
     return Counter([*((word,) for word in words), *pairwise(words)])
 
@@ -98,10 +96,10 @@ def _numbered(bag: "Counter[Feature]") -> Iterable[tuple[Feature, int]]:
 
 
 def reproduce(config: Config, run: Path) -> Verdict:
-    """Train the recipe unless that is done, score every test split, and judge the scores."""
+    """Train a recipe unless it is trained, score every test split and return the verdict."""
     sys.stderr.write(f"{train(config, run)}\n")
     rows, examples = [], []
-    corpora = open_training_corpora(config.data)
+    corpora, published = open_training_corpora(config.data), config.evaluation.published
     for split, source in config.data.tests.items():
         pairs = tuple(open_source(source, config.data).pairs())
         evaluation = evaluate_run(
@@ -113,16 +111,12 @@ def reproduce(config: Config, run: Path) -> Verdict:
                 evaluation=evaluation,
                 band=config.evaluation.expected.get(split),
                 nearest=_nearest_copy(corpora, pairs, config, data=config.data.of(source)),
-                published=tuple(_published(config, split)),
+                published=tuple(each for each in published if each.split == split),
                 seed_band=config.evaluation.seed_band,
             )
         )
         examples += _examples(pairs, Path(evaluation.hypotheses))
     return verdict(rows, run=run, examples=examples[:MAX_EXAMPLES])
-
-
-def _published(config: Config, split: str) -> Iterator[Published]:
-    return (each for each in config.evaluation.published if each.split == split)
 
 
 def _nearest_copy(
@@ -132,7 +126,7 @@ def _nearest_copy(
     *,
     data: DataConfig,
 ) -> Score:
-    """Return the BLEU of answering with the translation of the nearest training sentence."""
+    """Return the BLEU of copying the translation of the nearest training sentence."""
     copies = nearest_targets(
         cleaned_pairs(corpora),
         [pair.source for pair in pairs],
@@ -147,7 +141,7 @@ def _nearest_copy(
 
 
 def _examples(pairs: tuple[SentencePair, ...], hypotheses: Path) -> list[Example]:
-    """Return a few translations from all over the split."""
+    """Return translations at equal distances in the split."""
     translations = list(LineReader(hypotheses))
     step = max(1, len(pairs) // MAX_EXAMPLES)
     return [

@@ -87,6 +87,6 @@ def test_comet_commands_keep_json_valid(form: str, program: Program, recorded: R
 def test_exit_status_of_check_is_the_verdict(
     passed: bool, status: int, program: Program, recorded: Recorded
 ) -> None:
-    calls = recorded("mt.evaluation.passport_check.check_passport", FakeResult(passed))
+    calls = recorded("mt.evaluation.passport.check_passport", FakeResult(passed))
     assert program("evaluate", "--check", "p.json") == (status, "verified\n", "")
     assert calls == [((Path("p.json"),), {})]

@@ -1,4 +1,4 @@
-"""A small test set, and systems of known worth on it."""
+"""Small test set, and systems of known quality."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ WriteLines = Callable[[str, Sequence[str]], Path]
 
 
 def broken(lines: Sequence[str], every: int, *, start: int = 0) -> tuple[str, ...]:
-    """Return the lines, words of each `every`-th in reverse order."""
+    """Reverse the words of every `every`-th line."""
     return tuple(
         " ".join(line.split()[::-1]) if number % every == start else line
         for number, line in enumerate(lines)
@@ -25,16 +25,13 @@ def broken(lines: Sequence[str], every: int, *, start: int = 0) -> tuple[str, ..
 
 @pytest.fixture
 def common() -> EvaluationSet:
-    """Return forty sentences, English from something like German."""
+    """Return forty sentences, from pseudo-German into English."""
     return EvaluationSet("test", SOURCES, (REFERENCES,), "de", "en", tokenizer="13a")
 
 
 @pytest.fixture
 def systems() -> tuple[System, System, System]:
-    """Return one that is right in three of four lines, one always right, one as good as the first.
-
-    The third one fails in other lines.
-    """
+    """Return a system that is wrong in every fourth line, a right one, and one like the first."""
     return (
         System("first", broken(REFERENCES, 4)),
         System("right", REFERENCES),

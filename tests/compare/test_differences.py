@@ -1,5 +1,3 @@
-"""What differs between runs, and the course of their trainings."""
-
 import json
 import math
 import shutil
@@ -13,7 +11,7 @@ def _system(folder: Path | None, **decoding: object) -> System:
     return System(str(folder), (), folder, decoding)
 
 
-def test_only_what_differs_is_told(finished_run: Path, tmp_path: Path) -> None:
+def test_differences_of_config_decoding_and_data(finished_run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(finished_run, tmp_path / "other"))
     config = (other / "config.yaml").read_text(encoding="utf-8")
     assert "warmup_updates: 10\n" in config
@@ -35,7 +33,7 @@ def test_only_what_differs_is_told(finished_run: Path, tmp_path: Path) -> None:
     assert [each.group for each in find_differences(systems)] == ["config"] * 2
 
 
-def test_curves_come_from_the_journal(finished_run: Path, tmp_path: Path) -> None:
+def test_curves_are_read_from_the_journal(finished_run: Path, tmp_path: Path) -> None:
     journal = tmp_path / "metrics.jsonl"
     lines = [
         {"event": "train", "update": 5, "loss": 9.0},

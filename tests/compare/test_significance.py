@@ -1,5 +1,3 @@
-"""P-values: against resampling of our own, and where the truth is known."""
-
 import itertools
 from dataclasses import replace
 
@@ -10,9 +8,10 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.compare.significance import SAMPLES, Resampling, score_systems
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
+from mt.evaluation.scores import Interval
 
 
-def test_the_same_translations_do_not_differ(
+def test_same_translations_do_not_differ(
     common: EvaluationSet, systems: tuple[System, ...]
 ) -> None:
     twice = (systems[0], replace(systems[0], name="again"))
@@ -20,10 +19,11 @@ def test_the_same_translations_do_not_differ(
         for _, other in score_systems(common, twice, test=test, samples=100, metrics=["ter"]):
             assert (other.difference, other.p_value) == (0.0, 1.0)
             assert other.outcome == "no significant difference"
+            assert other.difference_interval == Interval(0.0, 0.0)
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
-def test_a_clearly_better_system_is_found(
+def test_better_system_is_significant(
     test: Resampling, common: EvaluationSet, systems: tuple[System, ...]
 ) -> None:
     rows = score_systems(common, systems, test=test, samples=500, metrics=["chrf++", "ter"])
@@ -50,7 +50,7 @@ def test_a_clearly_better_system_is_found(
     ("test", "samples", "most"),
     [("bootstrap", 1_250_001, "1,250,000"), ("randomization", 5_000_001, "5,000,000")],
 )
-def test_more_samples_than_memory_are_refused(
+def test_too_many_samples_are_an_error(
     test: Resampling, samples: int, most: str, common: EvaluationSet, systems: tuple[System, ...]
 ) -> None:
     message = (
@@ -60,13 +60,7 @@ def test_more_samples_than_memory_are_refused(
         score_systems(common, systems, test=test, samples=samples)
 
 
-def test_the_numbers_come_out_again(common: EvaluationSet, systems: tuple[System, ...]) -> None:
-    first, again = (score_systems(common, systems, samples=200) for _ in range(2))
-    assert first == again
-
-
-def test_randomization_agrees_with_all_exchanges(common: EvaluationSet) -> None:
-    """Eight sentences can be exchanged in 256 ways, which are all tried here."""
+def test_randomization_agrees_with_all_256_exchanges(common: EvaluationSet) -> None:
     references = common.references[0][:8]
     one = ["seen"] * 4 + list(references[4:])
     other = [line.upper() if n in {0, 5, 6} else line for n, line in enumerate(references)]
@@ -89,7 +83,7 @@ def test_randomization_agrees_with_all_exchanges(common: EvaluationSet) -> None:
     assert 0.05 < larger / len(ways) < 0.95
 
 
-def test_the_bootstrap_agrees_with_samples_of_our_own(common: EvaluationSet) -> None:
+def test_bootstrap_agrees_with_independent_samples(common: EvaluationSet) -> None:
     references = common.references[0][:10]
     one = tuple("seen" if n % 3 == 0 else line for n, line in enumerate(references))
     other = tuple("nothing" if n % 4 == 1 else line for n, line in enumerate(references))
@@ -101,19 +95,23 @@ def test_the_bootstrap_agrees_with_samples_of_our_own(common: EvaluationSet) -> 
         return float(chrf.corpus_score(hypotheses, [right]).score)
 
     def difference(drawn: list[int]) -> float:
-        return abs(score(one, drawn) - score(other, drawn))
+        return score(other, drawn) - score(one, drawn)
 
     real = difference(list(range(10)))
     sampled = np.array([difference(generator.integers(10, size=10).tolist()) for _ in range(400)])
-    p_value = 2 * float(np.mean(sampled - sampled.mean() > real))  # of both tails
+    p_value = 2 * float(np.mean(np.abs(sampled) - np.abs(sampled).mean() > abs(real)))
     systems = (System("one", one), System("other", other))
     compared = score_systems(replace(common, references=(references,)), systems, samples=2000)[1]
     assert 0.05 < p_value < 0.95
     assert compared[1].p_value == pytest.approx(p_value, abs=0.14)
+    low, high = np.quantile(sampled, [0.025, 0.975])
+    interval = compared[1].difference_interval
+    assert interval is not None
+    assert interval.mean == pytest.approx(sampled.mean(), abs=2)
+    assert interval.half_width == pytest.approx((high - low) / 2, rel=0.15)
 
 
-def test_where_nothing_differs_few_p_values_are_small() -> None:
-    """Two systems fail by chance alike often: p is below 0.05 in one comparison of twenty."""
+def test_p_values_of_equal_systems_are_uniform() -> None:
     right = tuple(f"w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4}" for n in range(60))
     common = EvaluationSet("test", (), (right,), None, "en", tokenizer="13a")
     generator = np.random.default_rng(5)
@@ -132,8 +130,9 @@ def test_where_nothing_differs_few_p_values_are_small() -> None:
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
-def test_few_sentences_prove_nothing(differing: int, least: float, common: EvaluationSet) -> None:
-    """All 2^k exchanges of k sentences are no more than that: one in 2^(k-1) is as extreme."""
+def test_few_differing_sentences_are_not_significant(
+    differing: int, least: float, common: EvaluationSet
+) -> None:
     right = common.references[0]
     other = ("nothing at all",) * differing + right[differing:]
     for row in score_systems(
@@ -143,7 +142,9 @@ def test_few_sentences_prove_nothing(differing: int, least: float, common: Evalu
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])
-def test_what_a_metric_does_not_see_proves_nothing(test: Resampling, common: EvaluationSet) -> None:
+def test_text_that_a_metric_ignores_is_not_significant(
+    test: Resampling, common: EvaluationSet
+) -> None:
     right = common.references[0]
     one = tuple(f"{line.upper()} " for line in right)
     other = ("Nothing at all", *(line.upper() for line in right[1:]))
@@ -155,10 +156,12 @@ def test_what_a_metric_does_not_see_proves_nothing(test: Resampling, common: Eva
         common, (System("a", right), System("b", other)), test=test, samples=100, metrics=["ter"]
     )
     assert [row[1].p_value for row in rows[:2]] == pytest.approx([1 / 101] * 2, rel=1.1)
-    assert rows[2][1].p_value == 1.0  # one sentence, whatever its case
+    assert rows[2][1].p_value == 1.0  # TER ignores case, so that one sentence differs
 
 
-def test_labels_stay_in_the_signatures(common: EvaluationSet, systems: tuple[System, ...]) -> None:
+def test_signatures_have_form_and_allowed_reasons(
+    common: EvaluationSet, systems: tuple[System, ...]
+) -> None:
     lowered = replace(common, references=(tuple(map(str.lower, common.references[0])),))
     forced = replace(systems[1], forced="lowercased")
     bleu, _ = score_systems(lowered, (systems[0], forced), samples=100)

@@ -1,5 +1,3 @@
-"""Slices: who is in which, and what they score."""
-
 import math
 from collections import Counter
 
@@ -37,7 +35,7 @@ def _members(common: EvaluationSet, rare: RareWords | None = None) -> dict[tuple
     return {(part.group, part.name): part.sentences for part in parts}
 
 
-def test_sentences_are_told_apart() -> None:
+def test_sentences_are_grouped() -> None:
     assert _members(_set()) == {
         ("length", "0 to 10 words"): 4,
         ("length", "21 to 30 words"): 1,
@@ -53,9 +51,9 @@ def test_sentences_are_told_apart() -> None:
     }
 
 
-def test_chinese_is_measured_in_characters() -> None:
+def test_chinese_length_is_in_characters() -> None:
     chinese = ("我们" * 8, "你好，世界！", "好。", "他说：" + "是" * 40, "再见")
-    for language in ("zh", None):  # without a code the script tells
+    for language in ("zh", None):  # without a code, by script
         members = _members(_set(chinese, language))
         lengths = {name: n for (group, name), n in members.items() if group == "length"}
         assert lengths == {
@@ -68,7 +66,7 @@ def test_chinese_is_measured_in_characters() -> None:
         assert members["inner punctuation", "commas, colons, brackets, quotes"] == 2
 
 
-def test_without_sources_the_references_are_looked_at() -> None:
+def test_references_are_grouped_without_sources() -> None:
     assert sliced_side(_set((), None)) == SlicedSide("reference", REFERENCES, unspaced=False)
 
 
@@ -80,7 +78,7 @@ def test_a_word_is_rare_by_its_count() -> None:
     assert members["rare words", "without rare words"] == 2
 
 
-def test_a_slice_is_scored_by_itself() -> None:
+def test_slices_are_scored_separately() -> None:
     common = _set()
     parts = make_slices(
         count_all(common, (System("a", MADE), System("right", REFERENCES))),
@@ -91,14 +89,14 @@ def test_a_slice_is_scored_by_itself() -> None:
     # where are 3 cats: 3 of 4 words, 2 of 3 pairs, 1 of 2 triples, no run of four (smoothed: 1/2).
     by_hand = 100 * math.exp(sum(map(math.log, (3 / 4, 2 / 3, 1 / 2, 1 / 2))) / 4)
     assert found["digits"].bleu == pytest.approx((by_hand, 100.0))
-    # The line that is wrong throughout: all counts are 0.
+    # No word of this line is right: all counts are 0.
     assert found["21 to 30 words"].bleu == pytest.approx((0.0, 100.0))
     assert found["21 to 30 words"].chrf == pytest.approx((0.0, 100.0))
     assert found["no mark"].chrf == pytest.approx((100.0, 100.0))
     assert all(part.too_small for part in parts)
 
 
-def test_the_parts_of_a_group_are_the_whole() -> None:
+def test_slices_of_a_group_cover_the_test_set() -> None:
     members = _members(_set())
     for group in {group for group, _ in members}:
         assert sum(n for (own, _), n in members.items() if own == group) == len(SOURCES)

@@ -1,5 +1,3 @@
-"""What is compared: read from a passport, translated, or refused because it does not compare."""
-
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,13 +11,12 @@ from mt.compare.systems import (
     EvaluationSet,
     System,
     Texts,
-    _of_run,
     check_same,
     read_systems,
     why_not_kept,
 )
 from mt.errors import UserError
-from mt.evaluation.evaluate import EvaluationJob, evaluate_run
+from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.passport import Input, read_passport, write_passport
 
 WriteLines = Callable[[str, Sequence[str]], Path]
@@ -33,7 +30,7 @@ def run(finished_run: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Return a list that grows with every run that is translated."""
+    """Return the list of translated runs."""
     runs: list[Path] = []
 
     def record(run: Path, **options: Any) -> Any:
@@ -49,14 +46,12 @@ def _made(run: Path) -> tuple[str, ...]:
     return tuple(text.splitlines())
 
 
-def test_a_run_is_translated_once(
-    run: Path, evaluated: list[Path], write_lines: WriteLines
-) -> None:
+def test_run_is_translated_once(run: Path, evaluated: list[Path], write_lines: WriteLines) -> None:
     files = write_lines("a.txt", ["one two"] * 6)
     common, (first, second) = read_systems([run, files], Texts())
     assert evaluated == [run]
     assert read_systems([run, files], Texts()) == (common, (first, second))
-    assert evaluated == [run]  # its passport was enough
+    assert evaluated == [run]
     assert first == System(str(run), _made(run), run, first.decoding)
     assert first.decoding["beam"] == 2
     assert second == System(str(files), ("one two",) * 6)
@@ -64,15 +59,15 @@ def test_a_run_is_translated_once(
     assert (common.source_language, common.target_language) == ("en", "de")
 
 
-@pytest.mark.parametrize("what", ["hypotheses", "model", "passport"])
-def test_what_is_not_valid_is_made_anew(
-    what: str, run: Path, evaluated: list[Path], write_lines: WriteLines
+@pytest.mark.parametrize("changed", ["hypotheses", "model", "passport"])
+def test_changed_translations_are_made_again(
+    changed: str, run: Path, evaluated: list[Path], write_lines: WriteLines
 ) -> None:
     files = write_lines("a.txt", ["one two"] * 6)
     before = read_systems([run, files], Texts())[1][0]
-    if what == "hypotheses":
+    if changed == "hypotheses":
         (run / "evaluations/test.hypotheses.txt").write_text("x\n" * 6, encoding="utf-8")
-    elif what == "model":  # another model in a copy, whose passport names the first one's files
+    elif changed == "model":  # another model in a copy, whose passport names the first one's files
         run = Path(shutil.copytree(run, run.with_name("copy")))
         (run / "evaluations/test.hypotheses.txt").write_text("x\n" * 6, encoding="utf-8")
     else:
@@ -84,38 +79,34 @@ def test_what_is_not_valid_is_made_anew(
     assert after.translations == before.translations
 
 
-def test_other_weights_are_another_model(run: Path, evaluated: list[Path]) -> None:
+def test_translations_of_other_weights_are_made_again(run: Path, evaluated: list[Path]) -> None:
     passport = run / PASSPORT
-    _of_run(run, None, device="cpu", job=EvaluationJob())
+    evaluate_run(run, device="cpu")
     assert why_not_kept(run, passport) == ""
     # The passport of the copy names the files of `run`.
     copy = Path(shutil.copytree(run, run.with_name("copy")))
     described = json.loads((run / "model.json").read_bytes())
     (copy / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
-    assert why_not_kept(copy, copy / PASSPORT) == f"{copy / PASSPORT}: is of other weights"
+    assert why_not_kept(copy, copy / PASSPORT) == f"{copy / PASSPORT}: belongs to other weights"
     (run / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
     assert "model.json: has changed" in why_not_kept(run, passport)
 
 
-def test_a_forced_score_is_forced_again(run: Path, finished_run: Path) -> None:
-    _of_run(run, None, device="cpu", job=EvaluationJob())
+def test_allowed_reasons_of_kept_translations_must_be_allowed(run: Path) -> None:
+    evaluate_run(run, device="cpu")
     record = read_passport(run / PASSPORT)
     assert record is not None
     inputs = [Input(**each) for each in record.pop("inputs")]
     forced = {**record["settings"], "forced": "tokens,lowercased"}
-    scores = {
-        key: {**record[key], "signature": f"{record[key]['signature']}|forced:tokens,lowercased"}
-        for key in ("bleu", "chrf")
-    }
     del record["versions"]
-    write_passport(run / PASSPORT, {**record, **scores, "settings": forced}, inputs)
-    told = f"{run / PASSPORT}: was forced against tokens,lowercased"
-    assert why_not_kept(run, run / PASSPORT) == told
-    assert why_not_kept(run, run / PASSPORT, allow=["tokens"]) == told
+    write_passport(run / PASSPORT, {**record, "settings": forced}, inputs)
+    reason = f"{run / PASSPORT}: was scored with --allow tokens,lowercased"
+    assert why_not_kept(run, run / PASSPORT) == reason
+    assert why_not_kept(run, run / PASSPORT, allow=["tokens"]) == reason
     assert why_not_kept(run, run / PASSPORT, allow=["tokens", "lowercased"]) == ""
 
 
-def test_other_test_sets_do_not_compare(common: EvaluationSet) -> None:
+def test_different_test_sets_do_not_compare(common: EvaluationSet) -> None:
     same = replace(common, name="news", target_language="en-GB")
     check_same("A", common, "B", same)
     turned = common.references[0][:4] + common.references[0][:3:-1]
@@ -140,7 +131,7 @@ def test_other_test_sets_do_not_compare(common: EvaluationSet) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_runs_of_other_test_sets_are_refused_before_work(
+def test_runs_with_different_test_sets_are_errors_before_translation(
     run: Path, evaluated: list[Path], tiny_corpus: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other"))
@@ -151,7 +142,7 @@ def test_runs_of_other_test_sets_are_refused_before_work(
     assert evaluated == []
 
 
-def test_files_are_guarded(write_lines: WriteLines, common: EvaluationSet) -> None:
+def test_files_are_checked(write_lines: WriteLines, common: EvaluationSet) -> None:
     right = write_lines("right.txt", common.references[0])
     copy = write_lines("copy.txt", common.references[0])
     lowered = write_lines("low.txt", [line.lower() for line in common.references[0]])
@@ -187,7 +178,7 @@ def test_files_need_references(
         read_systems([Path("right.txt"), Path("right.txt")], texts)
 
 
-def test_runs_are_compared_on_texts_that_their_configs_do_not_know(
+def test_runs_are_compared_on_a_given_test_set(
     run: Path, evaluated: list[Path], write_lines: WriteLines, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other"))
@@ -212,7 +203,7 @@ def test_runs_are_compared_on_texts_that_their_configs_do_not_know(
     kept = (run / "evaluations/news.hypotheses.txt").read_text(encoding="utf-8")
     assert systems[0].translations == tuple(kept.splitlines())
     assert read_systems([run, made, other], texts, split="news") == (common, systems)
-    assert evaluated == [run, other]  # their passports were enough
+    assert evaluated == [run, other]
     with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
         read_systems([run, other], Texts((second,), sources))
     short = write_lines("short.de", ["x"])
@@ -229,6 +220,8 @@ def test_runs_are_compared_on_texts_that_their_configs_do_not_know(
         (Texts(tokenizer="char"), "--bleu-tokenizer does not go with a run"),
     ],
 )
-def test_texts_beside_runs_are_whole_and_no_more(run: Path, texts: Texts, message: str) -> None:
+def test_given_test_set_of_runs_has_sources_and_references_only(
+    run: Path, texts: Texts, message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         read_systems([run, run], texts)

@@ -15,20 +15,20 @@ from mt.evaluation.run_info import read_info
 
 @pytest.fixture
 def run(finished_run: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run, to be changed."""
+    """Return a copy of the finished run."""
     copy = tmp_path / "copy"
     shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     return copy
 
 
 def rows(card: str, heading: str) -> list[list[str]]:
-    """Return the cells of the table under a heading, without its head."""
+    """Return the cells of the table under a heading, without its header."""
     section = card.split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [re.split(r" (?<!\\)\| ", line[2:-2]) for line in lines[2:]]
 
 
-def test_training_leaves_a_card_that_says_what_the_folder_holds(finished_run: Path) -> None:
+def test_training_writes_a_card_of_the_folder(finished_run: Path) -> None:
     card = (finished_run / "README.md").read_text(encoding="utf-8")
     info = read_info(finished_run)
     assert info.model is not None
@@ -50,12 +50,12 @@ def test_training_leaves_a_card_that_says_what_the_folder_holds(finished_run: Pa
     assert settings["layers"] == "1 encoder, 1 decoder"
     assert settings["decoding"].startswith("search beam, beam 2, ")
     assert info.model.validation in card
-    assert "It has learnt from 60 pairs of the corpus above" in card
+    assert "The model was trained on 60 pairs of the corpus above" in card
     assert "No test split has been scored" in card
     assert f"more than {info.model.longest_source} tokens" in card
 
 
-def test_the_head_is_yaml_whatever_the_language(run: Path) -> None:
+def test_header_is_yaml_for_every_language_code(run: Path) -> None:
     info = read_info(run)
     data = info.config.data.model_copy(update={"source_language": "no"})
     info = replace(info, config=info.config.model_copy(update={"data": data}))
@@ -64,7 +64,7 @@ def test_the_head_is_yaml_whatever_the_language(run: Path) -> None:
     assert YAML(typ="safe", pure=True).load(head)["language"] == ["no", "de"]
 
 
-def test_an_evaluation_puts_its_scores_and_signatures_into_the_card(run: Path) -> None:
+def test_card_has_the_scores_of_the_current_weights(run: Path) -> None:
     scores = evaluate_run(run, overrides=["decoding.beam=1"], device="cpu")
     card = (run / "README.md").read_text(encoding="utf-8")
     signature = scores.bleu.signature.replace("|", "\\|")
@@ -72,7 +72,7 @@ def test_an_evaluation_puts_its_scores_and_signatures_into_the_card(run: Path) -
     assert bleu == ["test", "6", "BLEU", f"{scores.bleu.value:.2f}", f"`{signature}`", "beam=1"]
     assert chrf[2:4] == ["chrF2", f"{scores.chrf.value:.2f}"]
     assert "No test split has been scored" not in card
-    # Other weights make the scores those of another model.
+    # Scores of other weights belong to another model.
     record = json.loads((run / "evaluations" / "test.json").read_text())
     (run / "evaluations" / "test.json").write_text(json.dumps({**record, "weights": "5a"}))
     refresh_card(run)
@@ -82,19 +82,17 @@ def test_an_evaluation_puts_its_scores_and_signatures_into_the_card(run: Path) -
 
 
 @pytest.mark.parametrize("edit", ["a line of mine\n{}", "{}\na line of mine", "mine"])
-def test_what_a_person_has_written_stays(
-    edit: str, run: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_edited_card_is_kept(edit: str, run: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mt")
     path = run / "README.md"
     text = edit.format(path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")
     evaluate_run(run, device="cpu")
     assert path.read_text(encoding="utf-8") == text
-    assert f"{path}: is not as mt wrote it, and stays as it is" in caplog.messages
+    assert f"{path}: was edited, so it is not updated" in caplog.messages
 
 
-def test_a_card_that_is_gone_or_untouched_is_written_anew(run: Path) -> None:
+def test_missing_or_unedited_card_is_updated(run: Path) -> None:
     path = run / "README.md"
     before = path.read_bytes()
     path.unlink()
@@ -106,23 +104,23 @@ def test_a_card_that_is_gone_or_untouched_is_written_anew(run: Path) -> None:
     assert b"loss 0.125" in path.read_bytes()
 
 
-def test_no_card_is_no_failure(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_are_logged(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     (run / "README.md").unlink()
     (run / "corpora.json").write_text("{")
     refresh_card(run)
     assert not (run / "README.md").exists()
-    assert "no model card was written" in caplog.text
+    assert "the model card was not written" in caplog.text
     assert "corpora.json: damaged" in caplog.text
 
 
-def test_an_unfinished_run_has_no_card(run: Path) -> None:
+def test_unfinished_run_has_no_card(run: Path) -> None:
     for name in ("README.md", "model.json", "model.safetensors"):
         (run / name).unlink()
     refresh_card(run)
     assert not (run / "README.md").exists()
 
 
-def test_a_bar_in_a_name_breaks_no_table(run: Path) -> None:
+def test_bars_and_newlines_in_names_are_escaped(run: Path) -> None:
     info = read_info(run)
     train = replace(info.corpora[0], places=("a|b.en", "a\nb.de"))
     assert info.model is not None

@@ -20,7 +20,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
-from mt.evaluation.passport_check import check_passport
+from mt.evaluation.passport import check_passport
 from mt.export.export import export_ctranslate2, export_marian
 from mt.training.data import Corpus, describe, first_plan, join, prepare
 from mt.training.distributed import World
@@ -322,7 +322,7 @@ def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
     texts = GivenTexts(tmp_path / "to_en.de", (tmp_path / "to_en.en",))
     with pytest.raises(UserError, match="each training line begins with a tag"):
         evaluate_run(run, job=EvaluationJob(texts=texts))
-    with pytest.raises(UserError, match="translate them with `mt translate`, tag and all, and"):
+    with pytest.raises(UserError, match="translate them with `mt translate` and a tag, and"):
         read_systems([run, run], Texts(texts.references, texts.sources))
     job = EvaluationJob(texts=texts)
     given = evaluate_run(run, overrides=["decoding.tag=<bt>"], job=job)

@@ -1,5 +1,3 @@
-"""An ablation: what is trained in which order, what ends it, and what the runs have come to."""
-
 import json
 import os
 import shutil
@@ -16,15 +14,15 @@ from mt.config.ablation import Ablation, load_ablation
 from mt.config.loading import load_config
 from mt.errors import DivergedError, RunError, UserError
 from mt.evaluation.evaluate import evaluate_run
-from mt.evaluation.scores import Evaluation
-from mt.experiments import ablation as spine
+from mt.evaluation.scores import Evaluation, Score
+from mt.experiments import ablation as ablation_module
 from mt.experiments.ablation import (
     AblationResults,
+    RunResult,
     VariantResults,
     run_ablation,
     updates_per_second,
 )
-from mt.training import final_model
 from mt.training import trainer as training
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
@@ -32,7 +30,7 @@ from mt.training.trainer import train
 SET = ["training.max_updates=6", "training.validate_every=6", "decoding.search=greedy"]
 HEAD = f"set: [{', '.join(SET)}]\nseeds: [1, 2]\nsplit: test\n"
 UNTIED = "changes: {untied: [model.tie_embeddings=none]}\n"
-WILD = (  # it is to diverge before its first validation
+WILD = (  # diverges before its first validation
     "wild: [training.learning_rate=1e30, training.gradient_clip=0, training.max_updates=40,"
     " training.validate_every=40]"
 )
@@ -41,7 +39,7 @@ NAMES = ["base-seed1", "untied-seed1", "base-seed2", "untied-seed2"]
 
 @dataclass(frozen=True)
 class Ended:
-    """An ablation that nobody disturbed."""
+    """Finished ablation."""
 
     ablation: Ablation
     runs: Path
@@ -55,7 +53,7 @@ def saved(recipe: Path, folder: Path, text: str) -> Ablation:
 
 @pytest.fixture(scope="module")
 def ended(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
-    """Return an ablation of one change and two seeds; for reading alone."""
+    """Return a read-only ablation of one change and two seeds."""
     folder = tmp_path_factory.mktemp("ablation")
     ablation = saved(tiny_recipe, folder, HEAD + UNTIED)
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +63,7 @@ def ended(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Ended:
 
 
 def copied(ended: Ended, folder: Path) -> Path:
-    """Return the runs in a folder of their own, with the times of the files."""
+    """Return a copy of the runs."""
     return shutil.copytree(ended.runs, folder / "runs")
 
 
@@ -83,10 +81,10 @@ def without_rates(results: AblationResults) -> list[VariantResults]:
 
 
 def refused(*_: Any, **__: Any) -> NoReturn:
-    raise AssertionError("this was done already")
+    raise AssertionError("already done")
 
 
-def test_one_seed_of_every_variant_comes_before_the_next(
+def test_all_variants_of_a_seed_are_trained_before_the_next_seed(
     ended: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -98,7 +96,7 @@ def test_one_seed_of_every_variant_comes_before_the_next(
         trained.append((config.seed, config.model.tie_embeddings, run.name))
         return train(config, run)
 
-    monkeypatch.setattr(spine, "train", note)
+    monkeypatch.setattr(ablation_module, "train", note)
     run_ablation(ended.ablation, copied(ended, tmp_path))
     assert trained == [
         (1, "all", "base-seed1"),
@@ -106,8 +104,8 @@ def test_one_seed_of_every_variant_comes_before_the_next(
         (2, "all", "base-seed2"),
         (2, "none", "untied-seed2"),
     ]
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
-    assert told == [
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("run ")] == [
         "run 1 of 4: base-seed1",
         "run 2 of 4: untied-seed1",
         "run 3 of 4: base-seed2",
@@ -115,7 +113,7 @@ def test_one_seed_of_every_variant_comes_before_the_next(
     ]
 
 
-def test_a_run_of_an_ablation_is_the_run_that_train_alone_makes(
+def test_run_of_an_ablation_equals_a_run_of_train(
     ended: Ended, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     config = load_config(tiny_recipe, overrides=[*SET, "model.tie_embeddings=none", "seed=2"])
@@ -125,13 +123,12 @@ def test_a_run_of_an_ablation_is_the_run_that_train_alone_makes(
     assert load_config(made.config) == config
 
 
-def test_the_numbers_are_those_of_the_runs(ended: Ended) -> None:
+def test_results_are_those_of_the_runs(ended: Ended) -> None:
     base, untied = ended.results.variants
     assert (base.name, untied.name) == ("base", "untied")
     for row in (base, untied):
         for seed, run in row.runs.items():
             folder = RunFolder(ended.runs / f"{row.name}-seed{seed}")
-            # The last run of digits that the user was told, see Validation.as_text.
             score = json.loads(folder.model.read_text())["score"]
             assert f"loss {run.valid_loss:.3f}, " in score
             assert run.valid_bleu.as_text() in score
@@ -141,21 +138,21 @@ def test_the_numbers_are_those_of_the_runs(ended: Ended) -> None:
             assert run.test_bleu.signature == evaluation["bleu"]["signature"]
             assert evaluation["decoding"]["search"] == "greedy"
     assert list(base.runs) == list(untied.runs) == [1, 2]
-    # One embedding matrix of 300 tokens x 32 has become three.
+    # Three embedding matrices of 300 tokens x 32 instead of one.
     assert untied.parameters - base.parameters == 2 * 300 * 32
     assert base.runs[1].valid_loss != base.runs[2].valid_loss
 
 
-def test_what_has_ended_is_neither_trained_nor_scored_again(
+def test_finished_runs_are_neither_trained_nor_scored_again(
     ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "run_updates", refused)
-    monkeypatch.setattr(spine, "evaluate_run", refused)
+    monkeypatch.setattr(ablation_module, "evaluate_run", refused)
     assert run_ablation(ended.ablation, copied(ended, tmp_path)) == ended.results
 
 
-@pytest.mark.parametrize("reason", ["another search", "another model", "a damaged score"])
-def test_a_test_score_that_is_not_of_this_model_and_search_is_made_anew(
+@pytest.mark.parametrize("reason", ["another search", "other weights"])
+def test_scores_of_other_weights_or_settings_are_made_again(
     reason: str, ended: Ended, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = copied(ended, tmp_path)
@@ -165,33 +162,31 @@ def test_a_test_score_that_is_not_of_this_model_and_search_is_made_anew(
         scored.append((run.name, named["split"]))
         return evaluate_run(run, **named)
 
-    monkeypatch.setattr(spine, "evaluate_run", note)
+    monkeypatch.setattr(ablation_module, "evaluate_run", note)
     ablation, scores = ended.ablation, runs / "base-seed2" / "evaluations" / "test.json"
     expected = [("base-seed2", "test")]
     if reason == "another search":
         text = (HEAD + UNTIED).replace("search=greedy", "beam=1")
         ablation, expected = saved(tiny_recipe, tmp_path, text), [(name, "test") for name in NAMES]
-    elif reason == "another model":  # whatever the clock said when it was written
+    else:
         other = {**json.loads(scores.read_text()), "weights": "0" * 64}
         scores.write_text(json.dumps(other))
-    else:
-        scores.write_text("{")
     results = run_ablation(ablation, runs)
     assert scored == expected
     # A beam of one is greedy search.
     assert results.variants == ended.results.variants
 
 
-def test_without_a_split_no_test_is_translated(
+def test_no_test_is_translated_without_a_split(
     ended: Ended, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spine, "evaluate_run", refused)
+    monkeypatch.setattr(ablation_module, "evaluate_run", refused)
     text = (HEAD + UNTIED).replace("split: test", "split: null")
     results = run_ablation(saved(tiny_recipe, tmp_path, text), copied(ended, tmp_path))
     assert {run.test_bleu for row in results.variants for run in row.runs.values()} == {None}
 
 
-def test_a_diverged_run_is_told_and_the_others_go_on(
+def test_other_runs_continue_after_a_diverged_run(
     tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = f"{HEAD}changes: {{{WILD}, dry: [model.dropout=0]}}".replace("[1, 2]", "[1]")
@@ -200,70 +195,58 @@ def test_a_diverged_run_is_told_and_the_others_go_on(
     assert results.exit_status == 0
     assert (wild.runs, wild.diverged) == ({}, [1])
     assert list(base.runs) == list(dry.runs) == [1]
-    told = [each for each in capsys.readouterr().err.splitlines() if each.startswith("diverged")]
-    assert len(told) == 1
-    assert told[0].startswith(f"diverged: {tmp_path}/runs/wild-seed1: 26 updates in a row had a ")
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [each for each in lines if each.startswith("diverged")]
+    assert line.startswith(f"diverged: {tmp_path}/runs/wild-seed1: 26 updates in a row had a ")
 
 
-def test_no_other_error_is_taken_for_a_divergence(
+def test_other_errors_are_not_divergence(
     tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out_of_memory(*_: Any, **__: Any) -> NoReturn:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(training, "update", out_of_memory)
-    with pytest.raises(UserError, match="too little memory") as told:
+    with pytest.raises(UserError, match="too little memory") as error:
         run_ablation(saved(tiny_recipe, tmp_path, HEAD), tmp_path / "runs")
-    assert not isinstance(told.value, DivergedError)
+    assert not isinstance(error.value, DivergedError)
 
 
-def test_a_run_without_its_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
+def test_truncated_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
     runs = copied(ended, tmp_path)
     (runs / "base-seed1" / "metrics.jsonl").write_text('{"event": "start", "update": 0}\n{"ev')
-    with pytest.raises(RunError, match="metrics.jsonl: lacks the end of the run"):
+    with pytest.raises(RunError, match="metrics.jsonl: ends before the run"):
         run_ablation(ended.ablation, runs)
 
 
-def stop(patch: pytest.MonkeyPatch, number: int, run: str, where: str) -> None:
-    """Send a real signal during an update of a run, or while its final model is made."""
-    module = {"take_update": training, "_write": final_model}[where]
-    original = getattr(module, where)
+def test_ablation_continues_after_a_signal(ended: Ended, tmp_path: Path) -> None:
+    original, runs = training.take_update, tmp_path / "runs"
 
     def stopped(session: Any, *rest: Any) -> Any:
-        if session.folder.path.name == run:
-            os.kill(os.getpid(), number)
+        if session.folder.path.name == "untied-seed1":
+            os.kill(os.getpid(), signal.SIGTERM)
         return original(session, *rest)
 
-    patch.setattr(module, where, stopped)
-
-
-@pytest.mark.parametrize("where", ["take_update", "_write"])
-def test_a_signal_ends_the_ablation_and_the_same_call_goes_on(
-    where: str, ended: Ended, tmp_path: Path
-) -> None:
-    runs = tmp_path / "runs"
     with pytest.MonkeyPatch.context() as patch:
-        stop(patch, signal.SIGTERM, "untied-seed1", where)
+        patch.setattr(training, "take_update", stopped)
         results = run_ablation(ended.ablation, runs)
     assert results.exit_status == 143
-    # A final model that was begun is made whole, and scored.
-    ended_runs = ["base", "untied"] if where == "_write" else ["base"]
-    assert [row.name for row in results.variants] == ended_runs
+    assert [row.name for row in results.variants] == ["base"]
     assert sorted(path.name for path in runs.iterdir()) == ["base-seed1", "untied-seed1"]
-    assert RunFolder(runs / "untied-seed1").model.exists() == (where == "_write")
+    assert not RunFolder(runs / "untied-seed1").model.exists()
     again = run_ablation(ended.ablation, runs)
     assert again.exit_status == 0
     assert without_rates(again) == without_rates(ended.results)
 
 
-def test_ctrl_c_while_a_run_is_scored_ends_it_after_that(
+def test_ctrl_c_during_scoring_takes_effect_after_it(
     ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(run: Path, **options: Any) -> Evaluation:
         os.kill(os.getpid(), signal.SIGINT)
         return evaluate_run(run, **options)
 
-    monkeypatch.setattr(spine, "evaluate_run", interrupted)
+    monkeypatch.setattr(ablation_module, "evaluate_run", interrupted)
     runs = copied(ended, tmp_path)
     (runs / "base-seed2" / "evaluations" / "test.json").unlink()
     results = run_ablation(ended.ablation, runs)
@@ -271,8 +254,8 @@ def test_ctrl_c_while_a_run_is_scored_ends_it_after_that(
     assert [list(row.runs) for row in results.variants] == [[1, 2], [1]]
 
 
-def stretches(*seconds: float, updates: int = 50, first: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the journal of stretches of so many seconds, at 10 tokens an update."""
+def train_events(*seconds: float, updates: int = 50, first: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield `train` events of these durations, with 10 tokens an update."""
     for number, duration in enumerate(seconds, 1):
         tokens = 10 * updates
         yield {
@@ -283,27 +266,148 @@ def stretches(*seconds: float, updates: int = 50, first: int = 0) -> Iterator[di
         }
 
 
-def test_the_rate_is_the_median_over_the_stretches() -> None:
+def test_rate_is_the_median_over_train_events() -> None:
     start, validation = {"event": "start", "update": 0}, {"event": "validation", "update": 100}
-    journal = [start, *stretches(30, 10, 5), validation, *stretches(10, 10, first=150)]
+    journal = [start, *train_events(30, 10, 5), validation, *train_events(10, 10, first=150)]
     assert updates_per_second(journal) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("again", ["resume", "rollback"])
-def test_the_rate_of_a_run_that_goes_back_counts_each_stretch_from_where_it_began(
+def test_rate_counts_from_the_update_of_a_resume_or_rollback(
     again: str,
 ) -> None:
     journal = [
         {"event": "start", "update": 0},
-        *stretches(10),
+        *train_events(10),
         {"event": again, "update": 30},
-        *stretches(4, updates=20, first=30),
+        *train_events(4, updates=20, first=30),
     ]
     assert updates_per_second(journal) == pytest.approx(5.0)
 
 
-def test_a_run_whose_updates_were_all_skipped_has_diverged() -> None:
+def test_run_without_finite_updates_has_diverged() -> None:
     skipped = {"event": "train", "update": 9, "target_tokens": 0, "target_tokens_per_second": 0.0}
-    assert updates_per_second([skipped, *stretches(10, first=9)]) == pytest.approx(5.0)
+    assert updates_per_second([skipped, *train_events(10, first=9)]) == pytest.approx(5.0)
     with pytest.raises(DivergedError):
         updates_per_second([{"event": "start", "update": 0}, skipped])
+
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+HEADS = [
+    *("variant", "parameters", "updates/s", "vs base"),
+    *("valid loss", "vs base", "valid BLEU", "vs base"),
+]
+OTHER = SIGNATURE.replace("13a", "zh")
+
+
+def result(
+    rate: float, loss: float, valid: float, test: float, signature: str = SIGNATURE
+) -> RunResult:
+    return RunResult(
+        parameters=1_234_567,
+        updates_per_second=rate,
+        valid_loss=loss,
+        valid_bleu=Score("BLEU", valid, signature),
+        test_bleu=Score("BLEU", test, signature),
+    )
+
+
+BASE = VariantResults(
+    "base",
+    (),
+    {1: result(8.0, 2.0, 20.0, 30.0), 2: result(10.0, 2.2, 22.0, 33.0), 3: result(12, 2.1, 24, 36)},
+)
+ROTARY = VariantResults(
+    "rotary",
+    ("model.positional=rotary",),
+    {1: result(9.0, 1.9, 21.0, 31.5), 2: result(9.0, 1.7, 25.0, 28)},
+)
+PRE = VariantResults("pre", ("model.residual=pre",), {1: None, 2: result(5.0, 2.0, 22.0, 34.0)})
+GLU = VariantResults("glu", ("model.feed_forward=glu",), {1: None, 2: None})
+
+
+def rows(results: AblationResults) -> list[list[str]]:
+    """Return the cells of the table with its header."""
+    table = [line for line in results.as_text().splitlines() if line.startswith("|")]
+    assert len({len(line) for line in table}) == 1
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_table_has_means_deviations_and_relations() -> None:
+    head, ruler, *body = rows(AblationResults((BASE, ROTARY, PRE, GLU), split="news"))
+    assert head == [*HEADS, "news BLEU", "vs base", "seeds"]
+    assert [set(cell) for cell in ruler] == [{"-"}, *[{"-", ":"}] * 10]
+    assert body == [
+        [
+            *("base", "1,234,567", "10.00 ± 2.00", "-", "2.100 ± 0.100", "-"),
+            *("22.00 ± 2.00", "-", "33.00 ± 3.00", "-", "3"),
+        ],
+        [
+            *("rotary", "1,234,567", "9.00 ± 0.00", "1.00x", "1.800 ± 0.141", "-0.300"),
+            *("23.00 ± 2.83", "+2.00", "29.75 ± 2.47", "-1.75", "2"),
+        ],
+        [
+            *("pre", "1,234,567", "5.00", "0.50x", "2.000", "-0.200"),
+            *("22.00", "+0.00", "34.00", "+1.00", "1, 1 diverged"),
+        ],
+        ["glu", *["-"] * 9, "0, 2 diverged"],
+    ]
+
+
+def test_notes_follow_the_table() -> None:
+    text = AblationResults((BASE, ROTARY, PRE, GLU), split="news").as_text()
+    assert text.partition("\n\n")[2].splitlines() == [
+        f"- BLEU: {SIGNATURE}",
+        "- updates/s: rate of training without validation and start-up; other load on the machine "
+        "lowers it",
+        "- each number is the mean over the seeds, ± the sample standard deviation; `vs base` "
+        "is over the seeds in common",
+        "- only one seed, so that a difference may be chance: `pre`",
+    ]
+
+
+def test_json_has_the_numbers_of_variants_and_runs() -> None:
+    results = AblationResults((BASE, ROTARY, PRE, GLU), split="news")
+    record = json.loads(results.as_json())
+    assert record["split"] == "news"
+    variants: dict[str, dict[str, Any]] = {each["name"]: each for each in record["variants"]}
+    rotary = variants["rotary"]
+    assert rotary["changes"] == ["model.positional=rotary"]
+    assert rotary["parameters"] == 1_234_567
+    assert rotary["valid_bleu"] == {
+        "mean": 23.0,
+        "deviation": pytest.approx(8**0.5),
+        "to_base": 2.0,
+    }
+    assert rotary["updates_per_second"]["to_base"] == 1.0
+    assert rotary["bleu_signatures"] == [SIGNATURE]
+    assert [each["seed"] for each in rotary["runs"]] == rotary["seeds"] == [1, 2]
+    bleu = {"name": "BLEU", "value": 28, "signature": SIGNATURE, "interval": None}
+    assert rotary["runs"][1]["test_bleu"] == bleu
+    assert variants["base"]["valid_loss"]["to_base"] is None
+    assert variants["pre"]["test_bleu"] == {"mean": 34.0, "deviation": None, "to_base": 1.0}
+    assert variants["pre"]["diverged_seeds"] == [1]
+    assert variants["glu"]["valid_loss"] is variants["glu"]["parameters"] is None
+    assert variants["glu"]["diverged_seeds"] == [1, 2]
+
+
+def test_diverged_base_has_no_relation() -> None:
+    lost = VariantResults("base", (), {1: None})
+    compared = json.loads(AblationResults((lost, ROTARY), split=None).as_json())["variants"][1]
+    assert compared["valid_loss"]["mean"] == pytest.approx(1.8)
+    assert compared["valid_loss"]["to_base"] is None
+
+
+def test_several_signatures_name_their_variants() -> None:
+    chars = VariantResults(
+        "chars", ("evaluation.bleu_tokenizer=zh",), {1: result(1, 1, 1, 1, OTHER)}
+    )
+    text = AblationResults((BASE, chars, ROTARY), split="news").as_text()
+    assert f"- BLEU of `base`, `rotary`: {SIGNATURE}\n" in text
+    assert f"- BLEU of `chars`: {OTHER}\n" in text
+
+
+def test_early_end_is_noted() -> None:
+    assert "stopped early" not in AblationResults((BASE,), split=None).as_text()
+    assert "stopped early" in AblationResults((BASE,), split=None, exit_status=130).as_text()
+    assert AblationResults((), split=None, exit_status=130).as_text() == "no run has ended"

@@ -6,18 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from mt.config import DataConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
 from mt.decoding.load import read_run
-from mt.errors import RunError
-from mt.evaluation.run_info import read_info
+from mt.errors import RunError, UserError
+from mt.evaluation.run_info import choose_split, read_info
 from mt.runs import Exported, read_exported, write_exported
 
 
 @pytest.fixture
 def run(finished_run: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run, to be changed."""
+    """Return a copy of the finished run."""
     copy = tmp_path / "copy"
     shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
     return copy
@@ -38,7 +39,7 @@ def evaluated(run: Path, split: str, **changed: object) -> None:
     (run / "evaluations" / f"{split}.json").write_text(json.dumps(record))
 
 
-def test_what_a_finished_run_tells(finished_run: Path, tiny_corpus: Path) -> None:
+def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> None:
     info, read = read_info(finished_run), read_run(finished_run)
     assert info.config == read.config
     assert info.model is not None
@@ -58,9 +59,7 @@ def test_what_a_finished_run_tells(finished_run: Path, tiny_corpus: Path) -> Non
     assert info.environment.started_at.startswith("20")
 
 
-def test_corpora_have_their_counts_places_and_checksums(
-    finished_run: Path, tiny_corpus: Path
-) -> None:
+def test_corpora_have_counts_places_and_checksums(finished_run: Path, tiny_corpus: Path) -> None:
     info = read_info(finished_run)
     assert [corpus.split for corpus in info.corpora] == ["train", "valid", "tests.test"]
     assert [corpus.pairs for corpus in info.corpora] == [60, 7, None]
@@ -71,7 +70,7 @@ def test_corpora_have_their_counts_places_and_checksums(
         assert (corpus.name, corpus.places) == (None, tuple(map(str, sides)))
 
 
-def test_scores_tell_how_and_with_which_weights_they_were_made(run: Path) -> None:
+def test_scores_have_overrides_and_are_current_for_their_weights(run: Path) -> None:
     evaluated(run, "a")
     evaluated(run, "b", decoding={"search": "greedy", "beam": 2}, weights="5a")
     first, second = read_info(run).scores
@@ -81,7 +80,7 @@ def test_scores_tell_how_and_with_which_weights_they_were_made(run: Path) -> Non
     assert (second.split, second.overrides, second.current) == ("b", ("search=greedy",), False)
 
 
-def test_a_run_that_has_not_finished_tells_what_there_is(run: Path) -> None:
+def test_unfinished_run_is_described(run: Path) -> None:
     for name in ("model.json", "model.safetensors"):
         (run / name).unlink()
     with (run / "metrics.jsonl").open("a") as journal:
@@ -105,7 +104,7 @@ def flip_last_byte(path: Path) -> None:
 
 
 def swap_tokenizer(run: Path) -> None:
-    """Put another tokenizer there, whole in itself."""
+    """Replace the tokenizer by another valid one."""
     shutil.rmtree(run / "tokenizer")
     pairs = [SentencePair(f"word{number} other", f"Wort{number}") for number in range(50)]
     config = TokenizerConfig(vocabulary_size=310)
@@ -131,16 +130,16 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "told"), DAMAGES, ids=[told for _, told in DAMAGES])
-def test_what_is_damaged_or_swapped_is_refused_by_name(
-    damage: Callable[[Path], object], told: str, run: Path
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[message for _, message in DAMAGES])
+def test_damaged_or_swapped_files_are_named(
+    damage: Callable[[Path], object], message: str, run: Path
 ) -> None:
     damage(run)
-    with pytest.raises(RunError, match=told.replace(".", r"\.")):
+    with pytest.raises(RunError, match=message.replace(".", r"\.")):
         read_info(run)
 
 
-def test_a_swapped_tokenizer_is_refused_in_an_unfinished_run_too(run: Path) -> None:
+def test_swapped_tokenizer_of_an_unfinished_run_is_named(run: Path) -> None:
     (run / "model.json").unlink()
     (run / "model.safetensors").unlink()
     swap_tokenizer(run)
@@ -150,7 +149,7 @@ def test_a_swapped_tokenizer_is_refused_in_an_unfinished_run_too(run: Path) -> N
 
 @pytest.fixture
 def exported(run: Path, tmp_path: Path) -> Path:
-    """Return a folder with the files of an export; its model is never loaded."""
+    """Return a folder with the files of an export and a fake model."""
     folder = tmp_path / "exported"
     folder.mkdir()
     shutil.copytree(run / "tokenizer", folder / "tokenizer")
@@ -171,7 +170,7 @@ def exported(run: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_an_exported_folder_tells_of_what_it_is_made(exported: Path, run: Path) -> None:
+def test_export_is_described(exported: Path, run: Path) -> None:
     (exported / "model.json").write_text((run / "model.json").read_text())
     evaluated(exported, "a")
     (exported / "model.json").unlink()
@@ -184,16 +183,44 @@ def test_an_exported_folder_tells_of_what_it_is_made(exported: Path, run: Path) 
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda folder: flip_last_byte(folder / "model.bin"), "model.bin: damaged"),
         (swap_tokenizer, "tokenizer: is the tokenizer of another run"),
         (write("export.json", "{"), "export.json: damaged"),
     ],
 )
-def test_a_damaged_export_is_refused_by_name(
-    damage: Callable[[Path], object], told: str, exported: Path
+def test_damaged_files_of_an_export_are_named(
+    damage: Callable[[Path], object], message: str, exported: Path
 ) -> None:
     damage(exported)
-    with pytest.raises(RunError, match=told):
+    with pytest.raises(RunError, match=message):
         read_info(exported)
+
+
+@pytest.mark.parametrize(
+    ("tests", "split", "chosen"),
+    [
+        (["news", "test"], None, "test"),
+        (["news"], None, "news"),
+        (["news", "talks"], "talks", "talks"),
+        ([], "valid", "valid"),
+        (["news", "talks"], "new", "split `new` is unknown; did you mean `news`?"),
+        (["news"], "zzz", "split `zzz` is unknown; there are `valid`, `news`"),
+        (["news", "talks"], None, "which split? name one with --split: `valid`, `news`, `talks`"),
+        ([], None, "which split? name one with --split: `valid`"),
+    ],
+)
+def test_split_is_the_requested_one_or_the_only_test(
+    tests: list[str], split: str | None, chosen: str
+) -> None:
+    source = {"source": "a", "target": "b"}
+    sources = {"train": source, "valid": source, "tests": dict.fromkeys(tests, source)}
+    languages = {"source_language": "de", "target_language": "en"}
+    data = DataConfig.model_validate({**languages, **sources})
+    if " " not in chosen:
+        assert choose_split(data, split) == chosen
+        return
+    with pytest.raises(UserError) as error:
+        choose_split(data, split)
+    assert str(error.value) == chosen

@@ -1,5 +1,3 @@
-"""Sentences that changed, and the words in them."""
-
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
@@ -8,7 +6,7 @@ from mt.compare.slices import count_all
 from mt.compare.systems import EvaluationSet, System
 
 
-def test_the_largest_gains_and_losses_come_first(common: EvaluationSet) -> None:
+def test_sentences_with_the_largest_gains_and_losses(common: EvaluationSet) -> None:
     right = common.references[0]
     base = ("zz", "Anna has", *right[2:])
     other = (right[0], right[1], "no", "David has seen", *right[4:])
@@ -16,7 +14,7 @@ def test_the_largest_gains_and_losses_come_first(common: EvaluationSet) -> None:
     changed = changed_most(common, systems, count_all(common, systems), most=1)
     assert [(each.system, each.line) for each in changed] == [(1, 1), (1, 3)]
     changed = changed_most(common, systems, count_all(common, systems), most=9)
-    assert [each.line for each in changed] == [1, 2, 3, 4]  # what is unchanged is no change
+    assert [each.line for each in changed] == [1, 2, 3, 4]
     chrf = CHRF()
     for each in changed:
         sentences = each.baseline, each.translation
@@ -36,7 +34,9 @@ def test_the_largest_gains_and_losses_come_first(common: EvaluationSet) -> None:
         ("", "x", "en", []),
     ],
 )
-def test_differing_words_are_found(text: str, other: str, language: str, marked: list[str]) -> None:
+def test_differing_parts_are_words_or_characters(
+    text: str, other: str, language: str, marked: list[str]
+) -> None:
     parts = list(differing_parts(text, other, language=language))
     assert "".join(part for part, _ in parts) == text
     assert [part for part, differs in parts if differs] == marked

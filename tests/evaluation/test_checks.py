@@ -1,0 +1,241 @@
+import logging
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mt.data.lines import LineReader
+from mt.errors import DataError, UserError
+from mt.evaluation.checks import REASONS, Text, TextChecks
+from mt.evaluation.scores import evaluate
+
+REFERENCES = Text(
+    "right.txt",
+    [
+        "The cat, which sat on the mat, was fed by Anna.",
+        "Two dogs ran past London very fast!",
+        "Is it raining in Paris, Peter?",
+        "We came home on Monday; nobody was there.",
+    ],
+)
+MADE = Text(
+    "made.txt",
+    [
+        "The cat which sat on the mat was fed by Anna.",
+        "Two dogs ran through London very fast!",
+        "Does it rain in Paris, Peter?",
+        "We came home on Monday, but nobody was there.",
+    ],
+)
+SOURCES = Text(
+    "sources.txt",
+    [
+        "Die Katze, die auf der Matte saß, wurde von Anna gefüttert.",
+        "Zwei Hunde liefen sehr schnell an London vorbei!",
+        "Regnet es gerade in Paris, mein lieber Peter?",
+        "Wir kamen am Montag nach Hause; niemand war dort.",
+    ],
+)
+SYSTEMS = [
+    ("zh-en", "DLUT"),
+    ("zh-en", "Online-W"),
+    ("en-zh", "GTCOM"),
+    ("en-zh", "Online-W"),
+    ("en-de", "Online-W"),
+    ("en-de", "PROMT"),
+]
+
+
+def changed(text: Text, change: Callable[[str], str]) -> Text:
+    return replace(text, lines=[change(line) for line in text.lines])
+
+
+def tokenized(line: str) -> str:
+    return re.sub(r"([^\w\s])", r" \1 ", line).strip()
+
+
+def in_bpe(line: str) -> str:
+    return re.sub(r"(\w{3})(?=\w)", r"\1@@ ", line)
+
+
+def in_sentencepiece(line: str) -> str:
+    return " ".join(f"▁{word}" for word in line.split())
+
+
+def segmented(line: str) -> str:
+    return " ".join(re.findall(r"[一-鿿]{1,2}|[^一-鿿]+", line))
+
+
+def check(
+    made: Text, references: Sequence[Text], sources: Text | None, allow: Sequence[str] = ()
+) -> str:
+    checks = TextChecks(allow)
+    checks.check_texts(made, references, sources, language="en")
+    return checks.forced
+
+
+def test_good_texts_pass() -> None:
+    assert check(MADE, [REFERENCES], SOURCES) == ""
+
+
+def first_lines(text: Text) -> Text:
+    return replace(text, lines=text.lines[:3])
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "made", "references", "sources"),
+    [
+        ("line-counts", "made.txt has 3 lines, right.txt has 4", first_lines(MADE), REFERENCES, 0),
+        ("line-counts", "made.txt has 4 lines, sources.txt has 3", MADE, REFERENCES, 3),
+        ("tokenized", "made.txt: 4 of 4 lines look", changed(MADE, tokenized), REFERENCES, 0),
+        ("tokenized", "right.txt: 4 of 4 lines look", MADE, changed(REFERENCES, tokenized), 0),
+        ("lowercased", "made.txt: is lower-cased, right", changed(MADE, str.lower), REFERENCES, 0),
+        ("lowercased", "right.txt: is lower-cased", MADE, changed(REFERENCES, str.lower), 0),
+        ("tokens", "made.txt: 4 of 4 lines have", changed(MADE, in_bpe), REFERENCES, 0),
+        ("tokens", "right.txt: 4 of", MADE, changed(REFERENCES, in_sentencepiece), 0),
+        ("references", "the same text as the references right.txt", REFERENCES, REFERENCES, 0),
+        ("swapped", "made.txt: the hypotheses are the same text as the sources", SOURCES, MADE, 4),
+        ("swapped", "sources.txt: the sources are the same text as the ref", MADE, SOURCES, 4),
+    ],
+)
+def test_each_mistake_is_rejected_and_may_be_allowed(
+    reason: str, message: str, made: Text, references: Text, sources: int
+) -> None:
+    given = replace(SOURCES, lines=SOURCES.lines[:sources]) if sources else None
+    made = replace(made, name="made.txt")
+    with pytest.raises(DataError, match=r"^[^\n]+$") as error:
+        check(made, [references], given)
+    assert message in str(error.value)
+    assert str(error.value).endswith(f"; `--allow {reason}` scores it all the same")
+    others = [name for name in REASONS if name != reason]
+    with pytest.raises(DataError):
+        check(made, [references], given, allow=others)
+    # A text may be wrong in two ways; the first message is this one.
+    assert reason in check(made, [references], given, allow=REASONS)
+
+
+def test_subwords_in_both_texts_are_rejected() -> None:
+    both = changed(MADE, in_bpe), changed(REFERENCES, in_bpe)
+    with pytest.raises(DataError, match="tokens"):
+        check(both[0], [both[1]], None)
+
+
+def test_texts_of_the_same_form_pass() -> None:
+    for change in (tokenized, str.lower, lambda line: tokenized(line.lower())):
+        assert check(changed(MADE, change), [changed(REFERENCES, change)], None) == ""
+
+
+def test_swapped_sides_are_rejected() -> None:
+    pytest.importorskip("py3langid")
+    german = replace(SOURCES, name="german.txt")
+    with pytest.raises(DataError, match=r"sources\.txt is in the target language `en`, german\.tx"):
+        check(german, [german], replace(REFERENCES, name="sources.txt"), allow=["references"])
+
+
+def test_swapped_scripts_are_rejected_without_py3langid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt.evaluation.checks.can_be_judged", not_installed)
+    chinese = Text("made.txt", ["今天天气很好。", "我们去公园吧。", "他说不行。"])
+    english = Text("sources.txt", ["It is fine.", "Let us go.", "He said no."])
+    with pytest.raises(DataError, match=r"sources\.txt is in the target language `en`, made\.txt"):
+        TextChecks().check_direction(english, [chinese], language="en")
+    TextChecks().check_direction(chinese, [english], language="en")
+
+
+def not_installed(text: str, language: str) -> bool:
+    raise DataError("no py3langid")
+
+
+@pytest.mark.parametrize(
+    ("language", "right"), [("zh-CN", "zh"), ("ja", "ja-mecab"), ("ko", "ko-m")]
+)
+def test_13a_is_rejected_for_languages_with_a_tokenizer(language: str, right: str) -> None:
+    with pytest.raises(DataError, match=f"`13a` .* `{language}`.* the right one is `{right}"):
+        TextChecks().check_tokenizer(language, "13a")
+    TextChecks().check_tokenizer(language, "char")
+    checks = TextChecks(["13a"])
+    checks.check_tokenizer(language, "13a")
+    assert checks.forced == "13a"
+
+
+@pytest.mark.parametrize(
+    ("language", "warning"),
+    [("de", ""), ("th", "written without spaces"), ("tlh", "the language `tlh` is not known")],
+)
+def test_languages_with_uncertain_words_are_logged(
+    language: str, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    TextChecks().check_tokenizer(language, "13a")
+    assert warning in caplog.text if warning else not caplog.messages
+
+
+def test_unknown_reason_suggests_the_nearest() -> None:
+    with pytest.raises(UserError, match="--allow tokenised: unknown; did you mean `tokenized`"):
+        TextChecks(["tokenised"])
+
+
+def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture) -> None:
+    checks = TextChecks(["tokenized", "lowercased"])
+    made = changed(MADE, lambda line: tokenized(line.lower()))
+    with caplog.at_level(logging.WARNING):
+        checks.check_made(made, [REFERENCES, REFERENCES], language="en")
+    assert len(caplog.messages) == 4
+    scores = checks.mark(evaluate(made.lines, [REFERENCES.lines], target_language="en"))
+    assert all(
+        score.signature.endswith("|forced:tokenized,lowercased") for score in scores.scores()
+    )
+
+
+def wmt(corpora: Path, pair: str, system: str) -> tuple[Text, list[Text], Text]:
+    source, target = pair.split("-")
+    names = [f"hyp.{system}.{target}", f"refA.{target}", f"refB.{target}", f"src.{source}"]
+    folder = corpora / "wmt22-bleu-check"
+    made, *right, original = (
+        Text(name, list(LineReader(folder / f"{pair}.{name}.gz"))) for name in names
+    )
+    return made, right, original
+
+
+@pytest.mark.parametrize(("pair", "system"), SYSTEMS)
+def test_systems_of_wmt22_pass(
+    pair: str, system: str, corpora: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    language = pair.split("-")[1]
+    checks = TextChecks()
+    checks.check_tokenizer(language, "zh" if language == "zh" else "13a")
+    checks.check_texts(*wmt(corpora, pair, system), language=language)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("pair", "system", "change", "reason"),
+    [
+        ("en-de", "PROMT", tokenized, "tokenized"),
+        ("en-de", "PROMT", str.lower, "lowercased"),
+        ("en-de", "PROMT", in_bpe, "tokens"),
+        ("zh-en", "DLUT", tokenized, "tokenized"),
+        ("zh-en", "DLUT", str.lower, "lowercased"),
+        ("zh-en", "DLUT", in_sentencepiece, "tokens"),
+        ("en-zh", "GTCOM", segmented, "tokenized"),
+        ("en-zh", "GTCOM", str.lower, "lowercased"),
+    ],
+)
+def test_spoilt_systems_of_wmt22_are_rejected(
+    pair: str, system: str, change: Callable[[str], str], reason: str, corpora: Path
+) -> None:
+    made, right, original = wmt(corpora, pair, system)
+    language = pair.split("-")[1]
+    spoilt = changed(made, change)
+    with pytest.raises(DataError, match=f"^{re.escape(made.name)}.*`--allow {reason}`"):
+        TextChecks().check_texts(spoilt, right, original, language=language)
+
+
+@pytest.mark.parametrize(("pair", "system"), SYSTEMS[::2])
+def test_swapped_sides_of_wmt22_are_rejected(pair: str, system: str, corpora: Path) -> None:
+    language = pair.split("-")[1]
+    if language == "de":
+        pytest.importorskip("py3langid")
+    made, right, original = wmt(corpora, pair, system)
+    with pytest.raises(DataError, match=r"the sides are swapped.*`--allow swapped`"):
+        TextChecks(["lowercased"]).check_texts(original, right, made, language=language)
