@@ -246,10 +246,10 @@ def open_store(path: Path) -> PairStore | None:
         return None
 
 
-def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str) -> None:
-    """Write a store, chunk by chunk; `doing` names that to the user.
+def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str | None) -> None:
+    """Write a store chunk by chunk; the file appears when it is complete.
 
-    The file appears when it is complete.
+    `doing` labels the progress bar and the log line; None shows neither.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -261,13 +261,15 @@ def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str) -> None:
         raise
 
 
-def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
+def _write(path: Path, chunks: Iterable[Chunk], doing: str | None) -> None:
     left_out = LeftOut(too_long=0, empty=0, total=0)
     started_at = time.perf_counter()
     with (
         path.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
-        tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=None) as bar,
+        tqdm(
+            desc=doing, unit=" pairs", unit_scale=True, disable=True if doing is None else None
+        ) as bar,
     ):
         for chunk in chunks:
             writer.write_batch(_batch(chunk.source, chunk.target))
@@ -275,11 +277,12 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
             bar.update(chunk.left_out.total)
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
         writer.write_batch(_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
-    seconds = time.perf_counter() - started_at
-    _logger.info(
-        "%s: %s pairs in %.1f s, %s pairs/s",
-        *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
-    )
+    if doing is not None:
+        seconds = time.perf_counter() - started_at
+        _logger.info(
+            "%s: %s pairs in %.1f s, %s pairs/s",
+            *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
+        )
 
 
 def _encoded(
