@@ -35,191 +35,6 @@ _SILENT_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
-class _Symbols:
-    """Characters of encoded rows, cut into words; no token crosses the border of a word."""
-
-    def __init__(self, tokens: "_Tokens", rows: Rows) -> None:
-        spelled = tokens.spelling.take(rows.values)
-        self.ids: Ids = spelled.values
-        """[N] Token of each character; bytes, tags, UNK and EOS count as characters."""
-        self.rows: Places = spelled.offsets[rows.offsets]
-        """[rows + 1] First symbol of each row."""
-        begins = tokens.begins_word[self.ids]
-        begins[self.rows[:-1]] = True
-        self.word: Places = np.cumsum(begins) - 1
-        """[N] Number of the word."""
-        self.starts: Places = np.flatnonzero(begins)
-        """[words] First symbol of each word."""
-        self.left: Places = np.append(self.starts[1:], len(begins))[self.word] - np.arange(
-            len(begins)
-        )
-        """[N] Symbols from here to the end of the word."""
-
-
-class _Tokens:
-    """Vocabulary as the samplers need it."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        size = len(vocabulary)
-        self.texts = vocabulary.texts()
-        self.scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
-        self.ids = {text: number for number, text in self.texts.items()}
-        spelled = [[self.ids.get(each, -1) for each in self.texts.get(n, "")] for n in range(size)]
-        whole = [[number] for number in range(size)]
-        self.spelling = Rows.of(
-            [own if -1 in ids or not ids else ids for ids, own in zip(spelled, whole, strict=True)]
-        )
-        """[V rows] Ids of the characters of each token; its own id if it cannot be spelled."""
-        crossing = any(SPACE_MARK in text[1:] for text in self.ids)
-        self.begins_word = np.zeros(size, np.bool_)
-        self.begins_word[
-            [n for n, text in self.texts.items() if text[0] == SPACE_MARK]
-        ] = not crossing
-
-
-class _Pairs:
-    """Lookup of pairs of numbers below 2**31, for whole arrays at once."""
-
-    def __init__(self, entries: Mapping[tuple[int, int], int]) -> None:
-        keys = np.array([left << 32 | right for left, right in entries], np.int64)
-        order = np.argsort(keys)
-        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
-        self._values = np.append(np.array([*entries.values()], np.int32)[order], np.int32(-1))
-
-    def find(self, left: Ids, right: Ids) -> Ids:
-        """Return the value of each pair, or -1."""
-        wanted = left.astype(np.int64) << 32 | right
-        found = np.searchsorted(self._keys, wanted)
-        return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
-
-
-class BpeDropout:
-    """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
-
-    def __init__(self, tokens: _Tokens, dropout: float) -> None:
-        ids = tokens.ids
-        self._merges = _Pairs(
-            {
-                (ids[text[:cut]], ids[text[cut:]]): number
-                for text, number in ids.items()
-                for cut in range(1, len(text))
-                if text[:cut] in ids and text[cut:] in ids
-            }
-        )
-        self._rank = -tokens.scores
-        self._dropout = dropout
-
-    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the token that begins at each symbol, or -1."""
-        found = np.full(len(symbols.ids), -1, np.int32)
-        ids, word, place = symbols.ids.copy(), symbols.word, np.arange(len(symbols.ids))
-        while len(ids):
-            merged = self._merges.find(ids[:-1], ids[1:])
-            kept = (merged >= 0) & (word[:-1] == word[1:])
-            kept &= random.random(len(kept)) >= self._dropout
-            (kept,) = np.nonzero(kept)
-            kept = kept[np.lexsort((kept, self._rank[merged[kept]], word[kept]))]
-            best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
-            stays = np.isin(word, word[best])
-            found[place[~stays]] = ids[~stays]
-            ids[best] = merged[best]
-            stays[best + 1] = False
-            ids, word, place = ids[stays], word[stays], place[stays]
-        return found
-
-
-class UnigramSampling:
-    """Forward filtering, here from the end, and sampling of a unigram model (Kudo 2018)."""
-
-    def __init__(self, tokens: _Tokens, exponent: float) -> None:
-        children: dict[tuple[int, int], int] = {}
-        ends: dict[int, int] = {}
-        for number in range(len(tokens.scores)):
-            node = 0
-            for symbol in tokens.spelling[number].tolist():
-                node = children.setdefault((node, symbol), len(children) + 1)
-            ends[node] = number
-        self._children = _Pairs(children)
-        self._ends = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
-        self._longest = int(tokens.spelling.lengths.max())
-        self._scores = np.append(exponent * tokens.scores, -np.inf)  # the last one: no token
-
-    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the token that begins at each symbol, or -1."""
-        spans = self._spans(symbols)
-        shares = self._shares(spans, symbols.left)
-        found = np.full(len(symbols.ids), -1, np.int32)
-        here = symbols.starts
-        while len(here):
-            sums = np.cumsum(shares[:, here], axis=0)
-            length = (sums <= random.random(len(here)) * sums[-1]).sum(axis=0)
-            found[here] = spans[length, here]
-            here = (here + length + 1)[length + 1 < symbols.left[here]]
-        return found
-
-    def _spans(self, symbols: _Symbols) -> Ids:
-        """Return [longest, N] the token of n + 1 symbols that begins at each symbol, or -1."""
-        spans = np.full((self._longest, len(symbols.ids)), -1, np.int32)
-        here, node = np.arange(len(symbols.ids)), np.zeros(len(symbols.ids), np.int32)
-        for length in range(self._longest):
-            inside = symbols.left[here] > length
-            here = here[inside]
-            node = self._children.find(node[inside], symbols.ids[here + length])
-            here, node = here[node >= 0], node[node >= 0]
-            spans[length, here] = self._ends[node]
-        return spans
-
-    def _shares(self, spans: Ids, left: Places) -> NDArray[np.float64]:
-        """Return [longest, N] the probability of each span, given that a token begins there."""
-        scores = self._scores[spans]
-        total = np.zeros(len(left) + self._longest)  # log of the sum over the ways to the end
-        order = np.argsort(left, kind="stable")
-        for here in np.split(order, np.flatnonzero(np.diff(left[order])) + 1):
-            if not len(here):
-                continue
-            most = min(self._longest, int(left[here[0]]))
-            ways = scores[:most, here]
-            ways[: left[here[0]] - 1] += total[here + np.arange(1, most + 1)[:, None]][
-                : left[here[0]] - 1
-            ]
-            total[here] = np.logaddexp.reduce(ways, axis=0)
-            scores[:most, here] = ways - total[here]
-        return np.exp(scores)
-
-
-SAMPLERS: dict[str, Callable[[_Tokens, float], BpeDropout | UnigramSampling]] = {
-    "bpe": BpeDropout,
-    "unigram": UnigramSampling,
-}
-"""Sampler for each `tokenizer.algorithm`."""
-
-
-class Sampler:
-    """Draws segmentations of encoded rows."""
-
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
-        self._tokens = _Tokens(vocabulary)
-        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
-        self._draws = strength > 0
-
-    def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
-        """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
-        if not self._draws:
-            return rows
-        random = np.random.Generator(np.random.PCG64(seed))
-        drawn = []
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            plain = rows.take(np.arange(first, min(first + _BLOCK_ROWS, len(rows))))
-            symbols = _Symbols(self._tokens, plain)
-            tokens = self._segmenter.segment(symbols, random)
-            counts = np.append(0, np.cumsum(tokens >= 0))
-            both = concatenate([Rows(tokens[tokens >= 0], counts[symbols.rows]), plain])
-            too_long = both.lengths[: len(plain)] > max_tokens
-            drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
-        return concatenate(drawn)
-
-
 @dataclass(frozen=True)
 class Sampling:
     """Parameters of the draws; BPE's dropout or the unigram model's exponent for each side."""
@@ -347,3 +162,184 @@ class DrawnEpochs:
         wait([self._drawn.pop(epoch)])
         for store in self._stores:
             drawn_path(store, self._sampling, epoch).unlink(missing_ok=True)
+
+
+class Sampler:
+    """Draws segmentations of encoded rows."""
+
+    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
+        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
+        self._tokens = _Tokens(vocabulary)
+        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
+        self._draws = strength > 0
+
+    def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
+        """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
+        if not self._draws:
+            return rows
+        random = np.random.Generator(np.random.PCG64(seed))
+        drawn = []
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            plain = rows.take(np.arange(first, min(first + _BLOCK_ROWS, len(rows))))
+            symbols = _Symbols(self._tokens, plain)
+            tokens = self._segmenter.segment(symbols, random)
+            counts = np.append(0, np.cumsum(tokens >= 0))
+            both = concatenate([Rows(tokens[tokens >= 0], counts[symbols.rows]), plain])
+            too_long = both.lengths[: len(plain)] > max_tokens
+            drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
+        return concatenate(drawn)
+
+
+class _Tokens:
+    """Texts, scores and characters of the tokens of a vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        size, texts = len(vocabulary), vocabulary.texts()
+        self.ids = {text: number for number, text in texts.items()}
+        self.scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
+        self.spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
+        """[V rows] Characters of each token, as ids."""
+        crossing = any(SPACE_MARK in text[1:] for text in self.ids)
+        self.begins_word = np.zeros(size, np.bool_)
+        if not crossing:
+            self.begins_word[[n for n, text in texts.items() if text[0] == SPACE_MARK]] = True
+
+    def _spell(self, number: int, text: str | None) -> list[int]:
+        ids = [self.ids.get(character, -1) for character in text or ""]
+        return ids if ids and -1 not in ids else [number]
+
+
+class _Symbols:
+    """Characters of encoded rows, cut into words; no token crosses the border of a word."""
+
+    def __init__(self, tokens: _Tokens, rows: Rows) -> None:
+        spelled = tokens.spelling.take(rows.values)
+        self.ids: Ids = spelled.values
+        """[N] Token of each character; bytes, tags, UNK and EOS count as characters."""
+        self.rows: Places = spelled.offsets[rows.offsets]
+        """[rows + 1] First symbol of each row."""
+        self.begins = tokens.begins_word[self.ids]
+        """[N] True at the first symbol of each word."""
+        self.begins[self.rows[:-1]] = True
+        self.word: Places = np.cumsum(self.begins) - 1
+        """[N] Number of the word."""
+
+
+class _Pairs:
+    """Lookup of pairs of numbers below 2**31, for whole arrays at once."""
+
+    def __init__(self, entries: Mapping[tuple[int, int], int]) -> None:
+        keys = np.array([left << 32 | right for left, right in entries], np.int64)
+        order = np.argsort(keys)
+        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
+        self._values = np.append(np.array([*entries.values()], np.int32)[order], np.int32(-1))
+
+    def find(self, left: Ids, right: Ids) -> Ids:
+        """Return the value of each pair, or -1."""
+        wanted = left.astype(np.int64) << 32 | right
+        found = np.searchsorted(self._keys, wanted)
+        return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
+
+
+class BpeDropout:
+    """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
+
+    def __init__(self, tokens: _Tokens, dropout: float) -> None:
+        ids = tokens.ids
+        self._merges = _Pairs(
+            {
+                (ids[text[:cut]], ids[text[cut:]]): number
+                for text, number in ids.items()
+                for cut in range(1, len(text))
+                if text[:cut] in ids and text[cut:] in ids
+            }
+        )
+        self._rank = -tokens.scores
+        self._dropout = dropout
+
+    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
+        """Return [N] the token that begins at each symbol, or -1."""
+        found = np.full(len(symbols.ids), -1, np.int32)
+        ids, word, place = symbols.ids.copy(), symbols.word, np.arange(len(symbols.ids))
+        while len(ids):
+            merged = self._merges.find(ids[:-1], ids[1:])
+            kept = (merged >= 0) & (word[:-1] == word[1:])
+            kept &= random.random(len(kept)) >= self._dropout
+            (kept,) = np.nonzero(kept)
+            kept = kept[np.lexsort((kept, self._rank[merged[kept]], word[kept]))]
+            best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
+            stays = np.isin(word, word[best])
+            found[place[~stays]] = ids[~stays]
+            ids[best] = merged[best]
+            stays[best + 1] = False
+            ids, word, place = ids[stays], word[stays], place[stays]
+        return found
+
+
+class UnigramSampling:
+    """Forward filtering, here from the end, and sampling of a unigram model (Kudo 2018)."""
+
+    def __init__(self, tokens: _Tokens, exponent: float) -> None:
+        children: dict[tuple[int, int], int] = {}
+        ends: dict[int, int] = {}
+        for number in range(len(tokens.scores)):
+            node = 0
+            for symbol in tokens.spelling[number].tolist():
+                node = children.setdefault((node, symbol), len(children) + 1)
+            ends[node] = number
+        self._children = _Pairs(children)
+        self._ends = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
+        self._longest = int(tokens.spelling.lengths.max())
+        self._scores = np.append(exponent * tokens.scores, -np.inf)  # the last one: no token
+
+    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
+        """Return [N] the token that begins at each symbol, or -1."""
+        count, (starts,) = len(symbols.ids), np.nonzero(symbols.begins)
+        left = np.append(starts[1:], count)[symbols.word] - np.arange(count)
+        spans = self._spans(symbols.ids, left)
+        shares = self._shares(spans, left, symbols.begins)
+        found = np.full(count, -1, np.int32)
+        here = starts
+        while len(here):
+            sums = np.cumsum(shares[:, here], axis=0)
+            length = (sums < (1 - random.random(len(here))) * sums[-1]).sum(axis=0)
+            found[here] = spans[length, here]
+            here = (here + length + 1)[length + 1 < left[here]]
+        return found
+
+    def _spans(self, ids: Ids, left: Places) -> Ids:
+        """Return [longest, N]: in row k the token of k + 1 symbols that begins at n, or -1.
+
+        `left` [N] counts the symbols to the end of the word.
+        """
+        spans = np.full((self._longest, len(ids)), -1, np.int32)
+        here, node = np.arange(len(ids)), np.zeros(len(ids), np.int32)
+        for length in range(self._longest):
+            inside = left[here] > length
+            here = here[inside]
+            node = self._children.find(node[inside], ids[here + length])
+            here, node = here[node >= 0], node[node >= 0]
+            spans[length, here] = self._ends[node]
+        return spans
+
+    def _shares(self, spans: Ids, left: Places, begins: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return [longest, N] the probability of each span, given that a token begins there."""
+        shares = self._scores[spans]
+        # Log of the summed weights of all segmentations from n to the end of its word; 0 at the
+        # begin of a word, where the word before it ends.
+        total = np.zeros(len(left) + self._longest)
+        order = np.argsort(left, kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(left[order])) + 1):
+            most = min(self._longest, left[here].max(initial=0))
+            ways = shares[:most, here] + total[here + np.arange(1, most + 1)[:, None]]
+            sums = np.logaddexp.reduce(ways, axis=0)
+            shares[:most, here] = ways - sums
+            total[here] = np.where(begins[here], 0.0, sums)
+        return np.exp(shares)
+
+
+SAMPLERS: dict[str, Callable[[_Tokens, float], BpeDropout | UnigramSampling]] = {
+    "bpe": BpeDropout,
+    "unigram": UnigramSampling,
+}
+"""Sampler for each `tokenizer.algorithm`."""

@@ -4,10 +4,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
+from functools import cache
+from itertools import count, pairwise
 from pathlib import Path
 from textwrap import dedent
 
@@ -82,7 +83,7 @@ def drawn(
 
 
 @EVERY
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(
     lines=st.lists(familiar | anything | awkward, min_size=1, max_size=4),
     strength=st.floats(0.01, 1.0),
@@ -99,7 +100,7 @@ def test_drawn_tokens_are_the_same_text(
         assert not {PAD, UNK, BOS, EOS} & set(row[:-1])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(lines=st.lists(familiar | anything | awkward, min_size=1, max_size=4))
 def test_weak_sampling_is_the_segmentation_of_sentencepiece(folder: Path, lines: list[str]) -> None:
     for vocabulary, strength in ((BPE, 1e-9), (UNIGRAM, 1000.0)):
@@ -112,9 +113,26 @@ def test_bpe_dropout_of_1_leaves_characters(folder: Path) -> None:
     assert [BPE.processor.id_to_piece(number) for number in row] == [*"▁the▁lowest▁你", "</s>"]
 
 
-def test_unigram_draws_each_segmentation_with_its_probability(folder: Path) -> None:
+DRAWS = 20_000
+
+
+def assert_drawn_as(
+    expected: dict[tuple[str, ...], float], vocabulary: Vocabulary, rows: list[list[int]]
+) -> None:
+    found = Counter(tuple(vocabulary.processor.id_to_piece(row)[:-1]) for row in rows)
+    assert found.keys() <= expected.keys()
+    assert len(expected) > 4
+    assert math.isclose(sum(expected.values()), 1.0)
+    for tokens, share in expected.items():
+        deviation = math.sqrt(share * (1 - share) / DRAWS)
+        assert abs(found[tokens] / DRAWS - share) <= 5 * deviation, tokens
+
+
+@pytest.mark.parametrize("exponent", [0.1, 1.0])
+def test_unigram_draws_each_segmentation_with_its_probability(
+    folder: Path, exponent: float
+) -> None:
     """Kudo 2018, section 3.2, against an enumeration of all segmentations."""
-    exponent, draws = 0.5, 20_000
     scores = {text: UNIGRAM.processor.get_score(n) for n, text in UNIGRAM.texts().items()}
 
     def segmentations(text: str) -> Iterator[tuple[str, ...]]:
@@ -128,12 +146,30 @@ def test_unigram_draws_each_segmentation_with_its_probability(folder: Path) -> N
         tokens: math.exp(exponent * sum(scores[token] for token in tokens))
         for tokens in segmentations("▁lowest")
     }
-    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest"]) * draws, exponent)
-    found = Counter(tuple(UNIGRAM.processor.id_to_piece(row)[:-1]) for row in rows)
-    assert found.keys() <= weights.keys()
-    for tokens, weight in weights.items():
-        share = weight / sum(weights.values())
-        assert abs(found[tokens] / draws - share) <= 5 * math.sqrt(share * (1 - share) / draws)
+    total = sum(weights.values())
+    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest"]) * DRAWS, exponent)
+    assert_drawn_as({each: weight / total for each, weight in weights.items()}, UNIGRAM, rows)
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.6])
+def test_bpe_drops_merges_with_the_probability_of_the_paper(folder: Path, dropout: float) -> None:
+    """Algorithm 1 of Provilkov et al. 2020, followed through every outcome of its coins."""
+    ranks = {text: rank for rank, text in enumerate(BPE.texts().values())}
+
+    @cache
+    def outcomes_of(tokens: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+        pairs = ["".join(pair) for pair in pairwise(tokens)]
+        merges = sorted((ranks[pair], at) for at, pair in enumerate(pairs) if pair in ranks)
+        outcomes: dict[tuple[str, ...], float] = defaultdict(float)
+        outcomes[tokens] = dropout ** len(merges)
+        for number, (_, at) in enumerate(merges):  # the first merge that is not dropped
+            chance = dropout**number * (1 - dropout)
+            for outcome, share in outcomes_of((*tokens[:at], pairs[at], *tokens[at + 2 :])).items():
+                outcomes[outcome] += chance * share
+        return outcomes
+
+    rows = drawn(folder, BPE, BPE.encode(["lowest"]) * DRAWS, dropout)
+    assert_drawn_as(outcomes_of(tuple("▁lowest")), BPE, rows)
 
 
 @BOTH
