@@ -144,6 +144,11 @@ def _plain(file: Any) -> Iterator[bytes]:
         yield chunk
 
 
+def _xz(file: BinaryIO) -> Iterator[bytes]:
+    with lzma.open(file) as stream:
+        yield from _plain(stream)
+
+
 def _zst(file: BinaryIO) -> Iterator[bytes]:
     try:
         import zstandard  # an optional package
@@ -168,6 +173,6 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
 
 _DECOMPRESSORS: dict[str, Callable[[BinaryIO], Iterator[bytes]]] = {
     ".gz": lambda file: _plain(gzip.GzipFile(fileobj=file)),
-    ".xz": lambda file: _plain(lzma.open(file)),
+    ".xz": _xz,
     ".zst": _zst,
 }
