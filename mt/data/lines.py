@@ -22,13 +22,14 @@ from mt.errors import DataError, did_you_mean, install_hint
 
 _CONVERT = "convert the file first, as by `iconv -f ENCODING -t UTF-8`, such as UTF-16 or GB18030"
 _CHUNK_BYTES = 1 << 20
+_Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)
 
 
 class LineReader:
     """One pass over the lines of a file, decoded a megabyte at a time.
 
-    Raises `DataError` with file and line where the bytes are not UTF-8.
+    Raises `DataError` with file and line if the bytes are not UTF-8.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,9 +130,9 @@ def regular_file(path: Path) -> Path:
 def read_chunks(path: Path) -> Iterator[bytes]:
     """Stream the bytes of a file, decompressed by its suffix.
 
-    Raises `DataError` where the compressed file is damaged.
+    Raises `DataError` if the compressed file is damaged.
     """
-    decompress = _DECOMPRESSORS.get(path.suffix, _plain)
+    decompress: _Decompress = _DECOMPRESSORS.get(path.suffix, _plain)
     with path.open("rb") as file:
         try:
             yield from decompress(file)
@@ -171,7 +172,7 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
         raise EOFError("the file ends inside a frame")
 
 
-_DECOMPRESSORS: dict[str, Callable[[BinaryIO], Iterator[bytes]]] = {
+_DECOMPRESSORS: dict[str, _Decompress] = {
     ".gz": lambda file: _plain(gzip.GzipFile(fileobj=file)),
     ".xz": _xz,
     ".zst": _zst,

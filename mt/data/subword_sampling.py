@@ -324,7 +324,7 @@ class UnigramSampling:
 
     def _shares(self, spans: Ids, left: Places, begins: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return [longest, N] the probability of each span, given that a token begins there."""
-        shares = self._scores[spans]
+        shares: NDArray[np.float64] = self._scores[spans]
         # Log of the summed weights of all segmentations from n to the end of its word; 0 at the
         # begin of a word, where the word before it ends.
         total = np.zeros(len(left) + self._longest)
@@ -335,7 +335,8 @@ class UnigramSampling:
             sums = np.logaddexp.reduce(ways, axis=0)
             shares[:most, here] = ways - sums
             total[here] = np.where(begins[here], 0.0, sums)
-        return np.exp(shares)
+        np.exp(shares, out=shares)
+        return shares
 
 
 SAMPLERS: dict[str, Callable[[_Tokens, float], BpeDropout | UnigramSampling]] = {

@@ -119,12 +119,12 @@ def test_incomplete_units_are_left_out_and_logged_once(
     with caplog.at_level(logging.WARNING, "mt"):
         assert list(corpus.pairs()) == [SentencePair("five", "fünf")]
         corpus.checksums()
-    told = f"{path}: 4 of 5 units lack one of the sides and are left out"
-    assert [record.getMessage() for record in caplog.records] == [told]
+    message = f"{path}: 4 of 5 units lack one of the sides and are left out"
+    assert [record.getMessage() for record in caplog.records] == [message]
 
 
 @pytest.mark.parametrize(
-    ("variants", "told"),
+    ("variants", "message"),
     [
         (
             (("en", "a"), ("den", "b")),
@@ -136,11 +136,11 @@ def test_incomplete_units_are_left_out_and_logged_once(
     ],
 )
 def test_missing_language_names_the_nearest(
-    tmp_path: Path, variants: tuple[tuple[str, str], ...], told: str
+    tmp_path: Path, variants: tuple[tuple[str, str], ...], message: str
 ) -> None:
     corpus = opened(tmx(tmp_path, *([unit(*variants)] if variants else [])))
     for reading in (corpus.checksums, lambda: list(corpus.pairs())):
-        with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {told}"):
+        with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {message}"):
             reading()
 
 
@@ -151,7 +151,7 @@ def test_declared_encoding_is_used(tmp_path: Path, encoding: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("<tmx>\n<body><tu></body></tmx>", r"line 2: is not XML \(mismatched tag\)"),
         ("<tmx>\n\n<body>", r"line 3: is not XML \(no element found\)"),
@@ -173,8 +173,8 @@ def test_declared_encoding_is_used(tmp_path: Path, encoding: str) -> None:
         ),
     ],
 )
-def test_invalid_xml_names_its_line(tmp_path: Path, content: str | bytes, told: str) -> None:
-    with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {told}"):
+def test_invalid_xml_names_its_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=f"^{tmp_path}/a.tmx: {message}"):
         read(written(tmp_path / "a.tmx", content))
 
 

@@ -65,7 +65,7 @@ def test_noise_hits_its_share_of_lines_by_seed_and_line(name: str) -> None:
     assert texts != run(**{name: 0.2}, noise_seed=2)
     assert run(**{name: 0.0}) == [TEXT] * 2000
     assert TEXT not in run(**{name: 1.0})
-    # A larger share leaves alone what a smaller one has changed already.
+    # Lines that a smaller share changes are changed alike by a larger share.
     more = run(**{name: 0.4})
     assert all(old in {TEXT, new} for old, new in zip(texts, more, strict=True))
 

@@ -107,33 +107,33 @@ def test_fields_are_names_or_paths(
 
 def test_missing_field_names_the_existing_ones(tmp_path: Path) -> None:
     record = {"translation": {"en": "a", "ger": "b"}, "id": 7}
-    told = (
+    message = (
         "no field `translation.de`; there are `translation.en`, `translation.ger`, `id`; "
         "did you mean `translation.en`?"
     )
     path = write_jsonl(tmp_path / "a.jsonl", [record])
     with pytest.raises(DataError) as error:
         read(jsonl(path))
-    assert str(error.value) == f"{path}: line 1: {told}"
+    assert str(error.value) == f"{path}: line 1: {message}"
     path = write_parquet(tmp_path / "a.parquet", [record])
     with pytest.raises(DataError) as error:
         read(parquet_pairs(path))
-    assert str(error.value) == f"{path}: {told}"
+    assert str(error.value) == f"{path}: {message}"
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (None, "`de` is null"),
         ("a\nb", "`de` holds a newline"),
     ],
 )
-def test_null_or_newline_names_its_row(tmp_path: Path, value: str | None, told: str) -> None:
+def test_null_or_newline_names_its_row(tmp_path: Path, value: str | None, message: str) -> None:
     good = {"en": "a", "de": "b"}
     records = [good] * 4999 + [{"en": "a", "de": value}] + [good] * 10
-    with pytest.raises(DataError, match=f"line 5000: {told}"):
+    with pytest.raises(DataError, match=f"line 5000: {message}"):
         read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
-    with pytest.raises(DataError, match=f"row 5000: {told}"):
+    with pytest.raises(DataError, match=f"row 5000: {message}"):
         read(parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT))
 
 
@@ -146,7 +146,7 @@ def test_value_that_is_not_text_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b'{"en": "a", ', "line 2: not JSON"),
         (b'["a", "b"]', "line 2: not a JSON object"),
@@ -155,10 +155,10 @@ def test_value_that_is_not_text_is_an_error(tmp_path: Path) -> None:
         (b"[" * 100_000, "line 2: not JSON"),
     ],
 )
-def test_damaged_json_line_is_named(tmp_path: Path, line: bytes, told: str) -> None:
+def test_damaged_json_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"en": "a", "de": "b"}\n' + line + b"\n")
-    with pytest.raises(DataError, match=f"^{path}: {told}"):
+    with pytest.raises(DataError, match=f"^{path}: {message}"):
         read(jsonl(path, **FLAT))
 
 

@@ -26,7 +26,7 @@ def load_script() -> ModuleType:
 
 RULE = load_script()
 
-# By SHA-256 the English keys stand in the order c, h, i, g, a, d, b, f, e.
+# Order of the English keys by SHA-256: c, h, i, g, a, d, b, f, e.
 UPSTREAM = [
     SentencePair(english, chinese)
     for english, chinese in [
