@@ -151,7 +151,7 @@ def test_unigram_draws_each_segmentation_with_its_probability(
         for tokens in segmentations("▁lowest")
     }
     total = sum(weights.values())
-    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest a"]) * DRAWS, exponent)
+    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest  a"]) * DRAWS, exponent)
     assert_drawn_as({each: weight / total for each, weight in weights.items()}, UNIGRAM, rows)
 
 
@@ -172,7 +172,7 @@ def test_bpe_drops_merges_with_the_probability_of_the_paper(folder: Path, dropou
                 outcomes[outcome] += chance * share
         return outcomes
 
-    rows = drawn(folder, BPE, BPE.encode(["lowest a"]) * DRAWS, dropout)
+    rows = drawn(folder, BPE, BPE.encode(["lowest  a"]) * DRAWS, dropout)
     assert_drawn_as(outcomes_of(tuple("▁lowest")), BPE, rows)
 
 
