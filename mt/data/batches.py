@@ -1,4 +1,4 @@
-"""From the lengths of a corpus to the batches of an epoch: plan, split, collate."""
+"""Updates and micro-batches of an epoch: plan, split, collate."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from mt.special_ids import BOS, PAD
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.int32]
-"""[N 2]: tokens of source and target of each pair, end marks included."""
+"""[N 2] Tokens of source and target of each pair, EOS included."""
 
 SOURCE, TARGET = 0, 1
 
@@ -21,13 +21,12 @@ SOURCE, TARGET = 0, 1
 def plan_updates(
     lengths: Lengths, target_tokens_per_update: int, *, seed: int, epoch: int
 ) -> list[Indices]:
-    """Return the sentences of each update of one epoch, every sentence in exactly one.
+    """Return the sentences of each update of an epoch; each sentence is in exactly one.
 
-    An update holds sentences of like length on both sides, so that little padding is needed. The
-    corpus is cut into updates of equal size: the number of target tokens, end marks included, is
-    the same up to one sentence, and as near to `target_tokens_per_update` as a whole number of
-    updates allows; no remainder is dropped or left as a small last update. Order and composition
-    follow from `seed` and `epoch` alone; no property of the hardware enters.
+    An update holds sentences of similar length on both sides, so that little padding is needed.
+    Updates have equal numbers of target tokens up to one sentence, as near to
+    `target_tokens_per_update` as a whole number of updates allows; there is no small last update.
+    The plan follows from `lengths`, `seed` and `epoch` alone, on any hardware.
     """
     assert target_tokens_per_update > 0
     if len(lengths) == 0:
@@ -41,11 +40,11 @@ def plan_updates(
 
 
 def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Indices:
-    """Order the corpus so that neighbours are alike in both lengths.
+    """Order the corpus so that neighbours have similar lengths on both sides.
 
-    Sorted by target length and cut into strips of equally many target tokens; each strip is
-    sorted by source length, upwards and downwards in turn. Ties fall and strips begin at random:
-    without that, a sentence would meet the same company in every epoch.
+    The corpus is sorted by target length and cut into strips with equal numbers of target tokens;
+    each strip is sorted by source length, ascending and descending in turn. Ties and the beginnings
+    of strips are random, so that updates differ between epochs.
     """
     order = random.permutation(len(lengths))
     order = order[np.argsort(lengths[order, TARGET], kind="stable")]
@@ -57,7 +56,7 @@ def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Ind
 
 
 def _cut_evenly(order: Indices, tokens: Lengths, *, parts: int) -> list[Indices]:
-    """Cut where the running sum of `tokens` is nearest to the multiples of a part's share."""
+    """Cut where the running sum of `tokens` is nearest to a multiple of total / `parts`."""
     middles = np.cumsum(tokens, dtype=np.int64) - tokens / 2
     shares = np.arange(1, parts) * (tokens.sum(dtype=np.int64) / parts)
     return [part for part in np.split(order, np.searchsorted(middles, shares)) if len(part)]
@@ -66,12 +65,12 @@ def _cut_evenly(order: Indices, tokens: Lengths, *, parts: int) -> list[Indices]
 def split_update(
     update: Indices, lengths: Lengths, *, max_tokens_per_batch: int, ranks: int
 ) -> list[list[Indices]]:
-    """Cut one update into micro-batches, by rank: element [rank][number] is a batch's sentences.
+    """Cut an update into micro-batches; element [rank][number] holds the sentences of one batch.
 
-    No batch has more than `max_tokens_per_batch` padded positions, rows x the longest side. There
-    are as few batches as that allows, rounded up to the same number on every rank, and of like
-    padded size. Only where the update has fewer sentences than batches do some ranks get fewer,
-    or none. Every sentence of the update is in exactly one batch.
+    Each sentence is in exactly one batch. No batch has more than `max_tokens_per_batch` padded
+    positions, rows x the longest side. The number of batches is the smallest possible, rounded up
+    to a multiple of `ranks`, and their padded sizes are similar. If the update has fewer sentences
+    than batches, some ranks get fewer or none.
     """
     longest = lengths[update].max(axis=1)
     descending = np.argsort(-longest, kind="stable")
@@ -86,7 +85,7 @@ def split_update(
 
 
 def _greedy_starts(longest: Lengths, budget: int) -> list[int]:
-    """Return where batches begin if each takes the rows that fit; `longest` is descending."""
+    """Return where batches begin if each is filled; `longest` [N] is descending."""
     starts, row = [], 0
     while row < len(longest):
         starts.append(row)
@@ -95,7 +94,7 @@ def _greedy_starts(longest: Lengths, budget: int) -> list[int]:
 
 
 def _balanced_starts(longest: Lengths, *, parts: int, budget: int) -> list[int]:
-    """Return the beginnings of exactly `parts` batches, the largest as small as may be."""
+    """Return the beginnings of `parts` batches such that the largest is as small as possible."""
     if parts == 0:
         return []
     low, high = int(longest[0]), budget
@@ -120,14 +119,14 @@ def _balanced_starts(longest: Lengths, *, parts: int, budget: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class PaddingEfficiency:
-    """Share of the computed positions that hold a token, by side; 1.0 is no padding at all."""
+    """Share of the computed positions that hold a token; 1.0 means no padding."""
 
     source: float
     target: float
 
 
 def padding_efficiency(batches: Sequence[Indices], lengths: Lengths) -> PaddingEfficiency:
-    """Return real / padded positions over all `batches` (lists of sentences, none empty)."""
+    """Return real / padded positions over all `batches`; no batch is empty."""
     real, padded = np.zeros(2), np.zeros(2)
     for batch in batches:
         rows = lengths[batch]
@@ -139,33 +138,33 @@ def padding_efficiency(batches: Sequence[Indices], lengths: Lengths) -> PaddingE
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Training pairs side by side, PAD after each row's end."""
+    """Training pairs, padded with PAD on the right."""
 
     source: Tensor
     """[B S] int64."""
     target_in: Tensor
-    """[B T] int64: BOS, then the target without its end mark: what the decoder reads."""
+    """[B T] int64: decoder input, BOS and the target without EOS."""
     target_out: Tensor
-    """[B T] int64: the target, end mark included: what it is to say at each position."""
+    """[B T] int64: labels, the target with EOS."""
     real: Tensor
-    """[N] int64: the places in `target_out`, read row after row, that are not PAD."""
+    """[N] int64: indices of the labels that are not PAD in the flattened `target_out`."""
     source_tokens: int
-    """Positions of `source` that are not PAD, counted without asking a device."""
+    """Positions of `source` that are not PAD, counted on the host."""
     target_tokens: int
-    """Positions of `target_out` that are not PAD, likewise."""
+    """Positions of `target_out` that are not PAD."""
     index: Tensor
-    """[B] int64: which pair of the corpus each row is; it stays on the CPU."""
+    """[B] int64: position in the corpus of each row; it stays on the CPU."""
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
         return self._each(lambda ids: ids.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
-        """Return the batch in memory from which a GPU copies while the host goes on."""
+        """Return the batch in pinned memory, for asynchronous copies to a GPU."""
         return self._each(Tensor.pin_memory)
 
     def halves(self) -> "tuple[Batch, Batch]":
-        """Return the first and the second half of the rows, each as wide as it needs to be."""
+        """Return the first and the second half of the rows, each without superfluous padding."""
         middle = (len(self.index) + 1) // 2
         return self._rows(slice(middle)), self._rows(slice(middle, None))
 
@@ -183,7 +182,7 @@ class Batch:
         )
 
     def without_targets(self) -> "Batch":
-        """Return the batch with no position to learn from: loss and gradients are zeros."""
+        """Return the batch without labels; its loss and gradients are zero."""
         return replace(self, real=self.real[:0], source_tokens=0, target_tokens=0)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
@@ -198,7 +197,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """Sentences to translate, PAD after each row's end."""
+    """Sentences to translate, padded with PAD on the right."""
 
     source: Tensor
     """[B S] int64."""
@@ -209,14 +208,14 @@ class SourceBatch:
 
 
 def collate(examples: Sequence[Example]) -> Batch:
-    """Pad examples into a batch; the teacher-forcing shift happens here and nowhere else.
+    """Pad examples into a batch, with the target shifted by one position for teacher forcing.
 
-    Vaswani et al. 2017, section 3.1: the output embeddings are offset by one position.
+    Vaswani et al. 2017, section 3.1: "the output embeddings are offset by one position".
     """
     target_out = _padded([example.target for example in examples])
     begin = torch.full((len(examples), 1), BOS, dtype=torch.int64)
     target_in = torch.cat([begin, target_out[:, :-1]], dim=1)
-    # A row that is shorter than the batch still shows its end mark here; there it is padding.
+    # In a row shorter than the batch, EOS would be read at the first padded position.
     target_in[target_out == PAD] = PAD
     return Batch(
         source=_padded([example.source for example in examples]),
@@ -230,17 +229,17 @@ def collate(examples: Sequence[Example]) -> Batch:
 
 
 def collate_sources(sources: Sequence[Sequence[int]]) -> SourceBatch:
-    """Pad encoded sentences, end marks included, into a batch."""
+    """Pad encoded sentences, EOS included, into a batch."""
     return SourceBatch(_padded([np.asarray(source, dtype=np.int64) for source in sources]))
 
 
 def _narrowed(ids: Tensor) -> Tensor:
-    """Return ids [B S] without the last columns, as far as they are PAD in all rows."""
+    """Return ids [B S] without the last columns that are PAD in all rows."""
     return ids[:, : int((ids != PAD).sum(dim=1).max())]
 
 
 def _padded(rows: Sequence[NDArray[np.integer]]) -> Tensor:
-    """Return int64 [rows, longest row], PAD to the right."""
+    """Return int64 [rows, longest row], padded with PAD on the right."""
     lengths = np.array([len(row) for row in rows])
     padded = np.full((len(rows), int(lengths.max())), PAD, dtype=np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)

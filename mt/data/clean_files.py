@@ -1,4 +1,4 @@
-"""Cleaned training corpora, each as two plain text files, and what was taken out as a third."""
+"""Cleaned training corpora as text files, and the removed pairs as a third file."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,36 +19,35 @@ REMOVED_FILE = "removed.tsv"
 
 @dataclass(frozen=True, slots=True)
 class CleanedFiles:
-    """What `write_cleaned` has written of one corpus, and counts of pairs."""
+    """Files and counts of one cleaned corpus."""
 
     key: str
-    """Where the corpus stands below `data`: `train`, or `train.corpora.NAME`."""
+    """Key below `data`: `train`, or `train.corpora.NAME`."""
     files: tuple[Path, ...]
     total: int
     changed: int
-    """Pairs that stay, in another form."""
+    """Remaining pairs that a change of text or noise has altered."""
     taken: dict[str, int]
-    """By filter, in the order in which they are asked; 0 where one found nothing."""
+    """Removed pairs by filter, in their order, zeros included."""
     noisy: dict[str, int]
-    """By kind of noise: sources that have got it."""
+    """Sources with noise, by kind."""
 
     @property
     def left(self) -> int:
-        """Pairs that stay."""
+        """Remaining pairs."""
         return self.total - sum(self.taken.values())
 
 
 def write_cleaned(
     data: DataConfig, folder: Path, *, removed_file: str | None = None
 ) -> tuple[CleanedFiles, ...]:
-    """Write the training pairs as `data.cleaning` leaves them into a new folder, by corpus.
+    """Write the cleaned training pairs into a new folder, which appears when all is written.
 
-    The files are `train.<language>`, a text a line, and `NAME.<language>` for each corpus of a
-    mixture. `removed_file` in the same folder, `NAME.` before it in a mixture, gets a line for each
-    pair that is taken out: its number from 1, the filter, source and target as they were, with tabs
-    between, and spaces for tabs in them. The folder appears when all is written. Raises
-    `ConfigError` where the config asks for nothing, and `DataError` where the folder is there
-    already, nothing is left of a corpus, or one cannot be read.
+    The files are `train.<language>`, one text per line, or `NAME.<language>` for each corpus of a
+    mixture. `removed_file`, prefixed by `NAME.` in a mixture, gets a tab-separated line for each
+    removed pair: its number from 1, the filter, the original source and target with tabs replaced
+    by spaces. Raises `ConfigError` if `data.cleaning` is off, `DataError` if the folder exists, a
+    corpus is unreadable, or no pair of it remains.
     """
     corpora = open_training_corpora(data)
     if not all(corpus.cleaning.is_on for corpus in corpora):
@@ -88,8 +87,9 @@ def _write_corpus(corpus: TrainingCorpus, files: Sequence[Path]) -> _Tally:
     with _open(files) as (source, target, *removed):
         tally = _write(corpus.cleaning.judge(corpus.source.pairs()), [source, target], removed)
     if tally.total == tally.taken.total():
-        told = f"the cleaning leaves no pair of {tally.total:,}"
-        raise DataError(f"{corpus.source.description}: {told}")
+        raise DataError(
+            f"{corpus.source.description}: the cleaning leaves no pair of {tally.total:,}"
+        )
     return tally
 
 
@@ -111,8 +111,8 @@ def _write(judged: Iterable[Judged], sides: list[TextIO], removed: list[TextIO])
 
 
 def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
-    """Return the names of the files of a corpus: source, target, and what is taken out."""
-    name = corpus.key.rpartition(".")[2]  # `train`, or what a mixture calls it
+    """Return the file names of a corpus: source, target, and removed pairs if asked for."""
+    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
     data = corpus.cleaning.data
     if data.source_language == data.target_language:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Corpora by name in the folder $MT_CORPORA: `<name>/<split>.<language>[.gz]`."""
+"""Corpus files: `<name>/<split>.<language>[.gz]` in $MT_CORPORA, and downloads."""
 
 import hashlib
 import http.client
@@ -20,16 +20,15 @@ _TIMEOUT_SECONDS = 60.0
 
 
 def cache_folder() -> Path:
-    """Return $MT_CACHE, or ~/.cache/mt where it is unset; the folder may not exist yet."""
+    """Return $MT_CACHE, by default ~/.cache/mt; the folder may not exist."""
     named = os.environ.get("MT_CACHE")
     return Path(named).expanduser() if named else Path.home() / ".cache" / "mt"
 
 
 def download(url: str) -> Path:
-    """Return the local copy of `url`, fetched on first use.
+    """Return the local copy of `url`, downloaded on first use.
 
-    The copy is keyed by the URL and appears under its name only when complete. Raises `DataError`
-    naming the URL where it cannot be fetched.
+    The file appears when it is complete. Raises `DataError` naming the URL if the download fails.
     """
     folder = cache_folder() / "downloads"
     name = PurePosixPath(urlsplit(url).path).name[-100:] or "file"
@@ -37,7 +36,7 @@ def download(url: str) -> Path:
     if copy.exists():
         return copy
     folder.mkdir(parents=True, exist_ok=True)
-    # The process number keeps two runs that start together from writing into one file.
+    # The process id separates runs that download the same file at once.
     part = folder / f".{copy.name}.{os.getpid()}"
     try:
         with part.open("wb") as file:
@@ -51,7 +50,7 @@ def download(url: str) -> Path:
 
 
 def _fetch(url: str, file: BinaryIO) -> None:
-    """Copy what `url` holds into `file`, with progress on stderr."""
+    """Download `url` into `file`, with progress on stderr."""
     try:
         response = urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -64,13 +63,13 @@ def _fetch(url: str, file: BinaryIO) -> None:
             while chunk := _receive(url, response):
                 file.write(chunk)
                 bar.update(len(chunk))
-    # A connection that breaks off early ends like a complete one; only the length tells.
+    # A broken connection ends like a complete one; only the length differs.
     if total and file.tell() != total:
         raise DataError(f"{url}: broke off after {file.tell()} of {total} bytes; run it again")
 
 
 def _receive(url: str, response: BinaryIO) -> bytes:
-    """Read on; apart from writing, so that a full disk is not taken for a broken line."""
+    """Read a chunk; separate from writing, so that a full disk is not reported as a broken line."""
     try:
         return response.read(_CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
@@ -82,29 +81,29 @@ def _unreachable(url: str, error: Exception) -> DataError:
     status = ""
     if isinstance(error, urllib.error.HTTPError):
         status = f"status {error.code}, "
-        error.close()  # it holds the connection
+        error.close()  # closes the connection
     return DataError(f"{url}: cannot be downloaded ({status}{reason})")
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusFiles:
-    """The two sides of a corpus."""
+    """Files of the two sides of a corpus."""
 
     source: Path
     target: Path
 
 
 def supplied_files(source: CorpusSource, data: DataConfig) -> CorpusFiles | None:
-    """Return the files that $MT_CORPORA holds for `source.corpus`, or None where it holds none.
+    """Return the files of `source.corpus` in $MT_CORPORA, or None if there are none.
 
-    Raises `DataError` where it holds one side only, or names a folder that is not there.
+    Raises `DataError` if only one side exists, or the folder does not.
     """
     named = os.environ.get("MT_CORPORA")
     if not named or source.corpus is None:
         return None
     root = Path(named).expanduser()
     if not root.is_dir():
-        raise DataError(f"{root}: $MT_CORPORA names this folder, but there is none")
+        raise DataError(f"{root}: $MT_CORPORA names this folder, but it does not exist")
     stem = root / source.corpus
     left = _plain_or_gz(stem, data.source_language)
     right = _plain_or_gz(stem, data.target_language)
@@ -123,7 +122,7 @@ def _plain_or_gz(stem: Path, language: str) -> Path | None:
 
 
 def where_looked(corpus: str, language: str) -> str:
-    """Say where one side of a corpus was looked for in vain."""
+    """Return where one side of a corpus was looked for, for an error message."""
     named = os.environ.get("MT_CORPORA")
     if not named:
         return f"`{corpus}.{language}[.gz]` is looked for in $MT_CORPORA, which is not set"
@@ -131,5 +130,5 @@ def where_looked(corpus: str, language: str) -> str:
 
 
 def supply_hint(source: CorpusSource) -> str:
-    """Say how $MT_CORPORA can stand in for a corpus out of reach; "" where it has no name."""
+    """Return a hint to supply a corpus through $MT_CORPORA; "" if the corpus has no name."""
     return f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]" * bool(source.corpus)

@@ -1,8 +1,8 @@
-"""Corpora in the files that translators exchange: TMX, XLIFF, gettext.
+"""Corpora in exchange formats of translators: TMX, XLIFF, gettext.
 
-Such a file is a row of units, each a text in several languages. A code of the configuration finds
-the same code in upper or lower case, and one with more to it: `en` finds `EN` and `en-US`. Tags
-inside a text go, line breaks become spaces, and units that lack a side are left out and counted.
+A file is a sequence of units, each a text in several languages. A language code of the config
+matches case-insensitively and by prefix: `en` matches `EN` and `en-US`. Tags inside a text are
+removed, line breaks become spaces, and units without one of the sides are left out and counted.
 """
 
 import functools
@@ -20,23 +20,24 @@ from mt.data.lines import read_chunks
 from mt.data.pairs import ColumnSource, SentencePair
 from mt.errors import DataError, did_you_mean, install_hint, listed
 
+_logger = logging.getLogger(__name__)
 _DEEPEST = 100
-"""Elements inside each other in one unit; no honest file comes near."""
+"""Largest nesting depth of a unit, far beyond that of real files."""
 
 
 @dataclass(frozen=True, slots=True)
 class XmlUnit:
-    """An element, names without prefix, and the attributes of all that it stands in."""
+    """Element, its names without prefix, and the attributes of the elements around it."""
 
     element: Element
     around: dict[str, str]
 
 
 def read_units(path: Path, names: frozenset[str]) -> Iterator[XmlUnit]:
-    """Stream the elements of these names, of nested ones the outermost; memory stays flat.
+    """Stream the elements with these names, of nested ones the outermost.
 
-    Attributes keep their prefix, as in `xml:lang`. Raises `DataError` naming the line of what is
-    no XML, nests too deep, or declares or uses an entity of its own.
+    Attributes keep their prefix, as in `xml:lang`. Raises `DataError` with the line if the file is
+    not XML, nests too deep, or declares or uses an entity of its own.
     """
     collector = _Collector(names)
     parser = expat.ParserCreate()
@@ -60,7 +61,7 @@ def read_units(path: Path, names: frozenset[str]) -> Iterator[XmlUnit]:
 
 
 class _UnfitXmlError(Exception):
-    """What is wrong with the file; the reader adds where."""
+    """Reason to reject the file; the reader adds path and line."""
 
 
 def _refuse_declaration(name: str, *_: object) -> NoReturn:
@@ -72,7 +73,7 @@ def _refuse_use(name: str, *_: object) -> NoReturn:
 
 
 class _Collector:
-    """Takes what the parser finds, and builds the wanted elements alone."""
+    """Builds the wanted elements from the events of the parser."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
@@ -109,25 +110,24 @@ class _Collector:
             self._builder = None
 
     def taken(self) -> list[XmlUnit]:
-        """Return the units that are complete, and forget them."""
+        """Return and forget the complete units."""
         taken, self._ready = self._ready, []
         return taken
 
 
-_logger = logging.getLogger(__name__)
 Texts = Mapping[str, str]
-"""The texts of a unit by the code of their language; "" is one that the file does not name."""
+"""Texts of a unit by language code; "" is a language without a code."""
 _BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 _NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""Tags that hold markup of the document; other tags inside a text hold text, or nothing."""
+"""Tags with markup of the document inside; other tags contain text or nothing."""
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
-"""States that XLIFF 1.2 gives to a target, and XLIFF 2 to a segment, before it is translated."""
-_CODES_TOLD = 20
+"""States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
+_MOST_CODES = 20
 
 
 @dataclass(frozen=True)
 class UnitPairs(ColumnSource):
-    """The units of a file that have a text in both languages."""
+    """Units of a file with a text in both languages."""
 
     path: Path
     source_language: str
@@ -136,11 +136,11 @@ class UnitPairs(ColumnSource):
 
     @property
     def description(self) -> str:
-        """The file name."""
+        """File name."""
         return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
-        """Take from every unit the two texts that are asked for."""
+        """Select the two texts of each unit."""
         units = left_out = 0
         codes: dict[str, None] = {}
         for texts in self.read_texts(self.path):
@@ -154,7 +154,7 @@ class UnitPairs(ColumnSource):
         if left_out == units:
             raise DataError(f"{self.path}: {self._lacking([code for code in codes if code])}")
         if left_out:
-            _tell_left_out(self.path, left_out, units)
+            _warn_of_left_out(self.path, left_out, units)
 
     def _pair(self, texts: Texts) -> SentencePair | None:
         source = _find(texts, self.source_language)
@@ -175,11 +175,11 @@ class UnitPairs(ColumnSource):
             if _find(named, wanted) is None
         ]
         if absent:
-            more = ", ..." if len(codes) > _CODES_TOLD else ""
+            more = ", ..." if len(codes) > _MOST_CODES else ""
             near = did_you_mean(absent[0], codes)
             return (
                 f"nothing is in {' or '.join(f'`{wanted}`' for wanted in absent)}; "
-                f"there are {listed(sorted(codes)[:_CODES_TOLD])}{more}{near}"
+                f"there are {listed(sorted(codes)[:_MOST_CODES])}{more}{near}"
             )
         return f"no unit has a text in both {both}"
 
@@ -197,7 +197,7 @@ def read_tmx(path: Path) -> Iterator[Texts]:
 
 
 def read_xliff(path: Path) -> Iterator[Texts]:
-    """Stream the units of an XLIFF file, 1.2 or 2; what is marked untranslated lacks its target.
+    """Stream the units of an XLIFF file, 1.2 or 2; untranslated targets are omitted.
 
     https://docs.oasis-open.org/xliff/v1.2, https://docs.oasis-open.org/xliff/xliff-core/v2.0
     """
@@ -216,11 +216,11 @@ def read_xliff(path: Path) -> Iterator[Texts]:
 
 
 def read_po(path: Path) -> Iterator[Texts]:
-    """Stream the messages of a gettext file, in memory as a whole; its header names its language.
+    """Stream the messages of a gettext file, read as a whole; its header has the language.
 
-    What is fuzzy, obsolete or empty lacks its translation. Of plural forms two are singular and
-    plural, one alone is the plural; with more, none is clearly either. Raises `DataError` naming
-    the line of what cannot be read.
+    Fuzzy, obsolete and empty messages have no translation. Two plural forms are singular and
+    plural, a single one is the plural; messages with more forms are omitted. Raises `DataError`
+    with the line if the file cannot be read.
     """
     catalogue = _catalogue(path)
     code = catalogue.metadata.get("Language")
@@ -240,11 +240,11 @@ def read_po(path: Path) -> Iterator[Texts]:
 
 def _catalogue(path: Path) -> Any:
     try:
-        import polib  # an extra that not everyone needs
+        import polib  # an optional package
     except ModuleNotFoundError as error:
         raise DataError(f"reading .po needs polib: {install_hint('po')}") from error
     with TemporaryDirectory(prefix="mt-po-") as folder:
-        # polib reads files alone as they are: it cuts the lines of a string at U+2028, too.
+        # polib reads files correctly, but splits a string also at U+2028.
         plain = Path(folder) / "messages.po"
         with plain.open("wb") as file:
             file.writelines(read_chunks(path))
@@ -260,16 +260,16 @@ READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
     "xliff": read_xliff,
     "po": read_po,
 }
-"""What streams the units of each format."""
+"""Reader of each format."""
 
 
 def one_line(text: str) -> str:
-    """Return `text` with every line break, and the spaces around it, as one space; none outside."""
+    """Replace line breaks and the spaces around them by one space, and strip the text."""
     return _BREAK.sub(" ", text).strip(" \t")
 
 
 def _text(element: Element) -> str:
-    """Return what a reader would see of a text: tags go, and the markup that some of them hold."""
+    """Return the visible text of an element, without tags and their markup."""
     parts = [element.text or ""]
     for child in element:
         if child.tag not in _NATIVE_CODES:
@@ -279,7 +279,7 @@ def _text(element: Element) -> str:
 
 
 def _find(texts: Texts, wanted: str) -> str | None:
-    """Return the code of the text in a language: the same, one with more to it, or the unnamed."""
+    """Return the code that matches a language: the same, a longer one, or \"\"."""
     parts = _parts(wanted)
     same = [code for code in texts if _parts(code) == parts]
     longer = [code for code in texts if _parts(code)[: len(parts)] == parts]
@@ -293,6 +293,6 @@ def _parts(code: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _tell_left_out(path: Path, count: int, units: int) -> None:
-    """Say it once for a file, however often it is read."""
+def _warn_of_left_out(path: Path, count: int, units: int) -> None:
+    """Warn once per file and process."""
     _logger.warning("%s: %d of %d units lack one of the sides and are left out", path, count, units)

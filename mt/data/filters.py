@@ -1,4 +1,4 @@
-"""The corpora that a config trains on: one, or those of a mixture."""
+"""Cleaning of training corpora: changes, filters and noise by key of `data.cleaning`."""
 
 import hashlib
 import json
@@ -10,8 +10,7 @@ from functools import cached_property
 from hashlib import blake2b
 
 from mt.config.data import CleaningConfig, DataConfig
-from mt.data import language_id as language
-from mt.data import pair_checks
+from mt.data import language_id, pair_checks
 from mt.data.noise import NOISES, noised
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_source
@@ -21,18 +20,18 @@ _FREE = 0
 
 
 def text_hash(text: str) -> int:
-    """Return 64 bits that stand for a text, the same on every machine, never 0.
+    """Return a 64-bit hash of a text, the same on every machine, never 0.
 
-    Among ten million texts two different ones have the same with a probability of 3 in a million.
+    Ten million texts have a collision with a probability of 3 in a million.
     """
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
 class SeenTexts:
-    """A set of the 64-bit hashes of texts: an open hash table with linear probing.
+    """Set of 64-bit hashes of texts: an open hash table with linear probing.
 
-    It takes 12 to 24 bytes a text, and half as much again while it grows.
+    It takes 12 to 24 bytes a text, and 1.5 times as much while it grows.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,7 @@ class SeenTexts:
         return self._count
 
     def add(self, text: str) -> bool:
-        """Add a text; say whether it is new."""
+        """Add a text; return True if it is new."""
         hashed = text_hash(text)
         slot = _slot(self._slots, hashed)
         if self._slots[slot] == hashed:
@@ -63,7 +62,7 @@ class SeenTexts:
 
 
 def _slot(slots: "array[int]", hashed: int) -> int:
-    """Return where a hash stands, or the free slot where it belongs."""
+    """Return the slot of a hash, or the free slot for it."""
     last = len(slots) - 1  # a power of two less one
     slot = hashed & last
     while slots[slot] not in {_FREE, hashed}:
@@ -72,14 +71,14 @@ def _slot(slots: "array[int]", hashed: int) -> int:
 
 
 _RULES = 1
-"""Part of the fingerprint; raised whenever the same config would take out or change other pairs."""
+"""Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
-"""Says True of a pair that it takes out."""
+"""Returns True for a pair to remove."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """The hashes of all texts of the validation and test splits, by side."""
+    """Hashes of all texts of the validation and test splits, by side."""
 
     source: frozenset[int]
     target: frozenset[int]
@@ -87,50 +86,50 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A pair as the cleaning leaves it, and which filter takes it out."""
+    """Cleaned pair, and the filter that removes it."""
 
     original: SentencePair
     pair: SentencePair
     taken_by: str | None
-    """The key of the filter, or None for a pair that stays."""
+    """Key of the filter, or None for a pair that remains."""
     noise: tuple[str, ...] = ()
-    """The keys of the noise that has changed the source of a pair that stays."""
+    """Keys of the noise that changed the source of a remaining pair."""
 
 
 @dataclass(frozen=True)
 class Cleaning:
-    """The cleaning that a config asks for: streaming, in order, the same at every pass.
+    """Cleaning of a stream of pairs, in order, the same in every pass.
 
-    Memory does not grow with the corpus but for `duplicates`, 12 to 24 bytes a pair, and
-    `overlap`, about 100 bytes for each validation and test pair.
+    Only `duplicates` needs memory for the corpus, 12 to 24 bytes a pair, and `overlap` about 100
+    bytes for each validation and test pair.
     """
 
     data: DataConfig
 
     @property
     def is_on(self) -> bool:
-        """Whether it does anything."""
+        """True if a key of `data.cleaning` is set."""
         return self.data.cleaning != CleaningConfig()
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters that the config asks for, in the order in which they are asked."""
+        """Keys of the configured filters, in order of application."""
         return tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
 
     @property
     def noises(self) -> tuple[str, ...]:
-        """The kinds of noise that the config asks for, in the order in which they are made."""
+        """Keys of the configured noise, in order of application."""
         return tuple(name for name in NOISES if getattr(self.data.cleaning, name))
 
     def without_noise(self) -> "Cleaning":
-        """Return the same cleaning with no noise."""
+        """Return the same cleaning without noise."""
         off = {name: getattr(CleaningConfig(), name) for name in (*NOISES, "noise_seed")}
         settings = self.data.cleaning.model_copy(update=off)
         return Cleaning(self.data.model_copy(update={"cleaning": settings}))
 
     @cached_property
     def fingerprint(self) -> str | None:
-        """Of all that decides what it does to a corpus; None where it does nothing."""
+        """Checksum of everything that affects the result; None if the cleaning is off."""
         if not self.is_on:
             return None
         settings = self.data.cleaning
@@ -139,13 +138,13 @@ class Cleaning:
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *(self.data.source_language, self.data.target_language),
             *(sorted(held_out.source), sorted(held_out.target)),
-            language.model_version() if settings.language else None,
+            language_id.model_version() if settings.language else None,
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @cached_property
     def held_out(self) -> HeldOut:
-        """What `overlap` compares with, in the form that it compares."""
+        """Texts for the filter `overlap`, in its form of comparison."""
         form = OVERLAP[self.data.cleaning.overlap or "exact"]
         source, target = set(), set()
         for name in self.data.split_names():
@@ -157,9 +156,9 @@ class Cleaning:
         return HeldOut(frozenset(source - {_NOTHING}), frozenset(target - {_NOTHING}))
 
     def judge(self, pairs: Iterable[SentencePair]) -> Iterator[Judged]:
-        """Stream all pairs of a corpus from its first, changed as asked for, each with its filter.
+        """Stream all pairs of a corpus from the first, each with the filter that removes it.
 
-        Raises `DataError` where a filter needs a package that is not installed.
+        Raises `DataError` if a filter needs a package that is not installed.
         """
         filters = {name: FILTERS[name](self) for name in self.filters}
         has_noise = bool(self.noises)
@@ -178,10 +177,9 @@ class Cleaning:
         taken: Counter[str] | None = None,
         noisy: Counter[str] | None = None,
     ) -> Iterator[SentencePair]:
-        """Stream the pairs that stay, of a corpus from its first.
+        """Stream the remaining pairs of a corpus from the first.
 
-        Those taken out are counted in `taken`, by filter, those whose source has got noise in
-        `noisy`, by kind.
+        `taken` counts removed pairs by filter, `noisy` sources with noise by kind.
         """
         if not self.is_on:
             yield from pairs
@@ -225,17 +223,17 @@ def _max_length_ratio(cleaning: Cleaning) -> Filter:
 
 
 def _of_both(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return the row of a filter that compares the texts."""
+    """Return a filter that compares the two texts."""
     return lambda _cleaning: lambda pair: check(pair.source, pair.target)
 
 
 def _on_a_side(check: Callable[[str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return the row of a filter that looks at one text."""
+    """Return a filter that checks each text."""
     return lambda _cleaning: lambda pair: check(pair.source) or check(pair.target)
 
 
 def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filter]:
-    """Return the row of a filter that looks at one text and its language."""
+    """Return a filter that checks each text given its language."""
 
     def make(cleaning: Cleaning) -> Filter:
         source, target = cleaning.data.source_language, cleaning.data.target_language
@@ -265,7 +263,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
     "strip_control": pair_checks.without_control_characters,
     "normalize_spaces": lambda text: " ".join(text.split()),
 }
-"""What is done to each text, by key of `data.cleaning`, in this order."""
+"""Changes to each text by key of `data.cleaning`, in order of application."""
 FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
     "empty_sides": _of_both(pair_checks.has_empty_side),
     "identical_sides": _of_both(pair_checks.has_identical_sides),
@@ -279,47 +277,47 @@ FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
     "control_characters": _on_a_side(pair_checks.has_control_characters),
     "markup": _on_a_side(pair_checks.has_markup),
     "numbers": _of_both(pair_checks.numbers_differ),
-    "language": _by_language(language.in_other_language),
+    "language": _by_language(language_id.in_other_language),
     "overlap": _overlap,
-    # Last, so that the first of several is one that the other filters leave.
+    # Last, so that of several equal pairs one passes all other filters.
     "duplicates": _duplicates,
 }
-"""What makes each filter, by key of `data.cleaning`, in the order in which they are asked."""
+"""Constructors of filters by key of `data.cleaning`, in order of application."""
 OVERLAP: dict[str, Callable[[str], str]] = {
     "exact": str.strip,
     "normalized": pair_checks.normalized,
 }
-"""The form of a text that is compared with the held-out ones."""
+"""Forms of text in which `overlap` compares."""
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "pair": _both,
     "source": lambda pair: pair.source,
     "target": lambda pair: pair.target,
 }
-"""What duplicates have in common."""
+"""Text that duplicates share."""
 
 
 @dataclass(frozen=True)
 class TrainingCorpus:
-    """A corpus to train on, and what is done to it; of several each is cleaned by itself."""
+    """Training corpus with its own cleaning."""
 
     key: str
-    """Where it stands below `data`: `train`, or `train.corpora.NAME`."""
+    """Key below `data`: `train`, or `train.corpora.NAME`."""
     source: PairSource
     cleaning: Cleaning
     weight: float
     tag: str | None
 
     def cleaned(self) -> Iterator[SentencePair]:
-        """Stream the pairs that its cleaning leaves."""
+        """Stream the cleaned pairs."""
         return self.cleaning.clean(self.source.pairs())
 
     def pinned(self, sums: Checksums) -> "TrainingCorpus":
-        """Return the same corpus, which must from now on be what it was at these checksums."""
+        """Return the same corpus, which must match these checksums from now on."""
         return replace(self, source=replace(self.source, expected=sums))
 
 
 def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
-    """Find the files of all corpora to train on, as `open_source` does; none is read yet."""
+    """Find the files of all training corpora like `open_source`; none is read yet."""
     return tuple(
         TrainingCorpus(
             key,
@@ -333,5 +331,5 @@ def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
 
 
 def cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:
-    """Stream the pairs that the cleaning leaves of all corpora, each pair once."""
+    """Stream the cleaned pairs of all corpora, each pair once."""
     return (pair for corpus in corpora for pair in corpus.cleaned())

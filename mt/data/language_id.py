@@ -1,4 +1,4 @@
-"""Which language a text is in, by py3langid, whose model lies in its package (the extra `langid`).
+"""Language identification with py3langid (the extra `langid`), which contains its model.
 
 Lui and Baldwin 2012, "langid.py: An Off-the-shelf Language Identification Tool": naive Bayes over
 byte n-grams.
@@ -14,61 +14,61 @@ from mt.errors import DataError, install_hint
 from mt.languages import base_language
 
 _LEAST_LENGTH = 30
-"""A shorter text, in letters, may be of any language."""
+"""In letters; shorter texts are not judged."""
 _UNLIKELY = 0.01
-"""A text of its own language is hardly ever less probably so; kinds of Chinese share the rest."""
+"""Probability of the expected language below which a text is in another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """The likeliest language of a text."""
+    """Most probable language of a text."""
 
     language: str
-    """Its code of ISO 639-1."""
+    """ISO 639-1 code."""
     probability: float
 
 
 def identify(text: str) -> Identified:
-    """Return the likeliest language of a text; `DataError` where py3langid is not installed."""
+    """Return the most probable language; raise `DataError` if py3langid is not installed."""
     return Identified(*_identifier().classify(text))
 
 
 def in_other_language(text: str, language: str) -> bool:
-    """Say whether a text is surely in another language than `language`.
+    """Return True if a text is clearly not in `language`.
 
-    Silent on texts of less than 30 letters, and on languages that the identifier does not know.
-    Raises `DataError` where py3langid is not installed.
+    Texts under 30 letters and unsupported languages give False. Raises `DataError` if py3langid is
+    not installed.
     """
     if not can_be_judged(text, language):
         return False
     wanted = base_language(language)
-    if identify(text).language == wanted:  # likely enough, and told sooner than all in their order
+    if identify(text).language == wanted:  # faster than the probabilities of all languages
         return False
     return bool(dict(_identifier().rank(text))[wanted] < _UNLIKELY)
 
 
 def can_be_judged(text: str, language: str) -> bool:
-    """Say whether `in_other_language` has something to say on a text."""
+    """Return True if the text is long enough and the language supported."""
     known = base_language(language) in known_languages()
     return known and weighted_length(text) >= _LEAST_LENGTH
 
 
 def model_version() -> str:
-    """Return the version of the package, and so of its model."""
+    """Return the version of the package, which is that of its model."""
     known_languages()
     return version("py3langid")
 
 
 @functools.cache
 def known_languages() -> frozenset[str]:
-    """Return the codes of the languages that can be told apart."""
+    """Return the codes of the supported languages."""
     return frozenset(_identifier().labels)
 
 
 @functools.cache
 def _identifier() -> Any:
     try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # an extra
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # an optional package
     except ModuleNotFoundError as error:
         raise DataError(
             f"language identification needs py3langid: {install_hint('langid')}"

@@ -1,4 +1,4 @@
-"""Several corpora as one: their stores side by side, and which of their pairs an epoch takes."""
+"""Mixtures of corpora: joined stores, and the pairs that each epoch takes from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from mt.data.batches import Indices
 from mt.data.store import LeftOut, PairStore
 
 _OWN_KEY = 0x6D6978
-"""Keeps these draws apart from all others that a run makes from its seed."""
+"""Separates these draws from others with the same seed."""
 
 
 class JoinedStore(PairStore):
-    """The pairs of several stores, one store after the other; nothing is copied but lengths."""
+    """Pairs of several stores, one store after the other; only lengths are copied."""
 
     def __init__(self, stores: Sequence[PairStore]) -> None:
-        """Take opened stores, one at the least."""
+        """Take one or more opened stores."""
         self.chunks = [chunk for store in stores for chunk in store.chunks]
         self._starts = np.cumsum([0, *(len(chunk.source) for chunk in self.chunks)], dtype=np.int64)
         self.lengths = np.concatenate([store.lengths for store in stores])
@@ -26,39 +26,37 @@ class JoinedStore(PairStore):
 
 
 def joined(stores: Sequence[PairStore]) -> PairStore:
-    """Return several stores as one; a single one as it is."""
+    """Return several stores as one; a single store is returned unchanged."""
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """How many pairs of each corpus an epoch takes, and which.
+    """Selection of pairs for each epoch.
 
-    A corpus is gone through pass by pass, each pass in a random order of its own; an epoch takes
-    up where the one before has ended. So after any number of epochs each pair of a corpus has been
-    taken as often as any other of it, or once more.
+    Each corpus is read in passes, each in a random order; an epoch continues where the previous one
+    ended. So after any epoch, the pairs of a corpus have been taken equally often up to one.
     """
 
     sizes: tuple[int, ...]
-    """Pairs of each corpus; in a joined store they stand one corpus after the other."""
+    """Pairs of each corpus, in the order of the joined store."""
     weights: tuple[float, ...]
-    """How many passes over each corpus an epoch takes."""
+    """Passes over each corpus in one epoch."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether every epoch takes each pair once."""
+        """True if every epoch takes each pair once."""
         return all(weight == 1 for weight in self.weights)
 
     def counts(self, epoch: int) -> list[int]:
-        """Return how many pairs of each corpus an epoch takes; they differ by one at the most."""
+        """Return the pairs that an epoch takes from each corpus; epochs differ by at most one."""
         spans = (self._span(number, epoch) for number in range(len(self.sizes)))
         return [last - first for first, last in spans]
 
     def pairs(self, *, seed: int, epoch: int) -> Indices:
-        """Return the pairs of an epoch by their places in the joined store, in ascending order.
+        """Return the positions of an epoch's pairs in the joined store, ascending.
 
-        They follow from the seed and the epoch alone; of a pair that is taken several times, the
-        place is there as often.
+        They follow from seed and epoch alone. A pair that is taken several times is repeated.
         """
         starts = np.cumsum([0, *self.sizes]).tolist()
         taken = [
@@ -68,7 +66,7 @@ class Mixture:
         return np.sort(np.concatenate(taken))
 
     def _span(self, number: int, epoch: int) -> tuple[int, int]:
-        """Return where an epoch begins and ends in the passes over a corpus, put end to end."""
+        """Return begin and end of an epoch in the concatenated passes over a corpus."""
         share = self.weights[number] * self.sizes[number]
         return round(epoch * share), round((epoch + 1) * share)
 
@@ -88,11 +86,11 @@ class Mixture:
 
 
 def mix(sizes: Sequence[int], weights: Sequence[float], *, temperature: float = 1.0) -> Mixture:
-    """Return the mixture of corpora with so many pairs, each 1 or more, and these weights.
+    """Return the mixture of corpora of the given sizes, each 1 or more.
 
-    At a `temperature` T other than 1 an epoch takes as many pairs as there are in all corpora, of
-    each a share in proportion to size^(1/T) (Arivazhagan et al. 2019, section 4.2); the weights
-    multiply that.
+    With a `temperature` T other than 1, the shares of the corpora in an epoch are proportional to
+    size^(1/T) (Arivazhagan et al. 2019, section 4.2), an epoch has as many pairs as all corpora
+    together, and the weights multiply the shares.
     """
     powers = np.array(sizes, np.float64) ** (1 / temperature)
     passes = powers / powers.sum() * sum(sizes) / np.array(sizes)

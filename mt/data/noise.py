@@ -1,7 +1,7 @@
-"""Noise on a translation: words that are dropped, masked or moved.
+"""Noise on source sentences: case, punctuation, typos; and noise for back-translation.
 
-Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3: a forward model learns
-more from a synthetic source that is not too regular.
+Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3, drop, mask and move words
+of synthetic sources, which makes them less regular.
 """
 
 import re
@@ -15,13 +15,13 @@ from mt.errors import UserError
 from mt.languages import written_without_spaces
 
 _TYPO_SHARE = 0.1
-"""The share of words that get a typo where a line gets any; one word gets one in any case."""
+"""Share of words with a typo in a line with typos; at least one word gets one."""
 _WORD = re.compile(r"[^\W\d_]{4,}")
-"""Letters alone, and enough of them to be recognised with a typo."""
+"""Words long enough to be recognized with a typo."""
 _INSIDE = frozenset("'’-‐.,:/·")
-"""Marks that belong to a word or a number where they stand inside it: don't, 3.14, well-known."""
+"""Marks that are part of a word or number when inside it: don't, 3.14, well-known."""
 _MEANS_SOMETHING = frozenset("%‰&@#*/\\_§¶")
-"""Unicode calls these punctuation, but they stand for words."""
+"""Punctuation by Unicode, but with the meaning of words."""
 
 
 def in_capitals(text: str, _random: Random) -> str:
@@ -30,22 +30,22 @@ def in_capitals(text: str, _random: Random) -> str:
 
 
 def without_punctuation(text: str, _random: Random) -> str:
-    """Return a text without its punctuation, unless it holds nothing else."""
+    """Return a text without punctuation; a text of punctuation alone is unchanged."""
     kept = [character for place, character in enumerate(text) if not _is_punctuation(text, place)]
     left = re.sub(" {2,}", " ", "".join(kept)).strip()
     return left or text
 
 
 def with_typos(text: str, random: Random) -> str:
-    """Return a text with typos in words of four letters and more, if there are any.
+    """Return a text with typos in words of four letters or more.
 
-    A typo swaps two letters that stand side by side, drops a letter, or writes it twice.
+    A typo swaps two neighbouring letters, drops a letter or doubles it.
     """
     words = list(_WORD.finditer(text))
     chosen = [word for word in words if random.random() < _TYPO_SHARE]
     if words and not chosen:
         chosen = [words[int(random.random() * len(words))]]
-    for word in reversed(chosen):  # from behind, so that places stay what they are
+    for word in reversed(chosen):  # from the end, so that positions stay valid
         text = text[: word.start()] + _misspelt(word[0], random) + text[word.end() :]
     return text
 
@@ -55,11 +55,11 @@ NOISES: dict[str, Callable[[str, Random], str]] = {
     "noise_punctuation": without_punctuation,
     "noise_typos": with_typos,
 }
-"""What is done to a share of the sources, by key of `data.cleaning`, in this order."""
+"""Noise on a share of the sources by key of `data.cleaning`, in order of application."""
 
 
 def noised(text: str, settings: CleaningConfig, *, line: int) -> tuple[str, tuple[str, ...]]:
-    """Return a text with the noise that its line gets, and the kinds that have changed it."""
+    """Return the text with the noise of its line, and the kinds that changed it."""
     changed = []
     for name, change in NOISES.items():
         share = getattr(settings, name)
@@ -82,7 +82,7 @@ def _is_punctuation(text: str, place: int) -> bool:
 
 
 def _misspelt(word: str, random: Random) -> str:
-    """Return a word with a typo behind its first letter; the same word where letters repeat."""
+    """Return a word with a typo after its first letter; repeated letters may hide it."""
     place = 1 + int(random.random() * (len(word) - 2))
     first, second = word[place], word[place + 1]
     kinds = (second + first, second, first + first + second)
@@ -90,21 +90,21 @@ def _misspelt(word: str, random: Random) -> str:
 
 
 FILLER = "<blank>"
-"""What stands for a masked word."""
+"""Replaces a masked word."""
 _UNIT = re.compile(r"\s*(?:[0-9A-Za-z]+|\S)")
-"""A word where words stand without spaces: a character, or one in Latin letters."""
+"""Word in a text without spaces: a character, or a run of Latin letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How much of it; the paper has 0.1, 0.1 and 3."""
+    """Strength of back-translation noise; the paper uses 0.1, 0.1 and 3."""
 
     drop: float = 0.0
-    """The probability that a word is dropped."""
+    """Probability to drop a word."""
     mask: float = 0.0
-    """The probability that a word that stays is replaced by `FILLER`."""
+    """Probability to replace a remaining word by `FILLER`."""
     swap: int = 0
-    """How many places a word moves at most."""
+    """Largest distance that a word moves."""
 
     def __post_init__(self) -> None:
         for name, share in (("drop", self.drop), ("mask", self.mask)):
@@ -114,9 +114,9 @@ class Noise:
             raise UserError(f"--swap {self.swap}: is a number of places, 0 or more")
 
     def on(self, text: str, *, language: str, seed: int, line: int) -> str:
-        """Return a text with noise that follows from the seed, the line's number and the text.
+        """Return a text with noise; it follows from the seed, the line number and the text.
 
-        One word at the least stays. White space becomes one space where there is noise at all.
+        At least one word remains. With noise, white space becomes single spaces.
         """
         if self == Noise():
             return text
@@ -125,7 +125,7 @@ class Noise:
         words = text.split() if apart else _UNIT.findall(text)
         kept = [word for word in words if random.random() >= self.drop] or words[:1]
         masked = [FILLER if random.random() < self.mask else word for word in kept]
-        # A place and up to `swap` more: sorted by that, no word moves further.
+        # Sorting by position plus a random number below swap + 1 limits the distance to swap.
         keys = [place + random.random() * (self.swap + 1) for place in range(len(masked))]
         order = sorted(range(len(masked)), key=keys.__getitem__)
         return (" " if apart else "").join(masked[place] for place in order).strip()

@@ -1,7 +1,6 @@
-"""What can be wrong with a pair of texts, a function each; pure, and blind to the other pairs.
+"""Checks of single pairs of texts by their characters.
 
-Each says True where something is wrong. They look at characters alone, and are made to be silent
-on good text rather than to find all that is bad.
+Each check returns True for a defect. Precision comes before recall: good text should pass.
 """
 
 import functools
@@ -13,10 +12,10 @@ from collections.abc import Iterable
 from mt.languages import base_language, count_in, in_letters, letters_in, script_share
 
 _ALLOWANCE = 10
-"""Added to both lengths before they are divided: short texts may differ more."""
+"""Added to both lengths of a ratio, since short texts may differ more."""
 
 MIN_SCRIPT_SHARE = 0.3
-"""Names, formulas and code in Latin letters stand in good text of any script."""
+"""Good text of any script contains names, formulas and code in Latin letters."""
 
 _CP1252 = "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
 _CONTINUATION = f"[\x80-\xbf{_CP1252}]"
@@ -45,26 +44,26 @@ _FRENCH_ATTACHED = re.compile(r"(?<=[^\s.,?!;:])[.,](?= |$)")
 _IDEOGRAPHIC = letters_in("Han", "Kana")
 _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
 _WORD_CHARACTERS = 3
-"""The mean word of segmented Chinese or Japanese has fewer characters than that."""
+"""Upper bound of the mean word length in segmented Chinese or Japanese."""
 _SEPARATOR = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
 _MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
 _DIGITS = re.compile(r"\d+")
 
 
 def has_empty_side(source: str, target: str) -> bool:
-    """Say whether a side holds nothing but white space."""
+    """Return True if a side is empty or white space."""
     return not source.strip() or not target.strip()
 
 
 def has_identical_sides(source: str, target: str) -> bool:
-    """Say whether both sides are the same text but for white space around it.
+    """Return True if both sides are the same text with letters, up to white space around it.
 
-    A text without letters, as a number, may well be its own translation.
+    A text without letters, such as a number, may be its own translation.
     """
     return source.strip() == target.strip() and any(map(str.isalpha, source))
 
 
-@functools.lru_cache(maxsize=1 << 14)  # several checks ask it of the same few thousand texts
+@functools.lru_cache(maxsize=1 << 14)  # several checks need it for the same texts
 def weighted_length(text: str) -> int:
     """Return the length of a text without white space, in letters of an alphabet.
 
@@ -74,40 +73,40 @@ def weighted_length(text: str) -> int:
 
 
 def length_ratio(source: str, target: str) -> float:
-    """Return how many times longer the longer side is, from 1 up.
+    """Return the ratio of the longer to the shorter side, 1 or more.
 
-    Lengths are those of `weighted_length`, with 10 added to each: a greeting may be thrice as long
-    as its translation, a paragraph may not.
+    Lengths are those of `weighted_length` plus 10 each: a greeting may be three times as long as
+    its translation, a paragraph may not.
     """
     lengths = weighted_length(source) + _ALLOWANCE, weighted_length(target) + _ALLOWANCE
     return max(lengths) / min(lengths)
 
 
 def in_wrong_script(text: str, language: str, *, min_share: float = MIN_SCRIPT_SHARE) -> bool:
-    """Say whether less than `min_share` of a text's letters are in a script of its language.
+    """Return True if less than `min_share` of the letters are in a script of the language.
 
-    Letters weigh what `script_share` says.
+    Letters are weighted as in `script_share`.
     """
     share = script_share(text, language)
     return share is not None and share < min_share
 
 
 def has_mojibake(text: str) -> bool:
-    """Say whether a text holds U+FFFD, or UTF-8 that was read as Latin-1 or Windows-1252."""
+    """Return True for U+FFFD, and for UTF-8 decoded as Latin-1 or Windows-1252."""
     return not text.isascii() and _MOJIBAKE.search(text) is not None
 
 
 def holds_tokens(text: str) -> bool:
-    """Say whether a text is cut into subwords: `▁` of SentencePiece, `@@` of BPE, `##`."""
+    """Return True for subword marks: `▁` of SentencePiece, `@@` of BPE, `##` of WordPiece."""
     return _TOKENS.search(text) is not None
 
 
 def looks_tokenized(text: str, language: str) -> bool:
-    """Say whether a text was cut into words for a machine.
+    """Return True for the output of a word tokenizer.
 
-    The signs: escapes such as `&apos;` and `-LRB-`, a space before a clitic, more punctuation with
-    a space before it than without, and in Chinese or Japanese a space after every word. In French,
-    where a space does stand before `!?;:`, points and commas alone are counted.
+    Signs are escapes such as `&apos;` and `-LRB-`, a space before a clitic, more punctuation with
+    a space before it than without, and spaces between words of Chinese or Japanese. French has
+    spaces before `!?;:`, so only points and commas count there.
     """
     if _ESCAPES.search(text):
         return True
@@ -122,30 +121,27 @@ def looks_tokenized(text: str, language: str) -> bool:
 
 
 def has_control_characters(text: str) -> bool:
-    """Say whether a text holds NUL, another control character but tab, U+2028 or U+2029."""
+    """Return True for control characters other than tab, and for U+2028 and U+2029."""
     return _CONTROL.search(text) is not None
 
 
 def without_control_characters(text: str) -> str:
-    """Return a text without what `has_control_characters` finds.
-
-    What ends a line, as U+2028 or U+0085, becomes a space; anything else goes.
-    """
+    """Remove the characters of `has_control_characters`; line ends such as U+2028 become spaces."""
     return _CONTROL.sub(lambda found: " " if found[0].isspace() else "", text)
 
 
 def has_markup(text: str) -> bool:
-    """Say whether a text holds a tag or a character reference of HTML or XML."""
+    """Return True for a tag or character reference of HTML or XML."""
     return _MARKUP.search(text) is not None
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Say whether each side has a number that the other has not.
+    """Return True if each side has a number that the other lacks.
 
-    Numbers are strings of digits of any script, without zeros in front. They are compared without
-    separators (`1,000` is `1.000`), then group by group (`6:30` is `6 Uhr 30`), and beside 万 and
-    its like without zeros at the end (`40,000` is `4万`); all have to differ. Number words cannot
-    be seen, so a number on one side alone is no difference.
+    Numbers are digits of any script without leading zeros. They are compared without separators
+    (`1,000` is `1.000`), by groups (`6:30` is `6 Uhr 30`), and in texts with 万 or the like without
+    trailing zeros (`40,000` is `4万`); all three must differ. A number on one side alone is no
+    difference, since the other may have a number word.
     """
     if not (_DIGITS.search(source) and _DIGITS.search(target)):
         return False
@@ -163,8 +159,8 @@ def numbers_differ(source: str, target: str) -> bool:
 
 
 def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:
-    ours, theirs = Counter(left), Counter(right)
-    return bool(ours - theirs) and bool(theirs - ours)
+    one, other = Counter(left), Counter(right)
+    return bool(one - other) and bool(other - one)
 
 
 def _numbers(text: str) -> list[str]:
@@ -176,24 +172,21 @@ def _ascii(digits: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return a text without case, spacing, punctuation and width, for comparing.
+    """Return a text without case, spacing, punctuation and width, for comparisons.
 
-    NFKC and case folding; then punctuation, white space and control characters go. A text that
-    has nothing else comes back without white space around it.
+    After NFKC and case folding, punctuation, white space and control characters are removed. A
+    text of these alone is only stripped.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return folded.translate(_unspaced()) or text.strip()
+    return folded.translate(_KEPT) or text.strip()
 
 
-class _Unspaced(dict[int, int | None]):
-    """What becomes of each character; asked of `unicodedata` once."""
+class _Kept(dict[int, int | None]):
+    """Translation table without punctuation, white space and control characters."""
 
     def __missing__(self, code: int) -> int | None:
-        kept = None if unicodedata.category(chr(code))[0] in "PZC" else code
-        self[code] = kept
-        return kept
+        self[code] = None if unicodedata.category(chr(code))[0] in "PZC" else code
+        return self[code]
 
 
-@functools.cache
-def _unspaced() -> _Unspaced:
-    return _Unspaced()
+_KEPT = _Kept()

@@ -1,4 +1,4 @@
-"""The sentence pair, and what every source of pairs promises."""
+"""Sentence pairs, and the interface of all corpora."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ _CHUNK_PAIRS = 4096
 
 @dataclass(frozen=True, slots=True)
 class SentencePair:
-    """A sentence and its translation."""
+    """Sentence and its translation."""
 
     source: str
     target: str
@@ -22,7 +22,7 @@ class SentencePair:
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """SHA-256 of each side's text, in hexadecimal; an expected one may be `unverified`."""
+    """SHA-256 of the text of each side in hexadecimal, or `unverified`."""
 
     source: str
     target: str
@@ -30,51 +30,48 @@ class Checksums:
 
 @dataclass(frozen=True)
 class PairSource(ABC):
-    """A corpus that can be read from its start as often as wanted; nothing of it is kept."""
+    """Corpus that can be read repeatedly from its start; nothing stays in memory."""
 
     expected: Checksums
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """Name the corpus for messages: its files or its name."""
+        """Return the files or the name of the corpus, for messages."""
 
     @property
     def target_description(self) -> str:
-        """Name what holds the target side, for records of a score."""
+        """Return the file or name of the target side, for records of a score."""
         return self.description
 
     @abstractmethod
     def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs; memory does not grow with the corpus.
+        """Stream the pairs.
 
-        Raises `DataError` where the corpus is unreadable, empty or uneven, and at its end where
-        its text is not what `expected` says.
+        Raises `DataError` if the corpus is unreadable, empty or has sides of unequal length, and
+        at its end if its text does not match `expected`.
         """
 
     @abstractmethod
     def checksums(self) -> Checksums:
-        """Read the corpus as it is now and return the checksum of each side.
-
-        Raises `DataError` as `pairs` does.
-        """
+        """Read the corpus and return the checksum of each side; raise `DataError` like `pairs`."""
 
 
 class ColumnSource(PairSource):
-    """A corpus that holds both sides in one place; a checksum is over every text + a newline."""
+    """Corpus with both sides in one place; checksums are over each text and a newline."""
 
     @abstractmethod
     def read(self) -> Iterator[SentencePair]:
-        """Stream the pairs, unchecked."""
+        """Stream the pairs without checks."""
 
     def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs and check them on the way."""
+        """Stream the pairs, then check them."""
         digests = _Digests()
         yield from digests.watch(self.read())
         self._check(digests)
 
     def checksums(self) -> Checksums:
-        """Read everything for the checksums alone."""
+        """Read the whole corpus for its checksums."""
         digests = _Digests()
         for _ in digests.watch(self.read()):
             pass
@@ -90,7 +87,7 @@ class ColumnSource(PairSource):
 
 
 class _Digests:
-    """Counts and hashes the pairs that pass by."""
+    """Count and checksums of a stream of pairs."""
 
     def __init__(self) -> None:
         self.pairs = 0
@@ -98,7 +95,7 @@ class _Digests:
         self._target = hashlib.sha256()
 
     def watch(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
-        """Hand the pairs on; hashing by the chunk is several times faster than one by one."""
+        """Yield the pairs; hashing chunks is several times faster than hashing single pairs."""
         iterator = iter(pairs)
         while chunk := list(islice(iterator, _CHUNK_PAIRS)):
             self.pairs += len(chunk)
@@ -111,6 +108,6 @@ class _Digests:
 
 
 def verify(what: str, found: str, expected: str) -> None:
-    """Raise `DataError` naming `what` and both checksums where they differ."""
+    """Raise `DataError` naming `what` and both checksums if they differ."""
     if expected not in {found, UNVERIFIED}:
         raise DataError(f"{what}: the SHA-256 of the text is {found}, expected {expected}")

@@ -1,11 +1,10 @@
-"""Corpora of named fields: JSON lines, Parquet, a dataset folder, a dataset of the hub.
+"""Corpora with named fields: JSON lines, Parquet, dataset folders, datasets of the hub.
 
-A field is a name or, with dots, a path into nested ones; `translation.<language>` by default. A
-text must be one line: null, a newline or anything but text is an error that names the row.
+A field is a name or a dotted path into nested fields, by default `translation.<language>`. A null,
+a newline or a value that is not text is an error with its row.
 
-`datasets` reads all but JSON lines. Its JSON builder guesses types by the block (a column of ISO
-dates comes back as times, one odd value puts quotation marks around every text of its block, a key
-that first appears after 10 MB is an error), so those go through our own lines.
+`datasets` reads all but JSON lines, since its JSON builder infers types per block: ISO dates become
+times, one number puts quotation marks around other texts, a late new key is an error.
 """
 
 import glob
@@ -32,10 +31,13 @@ from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import Checksums, ColumnSource, SentencePair
 from mt.errors import DataError, did_you_mean, listed
 
+_BATCH_ROWS = 4096
+_LONGEST_REASON = 300
+
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """The field of each side, dots for nesting."""
+    """Field of each side, with dots for nesting."""
 
     source: str
     target: str
@@ -46,8 +48,8 @@ def read_table(
 ) -> Iterator[SentencePair]:
     """Stream the pairs of a table that follows `rows_before` rows of the corpus `name`.
 
-    Raises `DataError` for a missing field, and, with the number of the row, for a null, a newline
-    inside a text or bytes that are not UTF-8.
+    Raises `DataError` for a missing field, and with the row for a null, a newline inside a text or
+    invalid UTF-8.
     """
     sources = _texts(table, fields.source, name=name, rows_before=rows_before)
     targets = _texts(table, fields.target, name=name, rows_before=rows_before)
@@ -103,7 +105,7 @@ def _leaves(entry: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _first_undecodable(column: Any) -> int:
-    """Return the index of the first text that is not UTF-8; there is one."""
+    """Return the index of the first text that is not UTF-8; one must exist."""
     for index, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
         try:
             value.decode()
@@ -112,24 +114,20 @@ def _first_undecodable(column: Any) -> int:
     raise AssertionError("called for a column whose texts all decode")
 
 
-_BATCH_ROWS = 4096
-_LONGEST_REASON = 300
-
-
 @dataclass(frozen=True)
 class JsonlPairs(ColumnSource):
-    """One JSON object per line; blank lines are passed over."""
+    """One JSON object per line; blank lines are skipped."""
 
     path: Path
     fields: FieldNames
 
     @property
     def description(self) -> str:
-        """The file name."""
+        """File name."""
         return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
-        """Parse line by line."""
+        """Parse each line."""
         source, target = self.fields.source, self.fields.target
         for number, line in enumerate(LineReader(self.path), 1):
             if not line or line.isspace():
@@ -142,7 +140,7 @@ class JsonlPairs(ColumnSource):
 
 
 class _UnfitRecordError(Exception):
-    """What is wrong with a record; the reader adds where it stands."""
+    """Reason to reject a record; the reader adds path and line."""
 
 
 def _parse(line: str) -> dict[str, object]:
@@ -179,7 +177,7 @@ def _text(record: dict[str, object], field: str) -> str:
 
 
 def _names(record: dict[str, object], prefix: str = "") -> Iterator[str]:
-    """List the fields of a record, nested ones with dots."""
+    """Yield the fields of a record, nested ones with dots."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _names(value, f"{prefix}{name}.")
@@ -189,7 +187,7 @@ def _names(record: dict[str, object], prefix: str = "") -> Iterator[str]:
 
 @dataclass(frozen=True)
 class DatasetPairs(ColumnSource):
-    """What `datasets` can open, read by the batch as Arrow tables."""
+    """Corpus opened by `datasets` and read in batches, as Arrow tables."""
 
     name: str
     fields: FieldNames
@@ -198,31 +196,31 @@ class DatasetPairs(ColumnSource):
 
     @property
     def description(self) -> str:
-        """The file, the folder, or the hub's name and revision."""
+        """File, folder and split, or name, revision and split of a hub dataset."""
         return self.name
 
     def read(self) -> Iterator[SentencePair]:
-        """Open the dataset anew, so that a changed file gives its new rows."""
+        """Open the dataset again, so that a changed file gives its new rows."""
         rows = 0
         for table in self._tables():
             yield from read_table(table, self.fields, name=self.name, rows_before=rows)
             rows += table.num_rows
 
     def _tables(self) -> Iterator[Any]:
-        import datasets  # takes a second to import, and most corpora do without it
+        import datasets  # deferred, since the import takes a second
 
-        # What fails is told once, by the error below.
+        # A failure is reported once, by the error below.
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)
         try:
             yield from self.load().with_format("arrow").iter(batch_size=_BATCH_ROWS)
-        except Exception as error:  # no common base: its own, Arrow's, the hub's, the system's
+        except Exception as error:  # its own, Arrow's, the hub's, the system's
             raise DataError(f"{self.name}: {_reason(error)}{self.hint}") from error
 
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "Dataset scripts are no longer supported" in text:
-        return "loads by a script, and scripts are refused; take one that holds its data as Parquet"
+        return "loads by a script, and scripts are refused; choose a revision with Parquet files"
     return f"cannot be read ({text[:_LONGEST_REASON] or type(error).__name__})"
 
 
@@ -250,7 +248,7 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
 
 
 def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
-    """Open a split of a hub dataset; it is fetched when first read, and kept by `datasets`."""
+    """Open a split of a hub dataset; `datasets` downloads it on first use and caches it."""
     load = partial(_load_hub, source)
     name = f"{source.name}@{source.revision}, split {source.split}"
     return DatasetPairs(_expected(source), name, _fields(source, data), load, supply_hint(source))
@@ -260,11 +258,11 @@ def _load_parquet(path: Path) -> Any:
     from datasets import Dataset, load_dataset
     from pyarrow import parquet
 
-    # The reader of `datasets` stumbles over a file without rows.
+    # `datasets` fails on a file without rows.
     if not parquet.read_metadata(path).num_rows:
         return Dataset.from_dict({})
-    pattern = glob.escape(str(path.resolve()))  # a bracket in a file name is no pattern
-    # Streaming reads the file itself; without it, a copy in the cache would stand between.
+    pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
+    # Streaming reads the file itself instead of a copy in the cache.
     return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
 
 
@@ -277,8 +275,7 @@ def _load_folder(path: Path, split: str) -> Any:
 def _load_hub(source: HubSource) -> Any:
     from datasets import load_dataset
 
-    # Not streamed: a pinned commit cannot change, so the copy in the cache is as good, and the
-    # corpus crosses the network once.
+    # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
     return load_dataset(
         source.name,
         source.subset,

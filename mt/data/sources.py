@@ -1,4 +1,4 @@
-"""Where sentence pairs come from: one class for each kind of corpus, one table of them all."""
+"""Training, validation and test corpora by `format`, each a stream of sentence pairs."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,11 +25,28 @@ from mt.errors import DataError, listed
 __all__ = ["Checksums", "PairSource", "SentencePair", "TextPairs", "TsvPairs", "open_source"]
 
 
+def open_source(source: TrainSource, data: DataConfig) -> PairSource:
+    """Find the files of a corpus, and download them if necessary; none is read yet.
+
+    A mixture streams the pairs of all its corpora, each pair once. If
+    `$MT_CORPORA/<corpus>.<language>[.gz]` exists, it takes precedence, whatever the format. Raises
+    `DataError` naming a missing file.
+    """
+    if isinstance(source, MixtureSource):
+        parts = tuple(open_source(each, data) for each in source.corpora.values())
+        return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
+    data = data.of(source)
+    files = supplied_files(source, data)
+    if files is not None:
+        return TextPairs(_expected(source), files.source, files.target)
+    return _OPENERS[source.format](source, data)
+
+
 @dataclass(frozen=True)
 class TextPairs(PairSource):
-    """Two files whose line N translate each other.
+    """Two files with one sentence per line; line N of one translates line N of the other.
 
-    A checksum is of a file's decompressed bytes, so that `zcat FILE | sha256sum` gives it.
+    The checksum of a side is that of the decompressed file, as `zcat FILE | sha256sum` prints it.
     """
 
     source: Path
@@ -42,28 +59,28 @@ class TextPairs(PairSource):
 
     @property
     def target_description(self) -> str:
-        """The file name of the target side."""
+        """File name of the target side."""
         return str(self.target)
 
     def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs; checksums and line counts are compared at the end."""
+        """Stream the pairs, then check line counts and checksums."""
         left, right = LineReader(self.source), LineReader(self.target)
         sources, targets = iter(left), iter(right)
         yield from map(SentencePair, sources, targets)
-        for rest in (sources, targets):  # both to their ends, so that the error can count
-            deque(rest, maxlen=0)
+        for rest in (sources, targets):
+            deque(rest, maxlen=0)  # count the lines of the longer side
         self._check(left.seen(), right.seen())
 
     def checksums(self) -> Checksums:
-        """Read both files for counts and checksums, without decoding them."""
+        """Read both files for line counts and checksums, without decoding them."""
         return self._check(scan(self.source), scan(self.target))
 
     def _check(self, source: FileScan, target: FileScan) -> Checksums:
         if source.lines != target.lines:
             raise DataError(
                 f"{self.source} has {source.lines} lines, {self.target} has {target.lines}: "
-                "line N of one must translate line N of the other; `mt data check` tells near "
-                "which line they slip apart"
+                "line N of one must translate line N of the other; `mt data check` shows where "
+                "the sides diverge"
             )
         if not source.lines:
             raise DataError(f"{self.description}: the corpus is empty")
@@ -74,7 +91,7 @@ class TextPairs(PairSource):
 
 @dataclass(frozen=True)
 class TsvPairs(ColumnSource):
-    """Tab-separated columns; a quotation mark or `NA` is text like any other."""
+    """Tab-separated columns; quotation marks and `NA` have no special meaning."""
 
     path: Path
     source_column: int
@@ -82,11 +99,11 @@ class TsvPairs(ColumnSource):
 
     @property
     def description(self) -> str:
-        """The file name."""
+        """File name."""
         return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
-        """Split every line at its tabs."""
+        """Split each line at its tabs."""
         source, target = self.source_column, self.target_column
         needed = max(source, target)
         for number, line in enumerate(LineReader(self.path), 1):
@@ -107,46 +124,26 @@ class ChainedPairs(ColumnSource):
 
     @property
     def description(self) -> str:
-        """The descriptions of all."""
+        """Descriptions of all parts."""
         return listed([part.description for part in self.parts])
 
     def read(self) -> Iterator[SentencePair]:
-        """Stream the pairs of each corpus, which checks them by itself."""
+        """Stream the pairs of each corpus, which checks itself."""
         return (pair for part in self.parts for pair in part.pairs())
 
 
-def open_source(source: TrainSource, data: DataConfig) -> PairSource:
-    """Find the files of a corpus, downloading what is not at hand; none is read yet.
-
-    A mixture gives the pairs of all its corpora, each once.
-
-    `$MT_CORPORA/<name>/<split>.<language>[.gz]` comes first, for every kind of corpus that has a
-    `corpus` key. Raises `DataError` naming what is missing.
-    """
-    if isinstance(source, MixtureSource):
-        parts = tuple(open_source(each, data) for each in source.corpora.values())
-        return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
-    data = data.of(source)
-    files = supplied_files(source, data)
-    if files is not None:
-        return TextPairs(_expected(source), files.source, files.target)
-    return _OPENERS[source.format](source, data)
-
-
 def _open_text(source: TextSource, data: DataConfig) -> PairSource:
-    left = _file(source.source, source, side="source", language=data.source_language)
-    right = _file(source.target, source, side="target", language=data.target_language)
-    return TextPairs(_expected(source), left, right)
+    def side(name: str, place: str | None, language: str) -> Path:
+        if place is not None:
+            return _fetch(place, source)
+        assert source.corpus is not None, "the config requires places or a name"
+        raise DataError(
+            f"corpus `{source.corpus}`: {where_looked(source.corpus, language)}, and the "
+            f"configuration gives no `{name}` to read instead"
+        )
 
-
-def _file(place: str | None, source: TextSource, *, side: str, language: str) -> Path:
-    if place is not None:
-        return _fetch(place, source)
-    assert source.corpus is not None, "the configuration asks for places or a name"
-    raise DataError(
-        f"corpus `{source.corpus}`: {where_looked(source.corpus, language)}, and the "
-        f"configuration gives no `{side}` to read instead"
-    )
+    left = side("source", source.source, data.source_language)
+    return TextPairs(_expected(source), left, side("target", source.target, data.target_language))
 
 
 def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
@@ -161,7 +158,7 @@ def _open_exchange(source: ExchangeSource, data: DataConfig) -> PairSource:
 
 
 def _fetch(place: str, source: CorpusSource) -> Path:
-    """Return the local file behind a path or URL."""
+    """Return the local file of a path or URL."""
     if place.startswith(("http://", "https://")):
         try:
             return download(place)

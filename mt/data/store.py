@@ -1,7 +1,7 @@
-"""Encoded pairs on disk: written once for a corpus and a tokenizer, memory-mapped ever after.
+"""Encoded pairs on disk: written once per corpus and tokenizer, then memory-mapped.
 
 An Arrow IPC file (https://arrow.apache.org/docs/format/Columnar.html): record batches with two
-columns of lists of int32; the last one is empty and carries what was left out.
+columns, lists of int32. The last batch is empty and carries the counts of `LeftOut`.
 """
 
 import errno
@@ -27,10 +27,18 @@ from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import naming, replacing
 
+_FORMAT = 1
+"""Part of a store's name; raised whenever the same corpus would be stored differently."""
+_CHUNK_PAIRS = 8192
+"""Part of the format: subword sampling draws chunk by chunk."""
+_SCHEMA = pyarrow.schema([(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")])
+_LEFT_OUT = b"left_out"
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of ids, one after another: row r is `values[offsets[r]:offsets[r + 1]]`."""
+    """Ragged array of ids; row r is `values[offsets[r]:offsets[r + 1]]`."""
 
     values: NDArray[np.int32]
     offsets: NDArray[np.integer]
@@ -55,7 +63,7 @@ class Rows:
         return np.diff(self.offsets)
 
     def take(self, rows: NDArray[np.integer]) -> "Rows":
-        """Return some of the rows, in the order asked for."""
+        """Return the given rows in the given order."""
         lengths = self.lengths[rows]
         offsets = np.cumsum(np.append(0, lengths), dtype=np.int64)
         shifts = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
@@ -69,42 +77,33 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     return Rows(values, np.cumsum(lengths, dtype=np.int64))
 
 
-_FORMAT = 1
-"""Part of a store's name; raised whenever the same corpus would be stored otherwise."""
-_CHUNK_PAIRS = 8192
-"""Part of the format: what is drawn of a pair when sampling depends on the others of its chunk."""
-_SCHEMA = pyarrow.schema([(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")])
-_LEFT_OUT = b"left_out"
-_logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One encoded pair; both sides end with EOS."""
+    """Encoded pair; both sides end with EOS."""
 
     index: int
-    """Its place in the store."""
+    """Position in the store."""
     source: NDArray[np.int32]
     target: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many pairs of a corpus are not in its store, and why."""
+    """Counts of the pairs of a corpus that its store omits."""
 
     too_long: int
-    """More tokens on a side, end mark included, than `max_tokens`."""
+    """More than `max_tokens` tokens on a side, EOS included."""
     empty: int
-    """Nothing but white space on a side."""
+    """Only white space on a side."""
     total: int
-    """All pairs of the corpus, those of the store included."""
+    """All pairs of the corpus, also those in the store."""
     cleaned: dict[str, int] = field(default_factory=dict)
-    """Taken out by `data.cleaning` before the others are counted, by filter."""
+    """Removed by `data.cleaning`, by filter; the other counts are of the pairs that remain."""
     noisy: dict[str, int] = field(default_factory=dict)
-    """Not left out, but with a source that has got noise, by its kind."""
+    """Pairs in the store whose source has got noise, by kind."""
 
     def plus(self, other: "LeftOut") -> "LeftOut":
-        """Add up the counts of two parts of a corpus."""
+        """Add the counts of two parts of a corpus."""
         return LeftOut(
             self.too_long + other.too_long,
             self.empty + other.empty,
@@ -121,20 +120,20 @@ class Chunk:
     source: Rows
     target: Rows
     left_out: LeftOut
-    """What is not in it of the part of the corpus that it holds; once written, it is not known."""
+    """Counts for the lines of the corpus that this chunk covers; not read back from a file."""
 
 
 class PairStore:
-    """The encoded pairs of a corpus; they stay on disk, only their lengths are in memory."""
+    """Encoded pairs of a corpus, memory-mapped; only their lengths are in memory."""
 
     lengths: NDArray[np.int32]
-    """[N 2]: tokens of source and target of each pair, end marks included."""
+    """[N 2] Tokens of source and target of each pair, EOS included."""
     left_out: LeftOut
     chunks: list[Chunk]
-    """All pairs in their order, as read-only views of the file."""
+    """All pairs in order, as read-only views of the file."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file; raise what `open_store` knows where it is not what was written."""
+        """Open a file; raises the errors that `open_store` handles if it is damaged."""
         self.path = path
         with naming(path):
             reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
@@ -158,7 +157,7 @@ class PairStore:
 
     @property
     def longest_source(self) -> int:
-        """Tokens of the longest source side, end mark included."""
+        """Tokens of the longest source, EOS included."""
         return int(self.lengths[:, 0].max())
 
     def examples(self, indices: Sequence[int] | NDArray[np.integer]) -> list[Example]:
@@ -177,18 +176,17 @@ class PairStore:
 
 
 def _chunk(batch: Any) -> Chunk:
-    """View a record batch; raise `pyarrow.ArrowInvalid` where its offsets make no sense."""
+    """View a record batch; raise `pyarrow.ArrowInvalid` if its offsets are inconsistent."""
     batch.validate(full=True)
-    source, target = (_rows(batch.column(side)) for side in _SCHEMA.names)
+    source, target = (
+        Rows(_view(batch.column(side).values), _view(batch.column(side).offsets))
+        for side in _SCHEMA.names
+    )
     return Chunk(source, target, LeftOut(too_long=0, empty=0, total=len(source)))
 
 
-def _rows(lists: Any) -> Rows:
-    return Rows(_view(lists.values), _view(lists.offsets))
-
-
 def _view(numbers: Any) -> NDArray[np.int32]:
-    """View int32 of Arrow; its own `to_numpy` imports pandas, a third of a second at each start."""
+    """View an int32 array of Arrow, whose own `to_numpy` takes 0.3 s to import pandas."""
     buffer = numbers.buffers()[1]
     return np.frombuffer(buffer, np.int32, count=len(numbers), offset=4 * numbers.offset)
 
@@ -202,17 +200,19 @@ def prepare_store(
     sums: Checksums | None = None,
     cleaning: Cleaning | None = None,
 ) -> PairStore:
-    """Open the encoded pairs of a corpus, encoding them first unless `cache` has them.
+    """Open the encoded pairs of a corpus; encode them first unless `cache` has them.
 
-    The file's name is a fingerprint of the text itself, its cleaning, the tokenizer and
-    `max_tokens`, so a changed corpus is never mistaken for its former self. `sums` are the
-    checksums of the corpus where they have just been taken; it is else read for them. Memory does
-    not grow with the corpus but for its lengths, 8 bytes a pair, and what the cleaning needs.
-    Raises `DataError` where the corpus is unreadable, or no pair of it is left. Several processes
-    may prepare the same store at once.
+    The file is named by the checksums of the text, its cleaning, the tokenizer and `max_tokens`.
+    `sums` saves reading the corpus for its checksums. Encoding streams: memory grows only by the
+    lengths, 8 bytes a pair, and by the needs of the cleaning. Several processes may prepare the
+    same store at once. Raises `DataError` if the corpus is unreadable or no pair remains.
     """
     sums = sums or pairs.checksums()
-    path = _store_path(sums, tokenizer, max_tokens=max_tokens, cache=cache, cleaning=cleaning)
+    key = [_FORMAT, sums.source, sums.target, max_tokens, tokenizer.fingerprint]
+    if cleaning and cleaning.fingerprint:
+        key.append(cleaning.fingerprint)
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    path = cache / "pairs" / f"{name}.arrow"
     if store := open_store(path):
         return store
     chunks = _encoded(pairs, tokenizer, max_tokens=max_tokens, cleaning=cleaning)
@@ -220,36 +220,21 @@ def prepare_store(
     return PairStore(path)
 
 
-def _store_path(
-    sums: Checksums,
-    tokenizer: Tokenizer,
-    *,
-    max_tokens: int,
-    cache: Path,
-    cleaning: Cleaning | None = None,
-) -> Path:
-    """Return where the encoded pairs of a corpus are kept, by a fingerprint of what they hold."""
-    key = [_FORMAT, sums.source, sums.target, max_tokens, tokenizer.fingerprint]
-    key += [cleaning.fingerprint] if cleaning and cleaning.fingerprint else []
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-    return cache / "pairs" / f"{name}.arrow"
-
-
 def open_store(path: Path) -> PairStore | None:
-    """Open a store that has been written; None where it has not, or is damaged, which is logged."""
+    """Open a store; return None if it does not exist or is damaged, which is logged."""
     try:
         return PairStore(path)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-        _logger.warning("%s: damaged (%s); it is made anew", path, error)
+        _logger.warning("%s: damaged (%s); writing it again", path, error)
         return None
 
 
-def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str) -> None:
-    """Write a store, chunk by chunk; `doing` names that to the user.
+def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str | None) -> None:
+    """Write a store chunk by chunk; the file appears when it is complete.
 
-    The file appears when it is complete.
+    `doing` labels the progress bar and the log line; None shows neither.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -257,17 +242,18 @@ def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str) -> None:
             _write(temporary, chunks, doing)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            error.filename = str(path.parent)  # so that the user learns which disk is full
+            error.filename = str(path.parent)  # the folder says which disk is full
         raise
 
 
-def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
+def _write(path: Path, chunks: Iterable[Chunk], doing: str | None) -> None:
     left_out = LeftOut(too_long=0, empty=0, total=0)
     started_at = time.perf_counter()
+    hidden = True if doing is None else None  # None: shown on a terminal
     with (
         path.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
-        tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=None) as bar,
+        tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=hidden) as bar,
     ):
         for chunk in chunks:
             writer.write_batch(_batch(chunk.source, chunk.target))
@@ -275,49 +261,50 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str) -> None:
             bar.update(chunk.left_out.total)
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
         writer.write_batch(_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
-    seconds = time.perf_counter() - started_at
-    _logger.info(
-        "%s: %s pairs in %.1f s, %s pairs/s",
-        *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
-    )
+    if doing is not None:
+        seconds = time.perf_counter() - started_at
+        _logger.info(
+            "%s: %s pairs in %.1f s, %s pairs/s",
+            *(doing, f"{left_out.total:,}", seconds, f"{left_out.total / seconds:,.0f}"),
+        )
+
+
+def _batch(source: Rows, target: Rows) -> Any:
+    lists = [
+        pyarrow.ListArray.from_arrays(rows.offsets.astype(np.int32), rows.values)
+        for rows in (source, target)
+    ]
+    return pyarrow.record_batch(lists, schema=_SCHEMA)
 
 
 def _encoded(
     pairs: PairSource, tokenizer: Tokenizer, *, max_tokens: int, cleaning: Cleaning | None
 ) -> Iterator[Chunk]:
-    """Encode a corpus chunk by chunk; raise `DataError` at its end where no pair is left."""
+    """Encode a corpus chunk by chunk; raise `DataError` at the end if no pair remains."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
-    taken, noisy = Counter[str](), Counter[str]()
-    remaining = cleaning.clean(pairs.pairs(), taken, noisy) if cleaning else iter(pairs.pairs())
+    removed, noisy = Counter[str](), Counter[str]()
+    remaining = cleaning.clean(pairs.pairs(), removed, noisy) if cleaning else iter(pairs.pairs())
     while read := list(islice(remaining, _CHUNK_PAIRS)):
         chunk = _encode(read, tokenizer, max_tokens=max_tokens)
         left_out = left_out.plus(chunk.left_out)
         yield chunk
     if left_out.too_long + left_out.empty == left_out.total:
-        told = f", the cleaning takes out {taken.total():,}" if taken else ""
+        cleaned = f", the cleaning takes out {removed.total():,}" if removed else ""
         raise DataError(
             f"{pairs.description}: no pair is left to train on: of "
-            f"{left_out.total + taken.total():,}{told}, {left_out.empty:,} have an empty side and "
-            f"{left_out.too_long:,} have more than `data.max_tokens` {max_tokens} tokens on a side"
+            f"{left_out.total + removed.total():,}{cleaned}, {left_out.empty:,} have an empty side "
+            f"and {left_out.too_long:,} have more than `data.max_tokens` {max_tokens} tokens on a "
+            "side"
         )
-    if taken or noisy:
+    if removed or noisy:
         nothing = Rows.of([])
-        yield Chunk(nothing, nothing, LeftOut(0, 0, taken.total(), dict(taken), dict(noisy)))
+        yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed), dict(noisy)))
 
 
 def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
     filled = [pair for pair in read if pair.source.strip() and pair.target.strip()]
     source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
     target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
-    fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
-    (fitting,) = np.nonzero(fits)
+    (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
     left_out = LeftOut(len(filled) - len(fitting), len(read) - len(filled), len(read))
     return Chunk(source.take(fitting), target.take(fitting), left_out)
-
-
-def _batch(source: Rows, target: Rows) -> Any:
-    return pyarrow.record_batch([_lists(source), _lists(target)], schema=_SCHEMA)
-
-
-def _lists(rows: Rows) -> Any:
-    return pyarrow.ListArray.from_arrays(rows.offsets.astype(np.int32), rows.values)

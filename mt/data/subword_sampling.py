@@ -1,407 +1,102 @@
-"""The store of each epoch when subword sampling is on: drawn ahead while the one before trains."""
+"""Subword sampling: a new segmentation of the training pairs for each epoch.
 
-import _thread
+SentencePiece can sample, but version 0.2.3 mixes an entropy of the process into its generator:
+after `set_random_generator_seed` a second process draws other tokens, so a run could not resume
+bit for bit. Here words are cut in step, in whole arrays, with a NumPy generator of each chunk.
+"""
+
 import hashlib
 import json
 import logging
-import os
-import queue
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mt.data.mixture import joined
 from mt.data.store import Chunk, PairStore, Rows, concatenate, open_store, write_store
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import SPACE_MARK, Vocabulary
-from mt.errors import EXIT_INTERRUPTED, run_reporting_errors
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
-class Symbols:
-    """The characters of many words; no token reaches over the end of a word."""
-
-    ids: Ids
-    """[N] The token of each character, or of a byte of it where it has none."""
-    word: Places
-    """[N] To which word each belongs: 0, 0, 0, 1, 1, 2 and so on."""
-    begins: NDArray[np.bool_]
-    """[N] True at the first of each word."""
-
-
-class PairTable:
-    """A dictionary from pairs of numbers to a number that answers for whole arrays at once."""
-
-    def __init__(self, entries: Mapping[tuple[int, int], int]) -> None:
-        """Take entries of numbers from 0 to 2**31 - 1."""
-        pairs = np.array(list(entries), np.int64).reshape(-1, 2)
-        keys = pairs[:, 0] << 32 | pairs[:, 1]
-        order = np.argsort(keys)
-        # The last entry, which no pair finds, gives every search a place to end at.
-        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
-        self._values = np.append(np.array(list(entries.values()), np.int32)[order], np.int32(-1))
-
-    def find(self, left: NDArray[np.integer], right: NDArray[np.integer]) -> Ids:
-        """Return what stands for each pair, -1 where nothing does."""
-        wanted = left.astype(np.int64) << 32 | right
-        found = np.searchsorted(self._keys, wanted)
-        return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
-
-
-class Tokens:
-    """The tokens of a vocabulary, and the characters of which each consists."""
-
-    texts: dict[int, str]
-    """The tokens that are text; neither bytes nor the special ones, which nothing merges into."""
-    scores: NDArray[np.float64]
-    """[V] SentencePiece's score: minus the rank of a merge, or a log probability."""
-    spelling: Rows
-    """[V rows] The ids of each token's characters; of what is no text, its own id."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        processor, size = vocabulary.processor, len(vocabulary)
-        self.texts = vocabulary.texts()
-        self.scores = np.array([processor.get_score(number) for number in range(size)])
-        ids = {text: number for number, text in self.texts.items()}
-        spelled = [self._spell(number, ids) for number in range(size)]
-        self.spelling = Rows.of(spelled)
-        across = any(SPACE_MARK in text[1:] for text in self.texts.values())
-        # Without a token that goes on after a space, segmenting word by word is the same.
-        self._begins_word = np.zeros(size, np.bool_)
-        self._begins_word[
-            [n for n, text in self.texts.items() if text[0] == SPACE_MARK]
-        ] = not across
-
-    def _spell(self, number: int, ids: dict[str, int]) -> list[int]:
-        characters = [ids.get(character, -1) for character in self.texts.get(number, "")]
-        return characters if characters and -1 not in characters else [number]
-
-    def symbols(self, rows: Rows) -> tuple[Symbols, NDArray[np.integer]]:
-        """Return the characters of some rows, and where each row begins and ends [rows + 1]."""
-        spelled = self.spelling.take(rows.values)
-        offsets = spelled.offsets[rows.offsets]
-        begins = self._begins_word[spelled.values]
-        begins[offsets[:-1]] = True
-        return Symbols(spelled.values, np.cumsum(begins) - 1, begins), offsets
-
-
-class BpeDropout:
-    """Draws segmentations; with a dropout of 0, the one of SentencePiece itself."""
-
-    def __init__(self, tokens: Tokens, dropout: float) -> None:
-        ids = {text: number for number, text in tokens.texts.items()}
-        self._merges = PairTable(
-            {
-                (ids[text[:cut]], ids[text[cut:]]): number
-                for text, number in ids.items()
-                for cut in range(1, len(text))
-                if text[:cut] in ids and text[cut:] in ids
-            }
-        )
-        self._rank = (-tokens.scores).astype(np.int64)
-        self._none = len(tokens.scores)
-        self._dropout = dropout
-
-    def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
-        word, end = symbols.word, len(symbols.ids)
-        # A chain through each word; what lies before and after it is the symbol `end`.
-        ids = np.append(symbols.ids, np.int32(self._none))
-        begins = np.append(symbols.begins, True)
-        after = np.append(np.where(begins[1:], end, np.arange(1, end + 1)), end)
-        before = np.append(np.where(begins[:-1], end, np.arange(-1, end - 1)), end)
-        merge = self._merges.find(ids, ids[after])  # of each symbol with the one after it
-        step, last_step = 0, np.zeros(end and int(word[-1]) + 1, np.int64)
-        possible = np.flatnonzero(merge >= 0)
-        while len(best := self._first(possible, merge, word, random)):
-            step += 1
-            last_step[word[best]] = step
-            gone = after[best]
-            ids[best], ids[gone] = merge[best], -1
-            after[best] = after[gone]
-            before[after[gone]] = best
-            merge[gone] = -1
-            changed = np.concatenate([before[best], best])
-            new = changed[merge[changed] < 0]
-            merge[changed] = self._merges.find(ids[changed], ids[after[changed]])
-            possible = possible[last_step[word[possible]] == step]
-            possible = np.concatenate([possible, new])
-            possible = np.sort(possible[merge[possible] >= 0], kind="stable")
-        return ids[:-1]
-
-    def _first(
-        self, possible: Places, merge: Ids, word: Places, random: np.random.Generator
-    ) -> Places:
-        """Return where in each word the merge is that was learnt first, of those not dropped."""
-        kept = possible[random.random(len(possible)) >= self._dropout]
-        if not len(kept):
-            return kept
-        bits = int(kept[-1]).bit_length()
-        order = self._rank[merge[kept]] << bits | kept  # by rank, then from left to right
-        words = np.flatnonzero(np.diff(word[kept], prepend=-1))
-        return np.minimum.reduceat(order, words) & ((1 << bits) - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arcs:
-    """The tokens that fit somewhere, ordered by the symbol where they end, so in groups."""
-
-    start: Places
-    """The first symbol of each."""
-    last: Places
-    """The last symbol of each, itself included."""
-    token: Ids
-    depth: Places
-    """How many symbols of its word stand before `last`; the order is by this first."""
-
-    @property
-    def groups(self) -> Places:
-        """Where the arcs of the next `last` begin."""
-        return np.flatnonzero(np.diff(self.last, prepend=-1))
-
-
-class UnigramSampling:
-    """Draws segmentations; an exponent near 0 takes all alike, a large one the likeliest."""
-
-    def __init__(self, tokens: Tokens, exponent: float) -> None:
-        children: dict[tuple[int, int], int] = {}
-        ends: dict[int, int] = {}
-        spelling = tokens.spelling
-        for number in range(len(tokens.scores)):
-            node = 0
-            for symbol in spelling.values[spelling.offsets[number] : spelling.offsets[number + 1]]:
-                node = children.setdefault((node, int(symbol)), len(children) + 1)
-            ends[node] = number
-        self._children = PairTable(children)
-        self._token = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
-        self._longest = int(spelling.lengths.max())
-        self._score = exponent * tokens.scores
-
-    def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
-        arcs = self._arcs(symbols)
-        chosen = _draw(self._shares(arcs, symbols), arcs.groups, random)
-        start = np.empty(len(symbols.ids), np.int64)
-        token = np.empty(len(symbols.ids), np.int32)
-        start[arcs.last[chosen]], token[arcs.last[chosen]] = arcs.start[chosen], arcs.token[chosen]
-        found = np.full(len(symbols.ids), -1, np.int32)
-        here = np.flatnonzero(np.append(symbols.begins[1:], True))  # the words' ends, then back
-        while len(here):
-            found[start[here]] = token[here]
-            here = start[here]
-            here = here[~symbols.begins[here]] - 1
-        return found
-
-    def _arcs(self, symbols: Symbols) -> _Arcs:
-        """Find every token at every symbol: the trie is walked from all of them at once."""
-        ids, word = symbols.ids, symbols.word
-        start = np.arange(len(ids))
-        node = np.zeros(len(ids), np.int32)
-        found = []
-        for length in range(self._longest):
-            last = start + length
-            inside = last < len(ids)
-            inside[inside] = word[last[inside]] == word[start[inside]]
-            start, node, last = start[inside], node[inside], last[inside]
-            node = self._children.find(node, ids[last])
-            start, node, last = start[node >= 0], node[node >= 0], last[node >= 0]
-            whole = self._token[node] >= 0
-            found.append((start[whole], last[whole], self._token[node[whole]]))
-        starts, lasts, tokens = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        depth = lasts - np.flatnonzero(symbols.begins)[word[lasts]]
-        order = np.lexsort((starts, lasts, depth))
-        return _Arcs(starts[order], lasts[order], tokens[order], depth[order])
-
-    def _shares(self, arcs: _Arcs, symbols: Symbols) -> NDArray[np.float64]:
-        """Return the probability of each arc, given that a token ends where it ends."""
-        # total[i]: log of the sum over the ways from the word's beginning to symbol i. The last
-        # element stands for a word's beginning.
-        total = np.zeros(len(symbols.ids) + 1)
-        before = np.where(symbols.begins[arcs.start], -1, arcs.start - 1)
-        value = self._score[arcs.token]
-        groups = arcs.groups
-        deepest = int(arcs.depth[-1]) if len(arcs.depth) else -1
-        bounds = np.searchsorted(arcs.depth, np.arange(deepest + 2))
-        group_bounds = np.searchsorted(groups, bounds)
-        for depth in range(deepest + 1):
-            here = slice(bounds[depth], bounds[depth + 1])
-            value[here] += total[before[here]]
-            starts = groups[group_bounds[depth] : group_bounds[depth + 1]]
-            total[arcs.last[starts]] = np.logaddexp.reduceat(value[here], starts - bounds[depth])
-        return np.exp(value - total[arcs.last])
-
-
-def _draw(shares: NDArray[np.float64], groups: Places, random: np.random.Generator) -> Places:
-    """Choose one element of each group, by its share; `groups` are their beginnings."""
-    ends = np.append(groups[1:], len(shares))
-    sums = np.concatenate([[0.0], np.cumsum(shares)])
-    aims = sums[groups] + random.random(len(groups)) * (sums[ends] - sums[groups])
-    chosen: Places = np.clip(np.searchsorted(sums, aims, side="right") - 1, groups, ends - 1)
-    return chosen
-
-
-_BLOCK_TOKENS = 1 << 14
-"""So many tokens are segmented at once: enough for whole arrays to pay, little enough memory.
-
-It is part of what a seed gives: the rows of a block share the generator's numbers."""
-
-
-class Segmenter(Protocol):
-    """An algorithm that draws segmentations."""
-
-    def segment(self, symbols: Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the id of the token that begins at each symbol, -1 where none does."""
-
-
-SAMPLERS: dict[str, Callable[[Tokens, float], Segmenter]] = {
-    "bpe": BpeDropout,
-    "unigram": UnigramSampling,
-}
-
-
-class Sampler:
-    """Draws segmentations by the algorithm of a vocabulary."""
-
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        """Take the dropout of BPE, or the exponent of the unigram model."""
-        self._tokens = Tokens(vocabulary)
-        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
-
-    def sample(self, rows: Rows, random: np.random.Generator, *, max_tokens: int) -> Rows:
-        """Return rows of the same text in tokens drawn anew.
-
-        A row that comes to more than `max_tokens`, end mark included, stays as it is.
-        """
-        blocks = np.flatnonzero(np.diff(rows.offsets[:-1] // _BLOCK_TOKENS, prepend=-1))
-        bounds = [*blocks.tolist(), len(rows)]
-        drawn = [
-            self._sample(rows.take(np.arange(first, last)), random, max_tokens)
-            for first, last in pairwise(bounds)
-        ]
-        return concatenate(drawn)
-
-    def _sample(self, rows: Rows, random: np.random.Generator, max_tokens: int) -> Rows:
-        symbols, offsets = self._tokens.symbols(rows)
-        tokens = self._segmenter.segment(symbols, random)
-        begun = np.concatenate([[0], np.cumsum(tokens >= 0)])
-        drawn = Rows(tokens[tokens >= 0], begun[offsets])
-        too_long = drawn.lengths > max_tokens
-        if not too_long.any():
-            return drawn
-        count = len(too_long)
-        return concatenate([drawn, rows]).take(np.arange(count) + too_long * count)
-
-
-_FORMAT = 1
-"""Part of a folder's name; raised whenever the same seed would draw otherwise."""
-_LOWEST_PRIORITY = 19
-_SECONDS_TO_CLEAN_UP = 5.0
+_FORMAT = 2
+"""Part of a folder's name; raised whenever the same seed draws other tokens."""
+_BLOCK_ROWS = 1024
+"""Rows segmented at once; part of the format, since they share a generator."""
+_SILENT_SECONDS = 1.0
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What the tokens of a run's epochs are drawn from; they follow from it and the epoch alone."""
+class Sampling:
+    """Parameters of the draws; BPE's dropout or the unigram model's exponent for each side."""
 
-    store: Path
-    """The file of the pairs in the tokens that the tokenizer gives when nothing is drawn."""
-    tokenizer: Path
-    """The tokenizer's folder."""
     source: float
-    """`tokenizer.sampling` of the source side; 0 leaves it as it is."""
+    """0 keeps the usual segmentation."""
     target: float
-    """That of the target side."""
     max_tokens: int
     seed: int
 
-    @classmethod
-    def from_json(cls, text: str) -> "Drawing":
-        """Read what `as_json` wrote."""
-        values = json.loads(text)
-        paths = {name: Path(values[name]) for name in ("store", "tokenizer")}
-        return cls(**{**values, **paths})
 
-    def as_json(self) -> str:
-        """Return everything as text."""
-        return json.dumps(asdict(self), default=str)
+def drawn_store(
+    store: PairStore,
+    tokenizer: Tokenizer,
+    sampling: Sampling,
+    epoch: int,
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> PairStore:
+    """Return the pairs of a store in the tokens of an epoch, drawn unless the cache has them.
 
-    def path(self, epoch: int) -> Path:
-        """Return the file of an epoch's store; the store's own name tells corpus and tokenizer."""
-        key = [_FORMAT, self.store.name, self.source, self.target, self.max_tokens, self.seed]
-        name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-        return self.store.parent.with_name("epochs") / name / f"{epoch}.arrow"
-
-
-def draw(drawing: Drawing, epoch: int, *, threads: int) -> None:
-    """Write the store of an epoch unless it is there; the number of threads changes nothing in it.
-
-    Of several processes that want the same, one draws and the others wait.
+    The tokens follow from seed, epoch and text. Ranks of one host share the file: the first draws,
+    the others wait. Raises `CancelledError` soon after `is_cancelled` returns True.
     """
-    path = drawing.path(epoch)
+    path = drawn_path(store, sampling, epoch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(path.parent / ".lock"):
-        if open_store(path):
-            return
-        for left_behind in path.parent.glob(f".{path.name}.*"):
-            left_behind.unlink()
-        plain, sides = PairStore(drawing.store), _Sides(drawing, epoch)
-        pool = ThreadPoolExecutor(threads)
-        try:
-            chunks = pool.map(sides.drawn, plain.chunks, range(len(plain.chunks)))
-            write_store(path, chunks, doing=f"drawing the tokens of epoch {epoch + 1}")
-        finally:
-            pool.shutdown(cancel_futures=True)
+    with _locked(path.parent / ".lock"):
+        if drawn := open_store(path):
+            return drawn
+        for unfinished in path.parent.glob(f".{path.name}.*"):
+            unfinished.unlink()
+        source = Sampler(tokenizer.source, sampling.source)
+        target = Sampler(tokenizer.target, sampling.target)
+
+        def chunks() -> Iterator[Chunk]:
+            for number, chunk in enumerate(store.chunks):
+                if is_cancelled():
+                    raise CancelledError
+                seeds = np.random.SeedSequence([sampling.seed, epoch], spawn_key=(number,)).spawn(2)
+                yield Chunk(
+                    source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
+                    target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),
+                    chunk.left_out,
+                )
+
+        write_store(path, chunks(), doing=None)
+        return PairStore(path)
 
 
-class _Sides:
-    """Draws the chunks of an epoch, in any order, since each has generators of its own."""
-
-    def __init__(self, drawing: Drawing, epoch: int) -> None:
-        tokenizer = Tokenizer.load(drawing.tokenizer)
-        self._source = _sampler(tokenizer.source, drawing.source)
-        self._target = _sampler(tokenizer.target, drawing.target)
-        self._max_tokens = drawing.max_tokens
-        self._seeds = [drawing.seed, epoch]
-
-    def drawn(self, chunk: Chunk, number: int) -> Chunk:
-        """Return the same pairs in other tokens."""
-        seeds = np.random.SeedSequence(self._seeds, spawn_key=(number,))
-        source, target = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds.spawn(2))
-        return Chunk(
-            self._sampled(chunk.source, self._source, source),
-            self._sampled(chunk.target, self._target, target),
-            chunk.left_out,
-        )
-
-    def _sampled(self, rows: Rows, sampler: Sampler | None, random: np.random.Generator) -> Rows:
-        return sampler.sample(rows, random, max_tokens=self._max_tokens) if sampler else rows
-
-
-def _sampler(vocabulary: Vocabulary, strength: float) -> Sampler | None:
-    return Sampler(vocabulary, strength) if strength else None
+def drawn_path(store: PairStore, sampling: Sampling, epoch: int) -> Path:
+    """Return the file of `drawn_store`; the name of `store` identifies corpus and tokenizer."""
+    key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
+    folder = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes out; on systems without file locks each draws for itself."""
+def _locked(path: Path) -> Iterator[None]:
+    """Exclude other processes; without file locks, as on Windows, each one draws."""
     try:
         import fcntl
-    except ImportError:  # not on Windows
+    except ImportError:
         yield
         return
     with path.open("a") as file:
@@ -409,160 +104,243 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def main() -> int:
-    """Draw the epochs that stdin asks for, a number a line, and answer on stdout when each is done.
-
-    At the lowest priority, and for as long as somebody holds the other end of stdin: that is a
-    training, and however it ends, the system then closes that end.
-    """
-    drawing = Drawing.from_json(sys.argv[1])
-    if sys.platform != "win32":
-        os.nice(_LOWEST_PRIORITY)
-    # Whoever started the training may have had it ignored, and `_listen` needs it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threads = max(1, (os.cpu_count() or 1) // 4)
-    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    while (epoch := asked.get()) is not None:
-        draw(drawing, epoch, threads=threads)
-        sys.stdout.write(f"{epoch}\n")
-        sys.stdout.flush()
-    return 0
-
-
-def _listen(asked: queue.SimpleQueue[int | None]) -> None:
-    # Not sys.stdin: Python could not end while a thread reads from it.
-    with open(0, "rb", buffering=0, closefd=False) as stdin:
-        for line in stdin:
-            asked.put(int(line))
-    asked.put(None)
-    _thread.interrupt_main()  # so that a drawing stops, and leaves no unfinished file
-    time.sleep(_SECONDS_TO_CLEAN_UP)
-    os._exit(EXIT_INTERRUPTED)
-
-
-if __name__ == "__main__":
-    sys.exit(run_reporting_errors(main))
-_SECONDS_TO_END = 10.0
-_SILENT_SECONDS = 1.0
-"""Who waits for less need not be told."""
-_logger = logging.getLogger(__name__)
-
-
 class DrawnEpochs:
-    """Opens the stores of epochs one after the other, in any order if need be.
+    """Stores of successive epochs; a thread draws the next one during training.
 
-    A store that is no longer needed is deleted, and drawn again where it is asked for after all.
+    Files of other epochs are deleted, and drawn again if a rollback returns to them.
     """
 
-    def __init__(self, drawing: Drawing, *, epochs: int | None) -> None:
-        """Take what to draw, and how many epochs there are at most; None: nobody knows."""
-        self._drawing = drawing
+    def __init__(
+        self,
+        stores: Sequence[PairStore],
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        *,
+        epochs: int | None,
+    ) -> None:
+        """Take the stores of all corpora; `epochs` is the length of the run, if known."""
+        self._stores, self._tokenizer, self._sampling = stores, tokenizer, sampling
         self._epochs = epochs
-        self._opened: tuple[int, PairStore] | None = None
-        self._drawer: _Drawer | None = None
+        self._drawn: dict[int, Future[PairStore]] = {}
 
     def open(self, epoch: int) -> PairStore:
-        """Return the store of an epoch, waiting for it if need be, and begin to draw the next."""
-        if self._opened is None or self._opened[0] != epoch:
-            store = self._drawn(epoch)
-            self._forget_opened()
-            self._opened = epoch, store
-            if self._epochs is None or epoch + 1 < self._epochs:
-                self._drawer = self._drawer or _Drawer(self._drawing)
-                self._drawer.begin(epoch + 1)
-        return self._opened[1]
-
-    def close(self) -> None:
-        """Stop drawing and delete what was drawn: no run will ask for it."""
-        if self._drawer is not None:
-            self._drawer.stop()
-            self._drawing.path(self._drawer.epoch).unlink(missing_ok=True)
-            self._drawer = None
-        self._forget_opened()
-
-    def _drawn(self, epoch: int) -> PairStore:
-        drawer = self._drawer
-        if drawer is not None and not (drawer.epoch == epoch and drawer.finish()):
-            drawer.stop()
-            self._drawer = None
-        # Another run with the same tokens may delete the file as soon as it is there.
-        while (store := open_store(self._drawing.path(epoch))) is None:
-            draw(self._drawing, epoch, threads=os.cpu_count() or 1)
+        """Return the joined stores of an epoch, and begin to draw the next epoch."""
+        for other in set(self._drawn) - {epoch, epoch + 1}:
+            self._discard(other)
+        drawn = self._begin(epoch)
+        if not wait([drawn], timeout=_SILENT_SECONDS).done:
+            _logger.info("waiting for the tokens of epoch %d", epoch + 1)
+        store = drawn.result()
+        if self._epochs is None or epoch + 1 < self._epochs:
+            self._begin(epoch + 1)
         return store
 
-    def _forget_opened(self) -> None:
-        if self._opened is not None:
-            self._drawing.path(self._opened[0]).unlink(missing_ok=True)
-            self._opened = None
+    def close(self) -> None:
+        """Stop drawing and delete the files."""
+        for epoch in list(self._drawn):
+            self._discard(epoch)
+
+    def _begin(self, epoch: int) -> "Future[PairStore]":
+        if epoch not in self._drawn:
+            drawn = self._drawn[epoch] = Future[PairStore]()
+            threading.Thread(target=self._draw, args=(epoch, drawn)).start()
+        return self._drawn[epoch]
+
+    def _draw(self, epoch: int, drawn: "Future[PairStore]") -> None:
+        def is_cancelled() -> bool:
+            # The interpreter waits for this thread once the main thread has ended.
+            return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
+
+        draw = partial(drawn_store, is_cancelled=is_cancelled)
+        try:
+            stores = [draw(each, self._tokenizer, self._sampling, epoch) for each in self._stores]
+            drawn.set_result(joined(stores))
+        except BaseException as error:
+            drawn.set_exception(error)
+
+    def _discard(self, epoch: int) -> None:
+        wait([self._drawn.pop(epoch)])
+        for store in self._stores:
+            drawn_path(store, self._sampling, epoch).unlink(missing_ok=True)
 
 
-class _Drawer:
-    """A process that draws one epoch after the other; it ends with this object or this process."""
+class Sampler:
+    """Draws segmentations of encoded rows."""
 
-    epoch: int
-    """What it was asked for last."""
+    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
+        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
+        self._tokens = _Tokens(vocabulary)
+        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
+        self._draws = strength > 0
 
-    def __init__(self, drawing: Drawing) -> None:
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - `_stop` closes it
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mt.data.subword_sampling", drawing.as_json()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            env=_environment(),
-            start_new_session=True,  # Ctrl-C is for the training, which may go on for a while
+    def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
+        """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
+        if not self._draws:
+            return rows
+        random = np.random.Generator(np.random.PCG64(seed))
+        drawn = []
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            plain = rows.take(np.arange(first, min(first + _BLOCK_ROWS, len(rows))))
+            symbols = _Symbols(self._tokens, plain)
+            tokens = self._segmenter.segment(symbols, random)
+            counts = np.append(0, np.cumsum(tokens >= 0))
+            both = concatenate([Rows(tokens[tokens >= 0], counts[symbols.rows]), plain])
+            too_long = both.lengths[: len(plain)] > max_tokens
+            drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
+        return concatenate(drawn)
+
+
+class _Tokens:
+    """Texts, scores and characters of the tokens of a vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        size, texts = len(vocabulary), vocabulary.texts()
+        self.ids = {text: number for number, text in texts.items()}
+        self.scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
+        self.spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
+        """[V rows] Characters of each token, as ids."""
+        crossing = any(SPACE_MARK in text[1:] for text in self.ids)
+        self.begins_word = np.zeros(size, np.bool_)
+        if not crossing:
+            self.begins_word[[n for n, text in texts.items() if text[0] == SPACE_MARK]] = True
+
+    def _spell(self, number: int, text: str | None) -> list[int]:
+        ids = [self.ids.get(character, -1) for character in text or ""]
+        return ids if ids and -1 not in ids else [number]
+
+
+class _Symbols:
+    """Characters of encoded rows, cut into words; no token crosses the border of a word."""
+
+    def __init__(self, tokens: _Tokens, rows: Rows) -> None:
+        spelled = tokens.spelling.take(rows.values)
+        self.ids: Ids = spelled.values
+        """[N] Token of each character; bytes, tags, UNK and EOS count as characters."""
+        self.rows: Places = spelled.offsets[rows.offsets]
+        """[rows + 1] First symbol of each row."""
+        self.begins = tokens.begins_word[self.ids]
+        """[N] True at the first symbol of each word."""
+        self.begins[self.rows[:-1]] = True
+        self.word: Places = np.cumsum(self.begins) - 1
+        """[N] Number of the word."""
+
+
+class _Pairs:
+    """Lookup of pairs of numbers below 2**31, for whole arrays at once."""
+
+    def __init__(self, entries: Mapping[tuple[int, int], int]) -> None:
+        keys = np.array([left << 32 | right for left, right in entries], np.int64)
+        order = np.argsort(keys)
+        self._keys = np.append(keys[order], np.iinfo(np.int64).max)
+        self._values = np.append(np.array([*entries.values()], np.int32)[order], np.int32(-1))
+
+    def find(self, left: Ids, right: Ids) -> Ids:
+        """Return the value of each pair, or -1."""
+        wanted = left.astype(np.int64) << 32 | right
+        found = np.searchsorted(self._keys, wanted)
+        return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
+
+
+class BpeDropout:
+    """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
+
+    def __init__(self, tokens: _Tokens, dropout: float) -> None:
+        ids = tokens.ids
+        self._merges = _Pairs(
+            {
+                (ids[text[:cut]], ids[text[cut:]]): number
+                for text, number in ids.items()
+                for cut in range(1, len(text))
+                if text[:cut] in ids and text[cut:] in ids
+            }
         )
-        self._said = said
-        self.stop = weakref.finalize(self, _stop, self._process, said)
+        self._rank = -tokens.scores
+        self._dropout = dropout
 
-    def begin(self, epoch: int) -> None:
-        """Have an epoch drawn."""
-        self.epoch = epoch
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # `finish` tells of a process that has ended
-            self._process.stdin.write(f"{epoch}\n".encode())
-            self._process.stdin.flush()
-
-    def finish(self) -> bool:
-        """Wait until the epoch is drawn and return True; if that fails, log why."""
-        number = self.epoch + 1
-        told = threading.Timer(
-            _SILENT_SECONDS, _logger.info, ["waiting for the tokens of epoch %d", number]
-        )
-        told.start()
-        assert self._process.stdout is not None
-        answer = self._process.stdout.readline()
-        told.cancel()
-        if answer:
-            return True
-        status = self._process.wait()
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").splitlines()
-        _logger.warning(
-            "the process that draws the tokens of epoch %d ahead has ended with status %d (%s); "
-            "drawing them now",
-            *(number, status, lines[-1].removeprefix("error: ") if lines else "it said nothing"),
-        )
-        return False
+    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
+        """Return [N] the token that begins at each symbol, or -1."""
+        found = np.full(len(symbols.ids), -1, np.int32)
+        ids, word, place = symbols.ids.copy(), symbols.word, np.arange(len(symbols.ids))
+        while len(ids):
+            merged = self._merges.find(ids[:-1], ids[1:])
+            kept = (merged >= 0) & (word[:-1] == word[1:])
+            kept &= random.random(len(kept)) >= self._dropout
+            (kept,) = np.nonzero(kept)
+            kept = kept[np.lexsort((kept, self._rank[merged[kept]], word[kept]))]
+            best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
+            stays = np.isin(word, word[best])
+            found[place[~stays]] = ids[~stays]
+            ids[best] = merged[best]
+            stays[best + 1] = False
+            ids, word, place = ids[stays], word[stays], place[stays]
+        return found
 
 
-def _stop(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with suppress(BrokenPipeError):
-        process.stdin.close()
-    try:
-        process.wait(_SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    process.stdout.close()
-    said.close()
+class UnigramSampling:
+    """Forward filtering, here from the end, and sampling of a unigram model (Kudo 2018)."""
+
+    def __init__(self, tokens: _Tokens, exponent: float) -> None:
+        children: dict[tuple[int, int], int] = {}
+        ends: dict[int, int] = {}
+        for number in range(len(tokens.scores)):
+            node = 0
+            for symbol in tokens.spelling[number].tolist():
+                node = children.setdefault((node, symbol), len(children) + 1)
+            ends[node] = number
+        self._children = _Pairs(children)
+        self._ends = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
+        self._longest = int(tokens.spelling.lengths.max())
+        self._scores = np.append(exponent * tokens.scores, -np.inf)  # the last one: no token
+
+    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
+        """Return [N] the token that begins at each symbol, or -1."""
+        count, (starts,) = len(symbols.ids), np.nonzero(symbols.begins)
+        left = np.append(starts[1:], count)[symbols.word] - np.arange(count)
+        spans = self._spans(symbols.ids, left)
+        shares = self._shares(spans, left, symbols.begins)
+        found = np.full(count, -1, np.int32)
+        here = starts
+        while len(here):
+            sums = np.cumsum(shares[:, here], axis=0)
+            length = (sums < (1 - random.random(len(here))) * sums[-1]).sum(axis=0)
+            found[here] = spans[length, here]
+            here = (here + length + 1)[length + 1 < left[here]]
+        return found
+
+    def _spans(self, ids: Ids, left: Places) -> Ids:
+        """Return [longest, N]: in row k the token of k + 1 symbols that begins at n, or -1.
+
+        `left` [N] counts the symbols to the end of the word.
+        """
+        spans = np.full((self._longest, len(ids)), -1, np.int32)
+        here, node = np.arange(len(ids)), np.zeros(len(ids), np.int32)
+        for length in range(self._longest):
+            inside = left[here] > length
+            here = here[inside]
+            node = self._children.find(node[inside], ids[here + length])
+            here, node = here[node >= 0], node[node >= 0]
+            spans[length, here] = self._ends[node]
+        return spans
+
+    def _shares(self, spans: Ids, left: Places, begins: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return [longest, N] the probability of each span, given that a token begins there."""
+        shares: NDArray[np.float64] = self._scores[spans]
+        # Log of the summed weights of all segmentations from n to the end of its word; 0 at the
+        # begin of a word, where the word before it ends.
+        total = np.zeros(len(left) + self._longest)
+        order = np.argsort(left, kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(left[order])) + 1):
+            most = min(self._longest, left[here].max(initial=0))
+            ways = shares[:most, here] + total[here + np.arange(1, most + 1)[:, None]]
+            sums = np.logaddexp.reduce(ways, axis=0)
+            shares[:most, here] = ways - sums
+            total[here] = np.where(begins[here], 0.0, sums)
+        np.exp(shares, out=shares)
+        return shares
 
 
-def _environment() -> dict[str, str]:
-    """Return an environment in which this very package is found, wherever it was found first."""
-    here = str(Path(__file__).parents[2])
-    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+SAMPLERS: dict[str, Callable[[_Tokens, float], BpeDropout | UnigramSampling]] = {
+    "bpe": BpeDropout,
+    "unigram": UnigramSampling,
+}
+"""Sampler for each `tokenizer.algorithm`."""

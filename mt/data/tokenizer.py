@@ -1,4 +1,4 @@
-"""The tokenizer of a run: its vocabularies, and the folder that holds them."""
+"""Tokenizer of a run: one vocabulary per side, stored in a folder with checksums."""
 
 import hashlib
 import json
@@ -14,6 +14,8 @@ from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, RunError, listed
 from mt.files import replacing, write_json
 
+Pairs = Callable[[], Iterator[SentencePair]]
+"""Opens a corpus from its first pair."""
 _FORMAT = 1
 _MANIFEST = "tokenizer.json"
 _JOINT, _SOURCE, _TARGET = "joint.model", "source.model", "target.model"
@@ -23,23 +25,23 @@ _LINES: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
     _SOURCE: lambda pairs: (pair.source for pair in pairs),
     _TARGET: lambda pairs: (pair.target for pair in pairs),
 }
-"""What the vocabulary of each model file is learnt from."""
+"""Training text of each model file."""
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to ids and back, for both sides; with a joint vocabulary both are the same."""
+    """Conversion between text and ids; a joint vocabulary serves both sides."""
 
     source: Vocabulary
     target: Vocabulary
     fingerprint: str
-    """SHA-256 over the model files, and the tag: equal ids come of equal fingerprints."""
+    """SHA-256 over the model files and the tag; equal fingerprints give equal ids."""
     tag: str | None = None
-    """The token that stands in front of each source line."""
+    """Token in front of each source line."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
-        """Read a tokenizer folder; raise `RunError` where it is missing, damaged or foreign."""
+        """Read a tokenizer folder; raise `RunError` if it is missing, damaged or foreign."""
         sums = _read_manifest(folder)
         vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
         lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
@@ -47,14 +49,13 @@ class Tokenizer:
         return cls(vocabularies[0], vocabularies[-1], fingerprint)
 
     def tagged(self, tag: str | None) -> "Tokenizer":
-        """Return a tokenizer that sets a tag in front of each source line; None: sets none.
+        """Return a tokenizer that puts `tag` in front of each source line.
 
-        Training, translation and what is exported all set tags in this way alone. Raises
-        `ConfigError` where the tag has no token of its own.
+        Raises `ConfigError` if the vocabulary has no token for it.
         """
-        known = self.source.tags
         if tag is None:
             return self
+        known = self.source.tags
         if tag not in known:
             there = f"only {listed(known)}" if known else "none"
             raise ConfigError(
@@ -66,16 +67,16 @@ class Tokenizer:
 
     @property
     def source_size(self) -> int:
-        """Tokens in the vocabulary of the source side."""
+        """Tokens in the source vocabulary."""
         return len(self.source)
 
     @property
     def target_size(self) -> int:
-        """Tokens in the vocabulary of the target side."""
+        """Tokens in the target vocabulary."""
         return len(self.target)
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each source line, the tag first if there is one, EOS last."""
+        """Return the ids of each source line: the tag if there is one, the text, EOS."""
         encoded = self.source.encode(lines)
         if self.tag is None:
             return encoded
@@ -83,44 +84,23 @@ class Tokenizer:
         return [[number, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each target line, EOS last and no BOS."""
+        """Return the ids of each target line, with EOS and without BOS."""
         return self.target.encode(lines)
 
     def decode_source(self, ids: Sequence[int]) -> str:
-        """Return the source text of `ids`, up to the first EOS."""
+        """Return the source text of `ids` up to the first EOS."""
         return self.source.decode(ids)
 
     def decode_target(self, ids: Sequence[int]) -> str:
-        """Return the target text of `ids`, up to the first EOS; any ids of the vocabulary do."""
+        """Return the target text of `ids` up to the first EOS; any sequence of ids is valid."""
         return self.target.decode(ids)
 
 
-def train_tokenizer(
-    pairs: Callable[[], Iterator[SentencePair]],
-    folder: Path,
-    *,
-    config: TokenizerConfig,
-    seed: int,
-) -> Tokenizer:
-    """Learn the vocabularies from a corpus, write them into `folder` and load them.
+def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:
+    """Return the tokenizer in `folder`, created by the config if it does not exist.
 
-    The same pairs, config and seed give the same files. Raises `DataError` where there is no
-    text to learn from, `ConfigError` where the vocabulary cannot hold the characters.
-    """
-    names = _LAYOUTS[0] if config.vocabulary == "joint" else _LAYOUTS[1]
-    return _write(
-        folder,
-        {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names},
-    )
-
-
-def provide_tokenizer(
-    config: Config, folder: Path, *, pairs: Callable[[], Iterator[SentencePair]]
-) -> Tokenizer:
-    """Return the tokenizer that `folder` holds, else the one that a config asks for, put there.
-
-    That is a copy where the config names an origin, extended if need be, else one trained on
-    `pairs`. Raises what `copy_tokenizer`, `extend_tokenizer` and `train_tokenizer` do.
+    It is trained on `pairs`, or copied from `tokenizer.from` or an initial run, and extended if the
+    config adds tokens or tags. Raises the errors of these functions.
     """
     if any(folder.glob("*.json")):
         return Tokenizer.load(folder)
@@ -133,34 +113,26 @@ def provide_tokenizer(
     return copy_tokenizer(origin, folder)
 
 
-def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
-    """Copy the tokenizer of a run folder or tokenizer folder into `folder` and load it.
+def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
+    """Train the vocabularies, write them into `folder` and load them.
 
-    Raises `RunError` naming what is missing or damaged in `source`.
+    Equal pairs, config and seed give equal files. Raises `DataError` if there is no text,
+    `ConfigError` if the vocabulary is too small for the characters.
     """
-    return _write(folder, _read_models(source))
-
-
-def write_tokenizer(folder: Path, *, source: bytes, target: bytes) -> Tokenizer:
-    """Write a tokenizer of two serialised SentencePiece models, one a side, and load it.
-
-    Raises `RunError` where they are not such as `Vocabulary.from_model` takes.
-    """
-    return _write(folder, {_SOURCE: source, _TARGET: target})
+    names = _LAYOUTS[0] if config.vocabulary == "joint" else _LAYOUTS[1]
+    return _write(
+        folder,
+        {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names},
+    )
 
 
 def extend_tokenizer(
-    source: Path,
-    folder: Path,
-    *,
-    pairs: Callable[[], Iterator[SentencePair]],
-    config: TokenizerConfig,
-    seed: int,
+    source: Path, folder: Path, *, pairs: Pairs, config: TokenizerConfig, seed: int
 ) -> Tokenizer:
-    """Copy a tokenizer as `copy_tokenizer` does, with the tags and `added_tokens` of a config.
+    """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
 
-    The same source, pairs, config and seed give the same files. Raises `RunError` as
-    `copy_tokenizer` does, `DataError` where there is no text to learn from.
+    Equal source, pairs, config and seed give equal files. Raises also `DataError` if there is no
+    text to learn from.
     """
     return _write(
         folder,
@@ -171,22 +143,37 @@ def extend_tokenizer(
     )
 
 
+def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
+    """Copy the tokenizer of a run folder or tokenizer folder into `folder` and load it.
+
+    Raises `RunError` if a file in `source` is missing or damaged.
+    """
+    return _write(folder, _read_models(source))
+
+
+def write_tokenizer(folder: Path, *, source: bytes, target: bytes) -> Tokenizer:
+    """Write a tokenizer of two serialized SentencePiece models and load it.
+
+    Raises `RunError` if `Vocabulary.from_model` rejects one.
+    """
+    return _write(folder, {_SOURCE: source, _TARGET: target})
+
+
 def _read_models(source: Path) -> dict[str, bytes]:
-    """Return the model files of a run folder or tokenizer folder, once they are known to load."""
+    """Return the model files of a run folder or tokenizer folder after loading them."""
     inside = source / "tokenizer"
     original = inside if inside.is_dir() else source
-    sums = _read_manifest(original)
     Tokenizer.load(original)
-    return {name: (original / name).read_bytes() for name in sums}
+    return {name: (original / name).read_bytes() for name in _read_manifest(original)}
 
 
 def _write(folder: Path, models: dict[str, bytes]) -> Tokenizer:
-    """Write the model files, and the manifest last: without it the folder holds no tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(model)
     sums = {name: hashlib.sha256(model).hexdigest() for name, model in models.items()}
+    # Last, since a folder without manifest is no tokenizer.
     write_json(folder / _MANIFEST, {"format": _FORMAT, "sha256": sums})
     return Tokenizer.load(folder)
 
@@ -202,15 +189,15 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         manifest = json.loads(path.read_bytes())
         version, sums = manifest["format"], dict(manifest["sha256"])
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: damaged, or not of a tokenizer of ours") from error
+        raise RunError(f"{path}: damaged, or not the manifest of a tokenizer") from error
     if version != _FORMAT or list(sums) not in _LAYOUTS:
-        raise RunError(f"{path}: of a format that this version does not know")
+        raise RunError(f"{path}: this version of mt cannot read its format")
     return sums
 
 
 def _read_vocabulary(path: Path, checksum: str) -> Vocabulary:
     if not path.is_file():
-        raise RunError(f"{path}: missing; its tokenizer is of no use without it")
+        raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
     model = path.read_bytes()
     if hashlib.sha256(model).hexdigest() != checksum:
         raise RunError(f"{path}: damaged (its SHA-256 is not the one in `{_MANIFEST}`)")

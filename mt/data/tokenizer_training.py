@@ -1,4 +1,4 @@
-"""Learning a vocabulary from text."""
+"""Training and extension of SentencePiece models."""
 
 import io
 import logging
@@ -21,23 +21,23 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 _Item = TypeVar("_Item")
 _logger = logging.getLogger(__name__)
 _THREADS = 4
-"""The same on every machine: the model, which names it, and sums of floats depend on it."""
+"""Fixed, because the trained model depends on the number of threads."""
 _LONGEST_LINE_BYTES = 1 << 30
-"""SentencePiece's own limit; at its default, longer lines would be left out without a word."""
+"""Maximum of SentencePiece, which silently drops longer lines."""
 _RESERVED = "\u2585"
-"""SentencePiece learns nothing from a line that has this character, and does not say so."""
+"""SentencePiece silently drops lines with this character."""
 _ERRORS_ONLY = 2
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _BLOCK_LINES = 1 << 16
 
 
 def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> bytes:
-    """Return a serialised SentencePiece model learnt from a sample of `lines`.
+    """Return a serialized SentencePiece model trained on a sample of `lines`.
 
-    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is taken as it is, but for
-    `normalization`: no space removed, no line too long. A vocabulary that the text cannot fill is
-    lowered, which is logged. Raises `DataError` where no line holds anything, `ConfigError` where
-    the vocabulary is too small for the characters.
+    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is unchanged except for `normalization`. If
+    the text has too few tokens, the vocabulary becomes smaller, which is logged. Raises
+    `DataError` if all lines are blank, `ConfigError` if the vocabulary is too small for the
+    characters.
     """
     began = time.monotonic()
     sample = text_sample(lines, config.sample_lines, seed=seed)
@@ -57,7 +57,7 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
 
 
 def text_sample(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
-    """Return at most `count` of `lines`, as SentencePiece is to see them.
+    """Return at most `count` of `lines`, prepared for SentencePiece.
 
     Raises `DataError` where none holds anything.
     """
@@ -86,9 +86,9 @@ def sample_lines(lines: Iterable[_Item], count: int, *, seed: int) -> list[_Item
 
 
 def learn(sample: list[str], config: TokenizerConfig) -> bytes:
-    """Return a serialised SentencePiece model of a `text_sample`.
+    """Return a serialized SentencePiece model of a `text_sample`.
 
-    Raises `ConfigError` where the vocabulary is too small for the characters.
+    Raises `ConfigError` if the vocabulary is too small for the characters.
     """
     model = io.BytesIO()
     try:
@@ -125,30 +125,30 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
-"""The wire types of a fixed width."""
-_NO_MESSAGE = "is no message of protocol buffers"
+"""Bytes of the wire types with fixed width."""
+_NO_MESSAGE = "is not a protocol buffers message"
 
 
 def bytes_field(field: int, content: bytes) -> bytes:
-    """Return a field that holds a message, a text or bytes."""
+    """Return a field with a message, text or bytes."""
     return varint(field << 3 | _LENGTH_DELIMITED) + varint(len(content)) + content
 
 
 def number_field(field: int, value: int) -> bytes:
-    """Return a field that holds a number from 0 on."""
+    """Return a field with a number, 0 or more."""
     return varint(field << 3 | _VARINT) + varint(value)
 
 
 def varint(value: int) -> bytes:
-    """Return a number from 0 on, seven bits a byte, the lowest first."""
+    """Encode a number, 0 or more, in groups of seven bits, lowest first."""
     low, rest = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
 
 
 def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number of each field of a message, and its content; of a number, its varint.
+    """Yield number and content of each field of a message; numbers stay encoded.
 
-    Raises ValueError where the bytes are no message.
+    Raises `ValueError` if the bytes are not a message.
     """
     place = 0
     while place < len(content):
@@ -169,7 +169,7 @@ def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the number that begins at `place`, and the place after it."""
+    """Return the number at `place` and the place after it."""
     value = shift = 0
     while place < len(content):
         byte = content[place]
@@ -180,7 +180,7 @@ def _read_varint(content: bytes, place: int) -> tuple[int, int]:
     raise ValueError(_NO_MESSAGE)
 
 
-# Fields of ModelProto, and of the messages inside it, in sentencepiece_model.proto.
+# Fields of ModelProto and its messages in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _NORMALIZER = 1, 2, 3
 _TOKEN_TEXT = 1
 _TOKEN_SCORE = b"\x15"
@@ -193,12 +193,12 @@ _EXAMPLES = 5
 def extend_model(
     model: bytes, lines: Iterable[str], *, config: TokenizerConfig, seed: int
 ) -> bytes:
-    """Return a SentencePiece model with `tags`, and up to `added_tokens` learnt from `lines`.
+    """Return a SentencePiece model with `tags` and up to `added_tokens` learnt from `lines`.
 
-    Those learnt are what a vocabulary trained on the lines has and the old one lacks: first single
-    characters, then longer tokens, both as frequent as they come. Old tokens keep ids and scores.
-    Text that holds no new token is cut as before, since a new token comes in only where all of it
-    stands: in BPE it is joined after all old tokens, in a unigram model it is one more choice.
+    New tokens are those of a vocabulary trained on the lines that the old one lacks: characters
+    first, then longer tokens, by frequency. Old tokens keep ids and scores. Text without a new
+    token keeps its segmentation: BPE merges new tokens after all old ones, and a unigram model
+    gets them as further choices.
     """
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
@@ -225,7 +225,7 @@ def extend_model(
 
 @dataclass(frozen=True, slots=True)
 class FormerRow:
-    """What an older vocabulary has for a token: its own id, or those of the parts of a new one."""
+    """Ids in an older vocabulary for a token: the same token, or the parts of a new one."""
 
     token: str
     ids: tuple[int, ...]
@@ -233,10 +233,9 @@ class FormerRow:
 
 
 def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
-    """Return for each token of `new` what `old` has for it.
+    """Return the ids in `old` for each token of `new`.
 
-    A token that `old` lacks is cut by it like any text, into bytes where need be; a byte that it
-    lacks is UNK.
+    A token that `old` lacks is segmented by `old` like text; an unknown byte is UNK.
     """
     tokens: list[str] = new.processor.id_to_piece(list(range(len(new))))
     same = old.processor.piece_to_id(tokens)
@@ -250,12 +249,12 @@ def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
 
 
 def shown_tokens(tokens: Iterable[str]) -> str:
-    """Return the first few tokens for a message; U+2581 stands for a space."""
+    """Return the first few tokens for a message, with U+2581 for spaces."""
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
 
 
 def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:
-    """Return the tokens, and scores, that a vocabulary trained on the sample has and `old` lacks.
+    """Return tokens and scores of a vocabulary trained on the sample that `old` lacks.
 
     Characters come first.
     """
@@ -274,10 +273,10 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
 
 
 def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, float]:
-    """Return the first `count` tokens that the extended vocabulary makes use of.
+    """Return the first `count` tokens that the extended vocabulary can produce.
 
-    A token that is not made of its own text is made of none: in BPE, old tokens that lie across
-    its parts are joined first.
+    BPE never produces a token whose own text is segmented otherwise, because of earlier merges
+    across its parts.
     """
     tokens = list(scores)
     while True:
@@ -290,7 +289,7 @@ def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, 
 
 
 def _with_tags(old: Vocabulary, tags: list[str]) -> bytes:
-    """Return the model of `old` with tokens that no text gives."""
+    """Return the model of `old` with control tokens."""
     added = [
         bytes_field(_TOKENS, bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL) for tag in tags
     ]
@@ -300,10 +299,10 @@ def _with_tags(old: Vocabulary, tags: list[str]) -> bytes:
 
 
 def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
-    """Return the model of `old` with new tokens; of BPE the scores are ranks, after all old ones.
+    """Return the model of `old` with new tokens.
 
-    No score is below the old ones of a unigram model: what it gives to characters that it does not
-    know hangs on the lowest.
+    Scores of BPE are ranks after all old ones. Scores of a unigram model are at least the lowest
+    old score, on which the score of unknown characters depends.
     """
     known: list[float] = old.processor.get_score(list(old.texts()))
     is_bpe, lowest = old.algorithm == "bpe", min(known)
@@ -314,11 +313,11 @@ def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
         added.append(bytes_field(_TOKENS, text + _TOKEN_SCORE + struct.pack("<f", kept)))
     counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(scores)))
     model = old.processor.serialized_model_proto() + b"".join(added) + counted
-    # Written by SentencePiece, the fields are in their usual order.
+    # SentencePiece writes the fields in their usual order.
     written: bytes = Vocabulary.from_model(model).processor.serialized_model_proto()
     return written
 
 
 def _without_space_in_front(model: bytes) -> Vocabulary:
-    """Return a vocabulary that reads a token's text as it is: encoding else adds a space."""
+    """Return a vocabulary that encodes text without adding a space in front."""
     return Vocabulary.from_model(model + bytes_field(_NORMALIZER, _NO_SPACE_IN_FRONT))

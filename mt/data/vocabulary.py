@@ -1,8 +1,7 @@
-"""One SentencePiece vocabulary: text to ids and back, without loss.
+"""SentencePiece vocabulary: lossless conversion between text and ids.
 
-SentencePiece (Kudo and Richardson 2018) marks a space by U+2581 and cannot tell it from a U+2581
-that stands in the text; that character is therefore escaped on the way in. Ids become text here
-and not in SentencePiece, so that every sequence of ids that a model may say has a reading.
+SentencePiece (Kudo and Richardson 2018) marks a space by U+2581, so that character is escaped in
+text. Decoding is done here instead of in SentencePiece, so that it is defined for all ids.
 """
 
 import re
@@ -16,7 +15,7 @@ from mt.special_ids import BOS, EOS, PAD, UNK
 
 SPACE_MARK = "\u2581"
 _ESCAPE = "\U000f2581"
-"""A private-use character: no text means anything by it, and where it occurs it is escaped too."""
+"""Private-use character; in text, it is escaped as well."""
 _ESCAPED_MARK = _ESCAPE + "_"
 _ESCAPED_ESCAPE = _ESCAPE + "="
 _ESCAPED = re.compile(f"{_ESCAPE}[_=]")
@@ -33,7 +32,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """Undo `escape`; an escape character that introduces nothing is left as it is."""
+    """Undo `escape`; an escape character without a known escape is unchanged."""
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda found: SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text)
@@ -41,19 +40,18 @@ def unescape(text: str) -> str:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of one side, or of both."""
+    """Tokens of one side, or of both."""
 
     processor: Any
-    """The SentencePiece processor; its package has no types."""
+    """SentencePiece processor, untyped."""
     token_bytes: tuple[bytes, ...]
-    """What each id adds to the UTF-8 text."""
+    """UTF-8 bytes of each id."""
 
     @classmethod
     def from_model(cls, model: bytes) -> "Vocabulary":
-        """Read a serialised SentencePiece model.
+        """Read a serialized SentencePiece model.
 
-        Raises `ValueError` where it is none, or one whose first ids are not those of
-        `mt.special_ids`.
+        Raises `ValueError` if it is not one, or its special ids are not those of `mt.special_ids`.
         """
         try:
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -72,13 +70,13 @@ class Vocabulary:
 
     @property
     def algorithm(self) -> str:
-        """`bpe` or `unigram`; the scores tell, since BPE's are ranks: 0, -1, -2 and so on."""
+        """`bpe` if the scores are ranks 0, -1, -2 and so on, else `unigram`."""
         scores = [self.processor.get_score(number) for number in self.texts()]
         return "bpe" if scores == [-rank for rank in range(len(scores))] else "unigram"
 
     @property
     def tags(self) -> dict[str, int]:
-        """The ids of the tokens that stand for a tag: no text gives them, and they give none."""
+        """Ids of the tags, tokens that no text produces and that decode to nothing."""
         numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
         return {
             self.processor.id_to_piece(number): number
@@ -87,7 +85,7 @@ class Vocabulary:
         }
 
     def texts(self) -> dict[int, str]:
-        """Return the tokens that are text, as SentencePiece writes them, by their ids."""
+        """Return the tokens that are text, in SentencePiece's notation, by id."""
         processor = self.processor
         return {
             number: processor.id_to_piece(number)
@@ -100,17 +98,16 @@ class Vocabulary:
         }
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each line, each list ending with EOS."""
-        threads = -1 if len(lines) >= _LINES_WORTH_THREADS else 1  # -1: as many as there are cores
+        """Return the ids of each line, with EOS at the end."""
+        threads = -1 if len(lines) >= _LINES_WORTH_THREADS else 1  # -1: all cores
         escaped = [escape(line) for line in lines]
         ids: list[list[int]] = self.processor.encode(escaped, add_eos=True, num_threads=threads)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of `ids` up to the first EOS; PAD and BOS say nothing.
+        """Return the text of `ids` up to the first EOS, without PAD and BOS.
 
-        Bytes that form no character, and UNK, are read as U+FFFD. The ids must be of this
-        vocabulary.
+        UNK and invalid UTF-8 become U+FFFD.
         """
         found: list[bytes] = []
         for number in ids:
@@ -118,7 +115,7 @@ class Vocabulary:
             if number == EOS:
                 break
             found.append(self.token_bytes[number])
-        # Encoding puts one space in front, so that a word is the same token wherever it stands.
+        # Encoding adds one space in front, so that a word has the same token everywhere.
         text = b"".join(found).decode("utf-8", errors="replace").removeprefix(" ")
         return unescape(text)
 

@@ -28,7 +28,7 @@ from mt.data.mixture import Mixture, joined, mix
 from mt.data.pairs import Checksums
 from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
-from mt.data.subword_sampling import Drawing, DrawnEpochs
+from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.doctor.first_look import first_look
 from mt.errors import ConfigError
@@ -50,17 +50,17 @@ class Corpus:
     """What an epoch takes of each of them."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
-    drawn: tuple[DrawnEpochs, ...] = ()
-    """Their tokens in each epoch, corpus by corpus, where `tokenizer.sampling` draws them."""
+    drawn: DrawnEpochs | None = None
+    """Stores by epoch where `tokenizer.sampling` is on."""
 
     def epoch_store(self, epoch: int) -> PairStore:
-        """Return the same pairs in the tokens of an epoch; drawn now if they are not yet."""
-        return joined([each.open(epoch) for each in self.drawn]) if self.drawn else self.store
+        """Return the same pairs in the tokens of an epoch, waiting until they are drawn."""
+        return self.drawn.open(epoch) if self.drawn else self.store
 
     def close(self) -> None:
-        """Delete what was drawn, once the run has ended for good."""
-        for each in self.drawn:
-            each.close()
+        """Delete the drawn stores at the end of a run."""
+        if self.drawn:
+            self.drawn.close()
 
     @property
     def valid_lengths(self) -> Lengths:
@@ -98,7 +98,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     folder.record_tokenizer(tokenizer.fingerprint)
     if config.data.check and not folder.checkpoints.updates():
         warn_of(corpora, sums, folder)
-    corpus = _corpus(config, folder, tokenizer, corpora=corpora, sums=sums, valid=valid)
+    corpus = _corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
     left_out = {key: store.left_out for key, store in corpus.parts.items()}
     folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
     return corpus
@@ -112,12 +112,11 @@ def join(config: Config, folder: RunFolder) -> Corpus:
     tokenizer = Tokenizer.load(folder.tokenizer)
     sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
     corpora = [each.pinned(sums[each.key]) for each in open_training_corpora(config.data)]
-    return _corpus(config, folder, tokenizer, corpora=corpora, sums=sums, valid=())
+    return _corpus(config, tokenizer, corpora=corpora, sums=sums, valid=())
 
 
 def _corpus(
     config: Config,
-    folder: RunFolder,
     tokenizer: Tokenizer,
     *,
     corpora: Sequence[TrainingCorpus],
@@ -143,7 +142,7 @@ def _corpus(
         _mixture(config, [len(store) for store in parts.values()], corpora),
         valid,
         tuple(_examples(valid, tokenizer.tagged(config.split_tag("valid")))),
-        _drawn(config, folder, parts.values()),
+        _drawn(config, tokenizer, [*parts.values()]),
     )
 
 
@@ -240,27 +239,13 @@ def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> Pa
     return padding_efficiency(batches, lengths)
 
 
-def _drawn(
-    config: Config, folder: RunFolder, stores: Iterable[PairStore]
-) -> tuple[DrawnEpochs, ...]:
-    sampling = config.tokenizer
-    source = target = sampling.sampling
-    if sampling.sampling_target is not None:
-        target = sampling.sampling_target
+def _drawn(config: Config, tokenizer: Tokenizer, stores: Sequence[PairStore]) -> DrawnEpochs | None:
+    source, target = config.tokenizer.sampling, config.tokenizer.sampling_target
+    target = source if target is None else target
     if not source and not target:
-        return ()
-    drawings = (
-        Drawing(
-            store=store.path,
-            tokenizer=folder.tokenizer,
-            source=source,
-            target=target,
-            max_tokens=config.data.max_tokens,
-            seed=config.seed,
-        )
-        for store in stores
-    )
-    return tuple(DrawnEpochs(each, epochs=config.training.max_epochs) for each in drawings)
+        return None
+    sampling = Sampling(source, target, max_tokens=config.data.max_tokens, seed=config.seed)
+    return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
 
 
 def _check_layout(config: Config, tokenizer: Tokenizer) -> None:

@@ -1,5 +1,3 @@
-"""Lines: where they end, what they must be, and how damage is told."""
-
 import gzip
 import hashlib
 import lzma
@@ -51,7 +49,7 @@ def sha256(content: bytes) -> str:
         (b" a \t\n", [" a \t"]),
     ],
 )
-def test_line_ends(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+def test_only_newlines_end_lines(tmp_path: Path, content: bytes, expected: list[str]) -> None:
     path = write(tmp_path, content)
     assert list(LineReader(path)) == expected
     assert scan(path) == FileScan(len(expected), sha256(content))
@@ -69,9 +67,7 @@ def test_lines_do_not_depend_on_the_chunks(
     assert reader.seen() == scan(path) == FileScan(4, sha256(content))
 
 
-def test_carriage_returns_are_counted_and_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_crlf_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path, b"a\r\nb\nc\r\n")
     for _ in range(2):
         list(LineReader(path))
@@ -91,36 +87,25 @@ def test_invalid_utf8_names_file_and_line(
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_is_named(tmp_path: Path, encoding: str) -> None:
+def test_utf16_is_reported_as_such(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path, "\ufeffgut\nschön\n".encode(encoding))
     with pytest.raises(DataError, match=f"^{path}: is UTF-16, not UTF-8; convert the file first"):
         list(LineReader(path))
 
 
-def test_a_character_cut_off_at_the_end_names_the_last_line(tmp_path: Path) -> None:
-    path = write(tmp_path, b"a\n" + "三".encode()[:2])
-    with pytest.raises(DataError, match="line 2 is not UTF-8"):
-        list(LineReader(path))
-
-
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_compressed_files_read_like_plain_ones(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_equal_plain_files(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, COMPRESSORS[suffix](TEXT), f"a.en{suffix}")
     assert list(LineReader(path)) == ["one", "zwei", "三"]
     assert scan(path) == FileScan(3, sha256(TEXT))
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_several_members_in_one_file(tmp_path: Path, suffix: str) -> None:
-    compress = COMPRESSORS[suffix]
-    path = write(tmp_path, compress(TEXT) + compress(b"four\n"), f"a.en{suffix}")
-    assert list(LineReader(path)) == ["one", "zwei", "三", "four"]
+    path.write_bytes(path.read_bytes() * 2)  # several members in one file
+    assert scan(path) == FileScan(6, sha256(TEXT * 2))
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped"])
-def test_damage_is_an_error_that_names_the_file(tmp_path: Path, suffix: str, damage: str) -> None:
-    # A checksum inside each format makes every flipped byte known; zstd's is optional.
+def test_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
+    # The checksum that detects flipped bytes is optional in zstd.
     compressors = {**COMPRESSORS, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
     whole = compressors[suffix](bytes(range(256)) * 40)
     middle = len(whole) // 2
@@ -134,12 +119,12 @@ def test_damage_is_an_error_that_names_the_file(tmp_path: Path, suffix: str, dam
         scan(path)
 
 
-def test_zstd_without_its_package_says_what_to_install(
+def test_zstd_without_its_package_gives_an_install_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, COMPRESSORS[".zst"](TEXT), "a.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(DataError, match=r'pip install "mt\[zstd\]"'):
+    with pytest.raises(DataError, match="pip install .*zstandard"):
         scan(path)
 
 

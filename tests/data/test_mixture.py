@@ -1,5 +1,3 @@
-"""Which pairs of several corpora an epoch takes."""
-
 from collections import Counter
 from itertools import pairwise
 
@@ -13,7 +11,7 @@ def taken(mixture: Mixture, epoch: int, *, seed: int = 1) -> Counter[int]:
     return Counter(mixture.pairs(seed=seed, epoch=epoch).tolist())
 
 
-def test_a_weight_of_two_takes_each_pair_twice_and_half_a_weight_another_half_each_epoch() -> None:
+def test_weights_repeat_or_halve_a_corpus() -> None:
     mixture = mix([30, 40], [2, 0.5])
     epochs = [taken(mixture, epoch) for epoch in range(4)]
     for counted in epochs:
@@ -22,13 +20,13 @@ def test_a_weight_of_two_takes_each_pair_twice_and_half_a_weight_another_half_ea
     assert [len(half) for half in halves] == [20] * 4
     assert halves[0] | halves[1] == halves[2] | halves[3] == set(range(30, 70))
     assert halves[0] != halves[2]
+    same = mix([100, 100], [0.5, 0.5]).pairs(seed=1, epoch=0).tolist()
+    assert set(same[:50]) != {pair - 100 for pair in same[50:]}
 
 
 @pytest.mark.parametrize("weight", [0.013, 0.3, 0.5, 1.0, 1.25, 2.0, 3.7])
 @pytest.mark.parametrize("size", [1, 7, 100])
-def test_after_any_epoch_all_pairs_were_taken_equally_often_up_to_one(
-    size: int, weight: float
-) -> None:
+def test_pairs_are_taken_equally_often_up_to_one(size: int, weight: float) -> None:
     mixture, total = mix([size], [weight]), Counter[int]()
     for epoch in range(9):
         counted = taken(mixture, epoch)
@@ -40,7 +38,7 @@ def test_after_any_epoch_all_pairs_were_taken_equally_often_up_to_one(
     assert set(total) <= set(range(size))
 
 
-def test_what_an_epoch_takes_follows_from_seed_and_epoch_alone() -> None:
+def test_pairs_follow_from_seed_and_epoch() -> None:
     mixture = mix([50, 60], [0.4, 1.5])
     first = [mixture.pairs(seed=3, epoch=epoch) for epoch in range(5)]
     for epoch in reversed(range(5)):
@@ -49,19 +47,14 @@ def test_what_an_epoch_takes_follows_from_seed_and_epoch_alone() -> None:
     assert all(not np.array_equal(one, two) for one, two in pairwise(first))
 
 
-def test_corpora_of_equal_size_are_drawn_from_independently() -> None:
-    pairs = mix([100, 100], [0.5, 0.5]).pairs(seed=1, epoch=0)
-    assert set(pairs[:50].tolist()) != {pair - 100 for pair in pairs[50:].tolist()}
-
-
-def test_weights_of_one_take_all_in_order() -> None:
+def test_weight_of_one_takes_all_in_order() -> None:
     mixture = mix([3, 4], [1, 1.0])
     assert mixture.is_plain
     assert mixture.pairs(seed=1, epoch=5).tolist() == list(range(7))
     assert not mix([3, 4], [1, 1.5]).is_plain
 
 
-def test_a_temperature_flattens_the_shares_and_keeps_the_length_of_an_epoch() -> None:
+def test_temperature_flattens_shares_and_keeps_the_epoch_length() -> None:
     sizes = [10_000, 900, 100]
     assert mix(sizes, [1, 1, 1], temperature=1) == Mixture(tuple(sizes), (1.0, 1.0, 1.0))
     # The square roots are 100, 30, 10: shares of 100, 30, 10 in 140.

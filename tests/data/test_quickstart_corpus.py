@@ -1,7 +1,3 @@
-"""The quickstart corpus is reproducible, leak-free and well-formed on both sides."""
-
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import re
@@ -19,38 +15,30 @@ from mt.experiments.reproduce import nearest_targets
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"
 SPLITS = ("train", "valid", "test")
-# Everything that may stand on the Chinese side besides Chinese characters.
 CHINESE_LINE = re.compile(r"[\u4e00-\u9fff，。？！、]+")
-# Words after which Chinese 二 is right: dates, weekdays, floors and numbers above ten.
+# 二 is correct in dates, weekdays, floors and numbers above ten.
 TWO_AS_LABEL = re.compile(r"二(?=[月号楼十])|(?<=星期)二|(?<=十)二")
 
 
-def load_generator() -> ModuleType:
-    """The generator, loaded by its path."""
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("quickstart_generate", FOLDER / "generate.py")
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # its dataclasses look themselves up here
     spec.loader.exec_module(module)
     return module
 
 
 @pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    """The generator module."""
-    return load_generator()
-
-
-@pytest.fixture(scope="module")
 def corpus(generator: ModuleType) -> dict[str, list[Any]]:
-    """The sentence pairs by split with their patterns and lexical items."""
     made: dict[str, list[Any]] = generator.build()
     return made
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, list[str]]:
-    """The lines of the six files."""
     return {
         f"{split}.{language}": (FOLDER / f"{split}.{language}")
         .read_bytes()
@@ -64,18 +52,15 @@ def files() -> dict[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def english(files: dict[str, list[str]]) -> list[str]:
-    """Every English sentence."""
     return [line for split in SPLITS for line in files[f"{split}.en"]]
 
 
 @pytest.fixture(scope="module")
 def chinese(files: dict[str, list[str]]) -> list[str]:
-    """Every Chinese sentence."""
     return [line for split in SPLITS for line in files[f"{split}.zh"]]
 
 
 def offenders(pattern: str, sentences: list[str]) -> list[str]:
-    """The sentences in which a forbidden pattern occurs."""
     return [sentence for sentence in sentences if re.search(pattern, sentence)]
 
 
@@ -113,18 +98,6 @@ def test_sizes(files: dict[str, list[str]]) -> None:
     assert sum((FOLDER / name).stat().st_size for name in files) < 3_500_000
 
 
-def test_richness(generator: ModuleType) -> None:
-    entries = {
-        part
-        for group in generator.build_classes().values()
-        for entry in group
-        for part in entry.parts
-    }
-    assert len(entries) >= 600
-    assert len(generator.load_patterns()) >= 90
-    assert len(generator.load_phrases()) >= 80
-
-
 def test_no_sentence_occurs_twice_or_leaks(english: list[str], chinese: list[str]) -> None:
     for sentences in (english, chinese):
         repeated = [text for text, times in Counter(sentences).items() if times > 1]
@@ -158,26 +131,18 @@ def test_held_out_sentences_keep_their_distance(corpus: dict[str, list[Any]]) ->
         assert closest <= len(parts) / 2, pair.english
 
 
-def test_chinese_side_has_only_chinese(chinese: list[str]) -> None:
-    assert not [line for line in chinese if not CHINESE_LINE.fullmatch(line)]
-    assert not [line for line in chinese if line[-1] not in "。？！"]
-
-
-def test_sentence_ends_agree(english: list[str], chinese: list[str]) -> None:
+def test_both_sides_are_well_formed(english: list[str], chinese: list[str]) -> None:
+    line = re.compile(r"[A-Z][A-Za-z',. -]*[.?!]")
+    assert not [text for text in english if not line.fullmatch(text.replace("Hello!", "Hello."))]
+    assert not offenders(r"  | [.,?!]|\.\.", english)
+    assert not [text for text in chinese if not CHINESE_LINE.fullmatch(text)]
     ends = {".": "。", "?": "？", "!": "！"}
-    # "What a pity!" and the like are the only kind without an exact counterpart.
     assert not [(a, b) for a, b in zip(english, chinese, strict=True) if ends[a[-1]] != b[-1]]
 
 
 def test_two_before_a_measure_word(chinese: list[str]) -> None:
     assert not [line for line in chinese if "二" in TWO_AS_LABEL.sub("", line)]
     assert sum("两" in line for line in chinese) > 500
-
-
-def test_english_form(english: list[str]) -> None:
-    line = re.compile(r"[A-Z][A-Za-z',. -]*[.?!]")
-    assert not [text for text in english if not line.fullmatch(text.replace("Hello!", "Hello."))]
-    assert not offenders(r"  | [.,?!]|\.\.", english)
 
 
 def test_english_articles(english: list[str]) -> None:
@@ -187,6 +152,11 @@ def test_english_articles(english: list[str]) -> None:
 
 
 def test_english_agreement(english: list[str]) -> None:
+    number = r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    singular = r"(?:ticket|book|knife|box|cup|pair|plate|bowl|apple|day|week|month|year|letter)"
+    assert not offenders(rf"{number} {singular}\b", english)
+    assert not offenders(r"\b(an?|this|one) (tickets|books|knives|cups|apples|letters)\b", english)
+    assert not offenders(r"\b(red|blue|green|black|white|yellow) pairs? of", english)
     assert not offenders(r"\b(He|She) (are|am|were|have|do|don't|want|like|think|plan)\b", english)
     assert not offenders(
         r"\b(I|We|They|You) (is|has|does|doesn't|wants|likes|thinks|plans)\b", english
@@ -195,14 +165,7 @@ def test_english_agreement(english: list[str]) -> None:
     assert not offenders(r"\b(didn't|doesn't|don't|can't) \w+ed\b(?<!need)", english)
 
 
-def test_english_plurals(english: list[str]) -> None:
-    number = r"\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
-    singular = r"(?:ticket|book|knife|box|cup|pair|plate|bowl|apple|day|week|month|year|letter)"
-    assert not offenders(rf"{number} {singular}\b", english)
-    assert not offenders(r"\b(an?|this|one) (tickets|books|knives|cups|apples|letters)\b", english)
-
-
-def test_the_readme_tells_the_truth(files: dict[str, list[str]]) -> None:
+def test_readme_has_checksums_and_samples(files: dict[str, list[str]]) -> None:
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     sums = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", page))
     assert sums == {
@@ -213,7 +176,7 @@ def test_the_readme_tells_the_truth(files: dict[str, list[str]]) -> None:
     assert set(samples) <= set(zip(files["test.en"], files["test.zh"], strict=True))
 
 
-def test_copying_the_nearest_training_sentence_is_not_enough(files: dict[str, list[str]]) -> None:
+def test_nearest_training_sentences_score_low(files: dict[str, list[str]]) -> None:
     train = zip(files["train.en"], files["train.zh"], strict=True)
     copies = nearest_targets(
         (SentencePair(*pair) for pair in train), files["test.en"], source_language="en"
@@ -222,7 +185,3 @@ def test_copying_the_nearest_training_sentence_is_not_enough(files: dict[str, li
     assert bleu.value < 40
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert f"**{bleu.value:.2f} BLEU**" in page
-
-
-def test_a_colour_belongs_to_the_things_not_to_the_pair(english: list[str]) -> None:
-    assert offenders(r"\b(red|blue|green|black|white|yellow) pairs? of", english) == []

@@ -1,5 +1,3 @@
-"""The recipes: every one loads, and the corpora at hand are the ones they were written for."""
-
 import re
 import shlex
 import subprocess
@@ -18,14 +16,14 @@ from mt.data.sources import open_source
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 BY_CORPUS = {"quickstart", "classical-modern", "small-parallel-enja"}
-"""Recipes whose corpus has no other name, and in one direction alone."""
+"""Recipes that are named after their corpus alone."""
 OUTPUTS = {"--out", "--run"}
-"""Options that name what a command makes."""
+"""Options for the output of a command."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A split of a recipe."""
+    """Split of a recipe."""
 
     name: str
     source: Source
@@ -40,27 +38,8 @@ def splits(recipe: Path) -> Iterator[Split]:
         yield Split(name, source, data)
 
 
-def test_the_recipes_are_there() -> None:
-    assert {recipe.stem for recipe in RECIPES} >= {
-        "multi30k-en-de",
-        "multi30k-en-fr",
-        "multi30k-en-de-lc-norm-tok",
-        "multi30k-de-en-lc-norm-tok",
-        "multi30k-augmented-en-de-lc-norm-tok",
-        "multi30k-best-en-de-lc-norm-tok",
-        "multi30k-en-fr-lc-norm-tok",
-        "tatoeba-zh-en",
-        "tatoeba-en-zh",
-        "coursera-zh-en",
-        "classical-modern",
-        "small-parallel-enja",
-        "iwslt14-de-en",
-        "wmt14-en-de",
-    }
-
-
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
+def test_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
     data = load_config(recipe).data
     assert data.tests
     if recipe.stem not in BY_CORPUS:
@@ -69,8 +48,7 @@ def test_a_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_what_a_recipe_downloads_is_pinned_and_checked(recipe: Path) -> None:
-    """A text from the network has both checksums; a hub dataset names its commit by itself."""
+def test_downloads_of_a_recipe_are_pinned(recipe: Path) -> None:
     for split in splits(recipe):
         source = split.source
         if isinstance(source, TextSource) and (source.corpus or "://" in str(source.source)):
@@ -80,7 +58,7 @@ def test_what_a_recipe_downloads_is_pinned_and_checked(recipe: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_checksums_are_those_of_the_corpora(recipe: Path, corpora: Path) -> None:
+def test_checksums_match_the_corpora(recipe: Path, corpora: Path) -> None:
     found = [split for split in splits(recipe) if supplied_files(split.source, split.data)]
     if not found:
         pytest.skip(f"{corpora} has nothing of {recipe.stem}")
@@ -91,7 +69,7 @@ def test_checksums_are_those_of_the_corpora(recipe: Path, corpora: Path) -> None
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_the_page_of_corpora_has_every_checksum_and_revision(recipe: Path) -> None:
+def test_data_page_has_every_checksum_and_revision(recipe: Path) -> None:
     page = (recipe.parents[1] / "data" / "README.md").read_text(encoding="utf-8")
     for split in splits(recipe):
         source = split.source
@@ -101,8 +79,7 @@ def test_the_page_of_corpora_has_every_checksum_and_revision(recipe: Path) -> No
             assert source.revision in page
 
 
-def test_make_best_makes_all_that_its_recipes_take_before_they_take_it() -> None:
-    """Every run and text under runs/ that a line reads, a line before it has made."""
+def test_make_best_creates_inputs_before_their_use() -> None:
     root = RECIPES[0].parents[1]
     output = subprocess.check_output(["make", "-n", "best"], cwd=root, text=True)
     made: set[str] = set()
@@ -120,7 +97,7 @@ def test_make_best_makes_all_that_its_recipes_take_before_they_take_it() -> None
 
 
 def _made_before(recipe: Config) -> set[str]:
-    """Return the runs and the folders of texts under runs/ that a recipe begins with."""
+    """Return the runs and text folders under runs/ that a recipe reads."""
     train = recipe.data.train
     parts = train.corpora.values() if isinstance(train, MixtureSource) else [train]
     texts = [each for each in parts if isinstance(each, TextSource)]

@@ -1,5 +1,3 @@
-"""Corpora of named fields: JSON lines, Parquet, folders, the hub."""
-
 import hashlib
 import json
 import logging
@@ -58,33 +56,24 @@ def read(source: PairSource) -> list[tuple[str, str]]:
 ODD = ("a\u2028b\rc\x0b “d”", "2024-01-01")
 
 
-def test_jsonl_reads_the_translation_by_default(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.jsonl", rows(("one", "eins"), ODD, ("", "")))
-    assert read(jsonl(path)) == [("one", "eins"), ODD, ("", "")]
-    assert jsonl(path).description == str(path)
-
-
-def test_parquet_reads_the_translation_by_default(tmp_path: Path) -> None:
-    # The brackets would be a pattern to whoever takes the name for one.
-    path = write_parquet(tmp_path / "a[1].parquet", rows(("one", "eins"), ODD, ("", "")))
-    assert read(parquet_pairs(path)) == [("one", "eins"), ODD, ("", "")]
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_checksums_are_over_every_text_and_a_newline(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"a.{kind}"
-    records = rows(("one", "三"), ("two", ""))
-    source = (
-        jsonl(write_jsonl(path, records))
-        if kind == "jsonl"
-        else parquet_pairs(write_parquet(path, records))
+def test_translation_field_and_checksums_are_the_default(tmp_path: Path) -> None:
+    pairs = [("one", "三"), ODD, ("", "")]
+    sums = Checksums(
+        *(
+            hashlib.sha256("".join(f"{text}\n" for text in side).encode()).hexdigest()
+            for side in zip(*pairs, strict=True)
+        )
     )
-    assert source.checksums() == Checksums(
-        hashlib.sha256(b"one\ntwo\n").hexdigest(), hashlib.sha256("三\n\n".encode()).hexdigest()
-    )
+    for source in (
+        jsonl(write_jsonl(tmp_path / "a.jsonl", rows(*pairs))),
+        parquet_pairs(write_parquet(tmp_path / "a[1].parquet", rows(*pairs))),  # no pattern
+    ):
+        assert read(source) == pairs
+        assert source.checksums() == sums
+        assert source.description.startswith(str(tmp_path))
 
 
-def test_a_wrong_checksum_names_both(tmp_path: Path) -> None:
+def test_wrong_checksum_names_both(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", rows(("one", "eins")))
     wrong = "0" * 64
     source = jsonl(path, sha256_target=wrong)
@@ -107,7 +96,7 @@ def test_a_wrong_checksum_names_both(tmp_path: Path) -> None:
         ({}, {"translation.en": "a", "translation.de": "b"}),
     ],
 )
-def test_fields_by_name_and_by_path(
+def test_fields_are_names_or_paths(
     tmp_path: Path, fields: dict[str, str], record: dict[str, Any]
 ) -> None:
     assert read(jsonl(write_jsonl(tmp_path / "a.jsonl", [record]), **fields)) == [("a", "b")]
@@ -116,39 +105,39 @@ def test_fields_by_name_and_by_path(
     ]
 
 
-def test_a_missing_field_names_those_there_are(tmp_path: Path) -> None:
+def test_missing_field_names_the_existing_ones(tmp_path: Path) -> None:
     record = {"translation": {"en": "a", "ger": "b"}, "id": 7}
-    told = (
+    message = (
         "no field `translation.de`; there are `translation.en`, `translation.ger`, `id`; "
         "did you mean `translation.en`?"
     )
     path = write_jsonl(tmp_path / "a.jsonl", [record])
     with pytest.raises(DataError) as error:
         read(jsonl(path))
-    assert str(error.value) == f"{path}: line 1: {told}"
+    assert str(error.value) == f"{path}: line 1: {message}"
     path = write_parquet(tmp_path / "a.parquet", [record])
     with pytest.raises(DataError) as error:
         read(parquet_pairs(path))
-    assert str(error.value) == f"{path}: {told}"
+    assert str(error.value) == f"{path}: {message}"
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (None, "`de` is null"),
         ("a\nb", "`de` holds a newline"),
     ],
 )
-def test_an_unfit_text_names_its_row(tmp_path: Path, value: str | None, told: str) -> None:
+def test_null_or_newline_names_its_row(tmp_path: Path, value: str | None, message: str) -> None:
     good = {"en": "a", "de": "b"}
     records = [good] * 4999 + [{"en": "a", "de": value}] + [good] * 10
-    with pytest.raises(DataError, match=f"line 5000: {told}"):
+    with pytest.raises(DataError, match=f"line 5000: {message}"):
         read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
-    with pytest.raises(DataError, match=f"row 5000: {told}"):
+    with pytest.raises(DataError, match=f"row 5000: {message}"):
         read(parquet_pairs(write_parquet(tmp_path / "a.parquet", records), **FLAT))
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_value_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     records = [{"en": "a", "de": 3}]
     with pytest.raises(DataError, match="line 1: `de` is int, not text$"):
         read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
@@ -157,7 +146,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (b'{"en": "a", ', "line 2: not JSON"),
         (b'["a", "b"]', "line 2: not a JSON object"),
@@ -166,14 +155,14 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
         (b"[" * 100_000, "line 2: not JSON"),
     ],
 )
-def test_a_damaged_json_line_is_named(tmp_path: Path, line: bytes, told: str) -> None:
+def test_damaged_json_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"en": "a", "de": "b"}\n' + line + b"\n")
-    with pytest.raises(DataError, match=f"^{path}: {told}"):
+    with pytest.raises(DataError, match=f"^{path}: {message}"):
         read(jsonl(path, **FLAT))
 
 
-def test_jsonl_neither_guesses_types_nor_minds_other_keys(tmp_path: Path) -> None:
+def test_jsonl_infers_no_types_and_ignores_other_keys(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"en": "2020-01-01", "de": "NA", "id": 1}\n\n'
@@ -182,22 +171,19 @@ def test_jsonl_neither_guesses_types_nor_minds_other_keys(tmp_path: Path) -> Non
     assert read(jsonl(path, **FLAT)) == [("2020-01-01", "NA"), ("1", "null")]
 
 
-def test_undecodable_parquet_names_the_row(tmp_path: Path) -> None:
+def test_parquet_texts_may_be_dictionaries_but_must_be_utf8(tmp_path: Path) -> None:
     binary = pa.array([b"a", b"b\xff", b"c"])
     table = pa.table({"en": binary.view(pa.string()), "de": ["x", "y", "z"]})
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="row 2: `en` is not UTF-8$"):
         read(parquet_pairs(tmp_path / "a.parquet", **FLAT))
-
-
-def test_dictionary_columns_are_text(tmp_path: Path) -> None:
     column = pa.array(["a", "b", "a"]).dictionary_encode()
     parquet.write_table(pa.table({"en": column, "de": column}), tmp_path / "a.parquet")
     assert read(parquet_pairs(tmp_path / "a.parquet", **FLAT))[2] == ("a", "a")
 
 
-def test_a_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
-    """Nothing of the first reading may come back, in this process or from a cache on disk."""
+def test_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
+    """Neither the process nor a cache on disk keeps the first reading."""
     for number in range(2):
         pair = (f"one {number}", f"eins {number}")
         lines = write_jsonl(tmp_path / "a.jsonl", rows(pair))
@@ -210,7 +196,7 @@ def test_a_changed_file_gives_its_new_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_empty_corpus_is_refused(tmp_path: Path, kind: str) -> None:
+def test_empty_corpus_is_an_error(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"
     if kind == "jsonl":
         path.write_text("\n")
@@ -222,7 +208,7 @@ def test_an_empty_corpus_is_refused(tmp_path: Path, kind: str) -> None:
         source.checksums()
 
 
-def test_damage_is_told_once_and_in_one_line(
+def test_damage_is_reported_once_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "train.parquet"
@@ -236,19 +222,11 @@ def test_damage_is_told_once_and_in_one_line(
     assert caplog.messages == []
 
 
-def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "train.jsonl", [])
-    with pytest.raises(DataError, match="did you mean `train.jsonl`"):
-        jsonl(tmp_path / "trian.jsonl")
-    with pytest.raises(DataError, match="trian.parquet: no such file"):
-        parquet_pairs(tmp_path / "trian.parquet")
-
-
 def folder(path: Path, **fields: Any) -> PairSource:
     return open_folder(FolderSource(format="folder", path=path, **fields), DATA)
 
 
-def test_folder_reads_the_split(tmp_path: Path) -> None:
+def test_folder_reads_its_split(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", rows(("one", "eins"), ("two", "zwei")))
     write_parquet(tmp_path / "test.parquet", rows(("three", "drei")))
     assert read(folder(tmp_path)) == [("one", "eins"), ("two", "zwei")]
@@ -258,7 +236,7 @@ def test_folder_reads_the_split(tmp_path: Path) -> None:
         read(folder(tmp_path, split="tset"))
 
 
-def test_a_script_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_dataset_script_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "corpus"
     path.mkdir()
     (path / "corpus.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
@@ -267,14 +245,14 @@ def test_a_script_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_missing_or_empty_folder(tmp_path: Path) -> None:
+def test_missing_or_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere: no such folder$"):
         folder(tmp_path / "nowhere")
     with pytest.raises(DataError, match="cannot be read"):
         read(folder(tmp_path))
 
 
-def test_hub_asks_for_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_loads_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def load(name: str, subset: str | None, **rest: Any) -> Any:
@@ -292,7 +270,7 @@ def test_hub_asks_for_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.Mo
     assert opened.description == f"o/n@{REVISION}, split test"
 
 
-def test_hub_out_of_reach_names_it_and_the_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_hub_names_dataset_and_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     source = HubSource(format="hub", name="o/n", revision=REVISION, corpus="iwslt14-de-en/train")

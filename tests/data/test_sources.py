@@ -1,11 +1,7 @@
-"""Sources: which files a corpus is, aligned text, TSV, and where all of it is looked for."""
-
 import gzip
 import hashlib
-import os
-import subprocess
-import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,7 +52,7 @@ def tsv(folder: Path, content: bytes, **keys: Any) -> PairSource:
 # Aligned text
 
 
-def test_text_pairs_line_by_line(tmp_path: Path) -> None:
+def test_text_pairs_lines(tmp_path: Path) -> None:
     source = text(tmp_path, b"a\x0cb\r\n\n three", "x\u2028y\n\nz \n".encode())
     assert list(source.pairs()) == [
         SentencePair("a\x0cb", "x\u2028y"),
@@ -89,15 +85,8 @@ def test_unequal_sides_are_an_error_with_both_counts(
             reading()
 
 
-def test_empty_corpora_are_refused(tmp_path: Path) -> None:
-    for corpus in (text(tmp_path, b"", b""), tsv(tmp_path, b"")):
-        for reading in (corpus.checksums, lambda corpus=corpus: list(corpus.pairs())):
-            with pytest.raises(DataError, match=": the corpus is empty$"):
-                reading()
-
-
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_a_wrong_checksum_names_file_and_both_sums(tmp_path: Path, side: str) -> None:
+def test_wrong_checksum_names_file_and_both_sums(tmp_path: Path, side: str) -> None:
     wrong = "0" * 64
     corpus = text(tmp_path, EN, DE, **{f"sha256_{side}": wrong})
     name, right = {"source": ("a.en", sha256(EN)), "target": ("a.de", sha256(DE))}[side]
@@ -107,7 +96,28 @@ def test_a_wrong_checksum_names_file_and_both_sums(tmp_path: Path, side: str) ->
     assert list(text(tmp_path, EN, DE, **{f"sha256_{side}": right}).pairs()) == PAIRS
 
 
-def test_a_changed_file_is_seen(tmp_path: Path) -> None:
+def test_empty_corpora_are_errors(tmp_path: Path) -> None:
+    for corpus in (text(tmp_path, b"", b""), tsv(tmp_path, b"")):
+        with pytest.raises(DataError, match=": the corpus is empty$"):
+            corpus.checksums()
+        with pytest.raises(DataError, match=": the corpus is empty$"):
+            list(corpus.pairs())
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    line = b"x" * 199 + b"\n"
+    corpus = text(tmp_path, line * 100_000, line * 100_000)  # 20 MB on each side
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in corpus.pairs())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 100_000
+    assert peak < 10_000_000
+
+
+def test_changed_file_gives_its_new_text(tmp_path: Path) -> None:
     corpus = text(tmp_path, EN, DE)
     assert list(corpus.pairs()) == PAIRS
     before = corpus.checksums()
@@ -127,7 +137,7 @@ def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
 # TSV
 
 
-def test_tsv_quotes_nothing_and_guesses_nothing(tmp_path: Path) -> None:
+def test_tsv_has_no_quoting_and_no_null(tmp_path: Path) -> None:
     content = '"a\tNA\tx\r\nnull\t"b"\t\n\tc "" d\ty'
     assert list(tsv(tmp_path, content.encode()).pairs()) == [
         SentencePair('"a', "NA"),
@@ -171,7 +181,7 @@ UNREACHABLE = {"source": "http://127.0.0.1:1/a.en", "target": "http://127.0.0.1:
         {"format": "hub", "name": "o/n", "revision": "0" * 40},
     ],
 )
-def test_corpora_come_first_whatever_the_format(supply: Path, keys: dict[str, str]) -> None:
+def test_supplied_corpora_take_precedence(supply: Path, keys: dict[str, str]) -> None:
     (supply / "c" / "train.en").write_bytes(EN)
     (supply / "c" / "train.de.gz").write_bytes(gzip.compress(DE))
     corpus = opened(corpus="c/train", sha256_source=sha256(EN), **keys)
@@ -181,13 +191,13 @@ def test_corpora_come_first_whatever_the_format(supply: Path, keys: dict[str, st
         opened(corpus="c/train", sha256_target="1" * 64, **keys).checksums()
 
 
-def test_corpora_with_one_side_only(supply: Path) -> None:
+def test_supplied_corpus_with_one_side_is_an_error(supply: Path) -> None:
     (supply / "c" / "train.en").write_bytes(EN)
     with pytest.raises(DataError, match=r"c/train.de\[.gz\]: no such file, though .*c/train.en is"):
         opened(corpus="c/train", **UNREACHABLE)
 
 
-def test_a_corpus_that_is_nowhere(supply: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_corpus_names_the_place(supply: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=rf"`c/train`: {supply}/c/train.en\[.gz\] .* is not there"):
         opened(corpus="c/train")
     monkeypatch.delenv("MT_CORPORA")
@@ -198,16 +208,12 @@ def test_a_corpus_that_is_nowhere(supply: Path, monkeypatch: pytest.MonkeyPatch)
         opened(corpus="c/train", **UNREACHABLE)
 
 
-def test_without_a_name_the_corpora_are_not_looked_at(supply: Path, tmp_path: Path) -> None:
-    assert list(text(tmp_path, EN, DE).pairs()) == PAIRS
-
-
 # Downloads
 
 
 @dataclass
 class Server:
-    """What the loopback server serves, and what it was asked for."""
+    """Files and requests of a loopback server."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -242,7 +248,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         listening.shutdown()
 
 
-def test_urls_are_fetched_once(server: Server) -> None:
+def test_urls_are_downloaded_once(server: Server) -> None:
     server.files = {"/a.en.gz": gzip.compress(EN), "/a.de?x=1": DE}
     for _ in range(2):
         corpus = opened(source=f"{server.url}/a.en.gz", target=f"{server.url}/a.de?x=1")
@@ -252,12 +258,7 @@ def test_urls_are_fetched_once(server: Server) -> None:
     assert names == ["-a.de", "-a.en.gz"]
 
 
-def test_two_urls_that_end_alike_are_two_files(server: Server) -> None:
-    server.files = {"/1/a": b"1", "/2/a": b"2"}
-    assert [download(server.url + path).read_bytes() for path in ("/1/a", "/2/a")] == [b"1", b"2"]
-
-
-def test_a_broken_download_leaves_nothing(server: Server) -> None:
+def test_broken_download_leaves_no_file(server: Server) -> None:
     server.files, server.short_by = {"/a.en": EN}, 3
     with pytest.raises(DataError, match=r"/a.en: (broke off after 5 of 8|cannot be downloaded)"):
         download(f"{server.url}/a.en")
@@ -266,7 +267,7 @@ def test_a_broken_download_leaves_nothing(server: Server) -> None:
     assert download(f"{server.url}/a.en").read_bytes() == EN
 
 
-def test_failures_name_url_reason_and_the_way_round(server: Server) -> None:
+def test_failed_download_names_url_reason_and_hint(server: Server) -> None:
     with pytest.raises(DataError) as error:
         opened(corpus="c/train", source=f"{server.url}/a.en", target=f"{server.url}/a.de")
     assert str(error.value) == (
@@ -277,7 +278,7 @@ def test_failures_name_url_reason_and_the_way_round(server: Server) -> None:
         opened(**UNREACHABLE)
 
 
-def test_a_download_is_checked_like_any_file(server: Server) -> None:
+def test_downloads_are_verified(server: Server) -> None:
     server.files = {"/a.tsv": b"one\teins\n"}
     with pytest.raises(DataError, match=r"-a.tsv, source side: .*expected " + "0" * 64):
         list(opened(format="tsv", path=f"{server.url}/a.tsv", sha256_source="0" * 64).pairs())
@@ -297,31 +298,3 @@ def test_every_format_of_the_configuration_has_an_opener() -> None:
     kinds = [get_args(kind)[0] for kind in get_args(get_args(Source)[0])]
     formats = {get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
     assert set(_OPENERS) == formats
-
-
-def test_memory_stays_flat(tmp_path: Path) -> None:
-    """A corpus of 80 MB passes through a process that never holds a quarter of it."""
-    line = b"x" * 199 + b"\n"
-    for name in ("a.en", "a.de"):
-        with (tmp_path / name).open("wb") as file:
-            for _ in range(100):
-                file.write(line * 2000)
-    program = """
-import resource, sys
-from pathlib import Path
-from mt.data.pairs import Checksums
-from mt.data.sources import TextPairs
-corpus = TextPairs(Checksums("unverified", "unverified"), Path(sys.argv[1]), Path(sys.argv[2]))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-count = sum(1 for _ in corpus.pairs())
-corpus.checksums()
-print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "a.en", tmp_path / "a.de"],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": "."},
-    )  # fmt: skip
-    count, growth = map(int, done.stdout.split())
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert count == 200_000
-    assert growth * unit < 20_000_000

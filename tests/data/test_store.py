@@ -1,7 +1,6 @@
 import errno
 import logging
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
 from mt.data import store as store_module
 from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.store import LeftOut, prepare_store
+from mt.data.store import LeftOut, PairStore, Rows, concatenate, prepare_store
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.errors import DataError
 
@@ -67,7 +68,7 @@ def files(cache: Path) -> list[Path]:
     return sorted((cache / "pairs").iterdir())
 
 
-def test_every_pair_comes_back_as_the_tokenizer_encodes_it(
+def test_store_returns_the_encoded_pairs(
     tokenizer: Tokenizer, tmp_path: Path, small_chunks: None
 ) -> None:
     store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=100, cache=tmp_path)
@@ -102,22 +103,9 @@ def test_empty_and_long_pairs_are_left_out_and_counted(
     assert store.lengths.max() <= 60
 
 
-def test_max_tokens_counts_the_end_mark(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    pairs = PAIRS[:1]
-    longest = max(
-        len(tokenizer.encode_source([pairs[0].source])[0]),
-        len(tokenizer.encode_target([pairs[0].target])[0]),
-    )
-    assert len(prepare_store(corpus(pairs), tokenizer, max_tokens=longest, cache=tmp_path)) == 1
-    with pytest.raises(DataError):
-        prepare_store(corpus(pairs), tokenizer, max_tokens=longest - 1, cache=tmp_path)
-
-
-def test_a_corpus_of_which_nothing_is_left_is_an_error(
-    tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_corpus_without_remaining_pairs_is_an_error(tokenizer: Tokenizer, tmp_path: Path) -> None:
     pairs = [SentencePair("a", ""), SentencePair("one two three four", "x")]
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError) as caught:  # "a" is 2 tokens, EOS included
         prepare_store(corpus(pairs), tokenizer, max_tokens=3, cache=tmp_path)
     assert str(caught.value) == (
         "the list: no pair is left to train on: of 2, 1 have an empty side and 1 have more than "
@@ -126,16 +114,7 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(
     assert files(tmp_path) == []
 
 
-def test_a_store_is_prepared_once(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    source = corpus(PAIRS)
-    first = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
-    second = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
-    assert source.readings == ["pairs"]
-    assert first.left_out == second.left_out
-    assert np.array_equal(first.lengths, second.lengths)
-
-
-def test_checksums_that_are_known_are_not_taken_again(
+def test_store_is_prepared_once_and_known_checksums_are_used(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = corpus(PAIRS)
@@ -143,13 +122,15 @@ def test_checksums_that_are_known_are_not_taken_again(
     first = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
     monkeypatch.setattr(ListedPairs, "checksums", None)
     second = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path, sums=sums)
+    assert source.readings == ["pairs"]
     assert first.path == second.path
+    assert np.array_equal(first.lengths, second.lengths)
     other = Checksums(sums.target, sums.source)
     third = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path, sums=other)
     assert third.path != first.path
 
 
-def test_whatever_changes_the_ids_gives_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_other_inputs_give_another_store(tokenizer: Tokenizer, tmp_path: Path) -> None:
     config = TokenizerConfig(vocabulary_size=300)
     other = train_tokenizer(lambda: iter(PAIRS), tmp_path / "other", config=config, seed=1)
     prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
@@ -161,7 +142,7 @@ def test_whatever_changes_the_ids_gives_another_store(tokenizer: Tokenizer, tmp_
     assert len(files(tmp_path)) == 4
 
 
-def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
+def test_progress_is_shown_on_a_terminal_and_logged(
     tokenizer: Tokenizer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -179,14 +160,17 @@ def test_progress_goes_to_a_terminal_and_its_end_to_the_log(
     assert "encoding: 100 pairs" in err
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
-def test_a_truncated_store_is_noticed_and_made_anew(
-    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: float
+@pytest.mark.parametrize("kept", [0.0, 0.99, "zeroed"])
+def test_damaged_store_is_written_again(
+    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture, kept: float | str
 ) -> None:
-    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
+    lengths = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path).lengths
+    offsets = np.append(0, np.cumsum(lengths[:, 0])).astype(np.int32).tobytes()
     (path,) = files(tmp_path)
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(kept * len(whole))])
+    zeroed = whole.replace(offsets[40:200], bytes(160))
+    assert zeroed != whole
+    path.write_bytes(zeroed if isinstance(kept, str) else whole[: int(kept * len(whole))])
     source = corpus(PAIRS)
     with caplog.at_level(logging.WARNING):
         store = prepare_store(source, tokenizer, max_tokens=50, cache=tmp_path)
@@ -199,21 +183,7 @@ def test_a_truncated_store_is_noticed_and_made_anew(
     assert "\n" not in message
 
 
-def test_offsets_overwritten_with_zeros_are_noticed(
-    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path).lengths.copy()
-    (path,) = files(tmp_path)
-    offsets = np.concatenate([[0], np.cumsum(expected[:, 0])]).astype(np.int32).tobytes()
-    path.write_bytes(path.read_bytes().replace(offsets[40:200], bytes(160)))
-    store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
-    assert np.array_equal(store.lengths, expected)
-    assert "damaged" in caplog.text
-
-
-def test_a_corpus_that_fails_on_the_way_leaves_no_file(
-    tokenizer: Tokenizer, tmp_path: Path
-) -> None:
+def test_failing_corpus_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     class Failing(ListedPairs):
         def pairs(self) -> Iterator[SentencePair]:
             yield from self.listed
@@ -226,19 +196,7 @@ def test_a_corpus_that_fails_on_the_way_leaves_no_file(
     assert files(tmp_path) == []
 
 
-def test_a_full_disk_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError) as caught:
-            prepare_store(corpus(PAIRS * 10), tokenizer, max_tokens=50, cache=tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert caught.value.errno == errno.EFBIG
-    assert files(tmp_path) == []
-
-
-def test_a_full_disk_is_named(
+def test_error_of_a_full_disk_names_the_folder(
     tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -250,7 +208,7 @@ def test_a_full_disk_is_named(
     assert caught.value.filename == str(tmp_path / "pairs")
 
 
-def test_opening_a_store_imports_nothing_slow(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_opening_a_store_imports_no_slow_package(tokenizer: Tokenizer, tmp_path: Path) -> None:
     store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
     code = f"""
 import sys
@@ -261,3 +219,58 @@ print({{"pandas", "datasets", "torch"}} & {{*sys.modules}})
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout == "100\nset()\n"
+
+
+def test_two_processes_prepare_the_same_store_at_once(tmp_path: Path) -> None:
+    folder, config = tmp_path / "tokenizer", TokenizerConfig(vocabulary_size=320)
+    train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
+    for side in ("source", "target"):
+        lines = "".join(f"{getattr(pair, side)}\n" for pair in PAIRS)
+        (tmp_path / side).write_text(lines * 200, encoding="utf-8")
+    code = f"""
+from pathlib import Path
+from mt.data.pairs import Checksums
+from mt.data.sources import TextPairs
+from mt.data.store import prepare_store
+from mt.data.tokenizer import Tokenizer
+folder = Path({str(tmp_path)!r})
+pairs = TextPairs(Checksums("unverified", "unverified"), folder / "source", folder / "target")
+model = Tokenizer.load(folder / "tokenizer")
+store = prepare_store(pairs, model, max_tokens=50, cache=folder / "cache")
+print(len(store), sum(len(example.source) for example in store.examples(range(len(store)))))
+"""
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith(b"20000 ")
+    (path,) = files(tmp_path / "cache")
+    assert len(PairStore(path)) == 20_000
+
+
+some_rows = st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8)
+
+
+def listed(rows: Rows) -> list[list[int]]:
+    return [rows[number].tolist() for number in range(len(rows))]
+
+
+@given(some_rows)
+def test_rows_are_taken_in_any_order(
+    lists: list[list[int]],
+) -> None:
+    wanted = [number for number in (3, 0, 3, 1, 7) if number < len(lists)]
+    rows = Rows.of(lists)
+    assert listed(rows) == lists
+    assert rows.lengths.tolist() == [len(row) for row in lists]
+    taken = rows.take(np.array(wanted, np.int64))
+    assert listed(taken) == [lists[number] for number in wanted]
+    assert taken.values.dtype == np.int32
+
+
+@given(st.lists(some_rows, max_size=3))
+def test_concatenated_rows_follow_each_other(parts: list[list[list[int]]]) -> None:
+    joined = concatenate([Rows.of(part) for part in parts])
+    assert listed(joined) == [row for part in parts for row in part]
+    assert joined.values.dtype == np.int32

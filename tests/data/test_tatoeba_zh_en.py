@@ -1,5 +1,3 @@
-"""The rule that cuts the Chinese-English Tatoeba sentences into splits."""
-
 import importlib.util
 import os
 import random
@@ -28,7 +26,7 @@ def load_script() -> ModuleType:
 
 RULE = load_script()
 
-# By SHA-256 the English keys stand in the order c, h, i, g, a, d, b, f, e.
+# Order of the English keys by SHA-256: c, h, i, g, a, d, b, f, e.
 UPSTREAM = [
     SentencePair(english, chinese)
     for english, chinese in [
@@ -57,17 +55,17 @@ def test_keys() -> None:
     assert RULE.key("汤姆，你好！") == "汤姆你好"
 
 
-def test_rank_is_what_the_shell_says() -> None:
+def test_rank_equals_sha256sum() -> None:
     """`printf 'tatoeba\\0zh\\0a' | sha256sum`."""
     expected = "60ee9713ed40ded3c8434e7d0833c43449fb7eff762264903c2960d62d4be69b"
     assert RULE.rank("a") == expected
 
 
-def test_the_rule_on_made_up_lines() -> None:
+def test_rule_on_invented_lines() -> None:
     assert RULE.split(UPSTREAM, held_out=2) == SPLITS
 
 
-def test_the_script_writes_the_files(tmp_path: Path) -> None:
+def test_script_writes_the_files(tmp_path: Path) -> None:
     lines = [f"{pair.source}\t{pair.target}\tCC-BY 2.0\n" for pair in UPSTREAM]
     (tmp_path / "cmn.txt").write_text("".join(lines), encoding="utf-8")
     command: list[str | Path] = [
@@ -91,12 +89,8 @@ def test_the_script_writes_the_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_rule_gives_back_the_real_splits(corpora: Path, seed: int) -> None:
-    """Shuffle the held-out pairs back among the others; the rule must find every line again.
-
-    The pairs that the rule dropped from the upstream file are not at hand, so this is all but
-    them.
-    """
+def test_rule_reproduces_the_published_splits(corpora: Path, seed: int) -> None:
+    """Shuffle the held-out pairs among the others; the pairs dropped by the rule are missing."""
     splits = {
         name: [
             SentencePair(*pair)

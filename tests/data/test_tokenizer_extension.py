@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data.tokenizer_training import extend_model, former_rows, train_model
 from mt.data.vocabulary import Vocabulary
-from mt.errors import DataError
 from mt.special_ids import UNK
 
 Algorithm = Literal["bpe", "unigram"]
@@ -20,7 +19,7 @@ MARK = "\u2581"
 
 
 def sentences(syllables: str, seed: int) -> list[str]:
-    """Return text of sixty words, some of them frequent and some rare."""
+    """Return text with sixty words of Zipfian frequency."""
     draw = random.Random(seed)
     words = ["".join(draw.choices(syllables.split(), k=draw.randint(1, 3))) for _ in range(60)]
     weights = [1 / rank for rank in range(1, 61)]
@@ -73,7 +72,7 @@ def test_new_tokens_are_used_and_shorten_the_new_text(algorithm: Algorithm) -> N
 
 
 @each_algorithm
-def test_text_without_a_new_token_is_cut_as_before(algorithm: Algorithm) -> None:
+def test_text_without_new_tokens_keeps_its_segmentation(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     added = tokens_of(new)[len(old) :]
     draw = random.Random(1)
@@ -97,13 +96,13 @@ def test_text_without_a_new_token_is_cut_as_before(algorithm: Algorithm) -> None
 @given(
     text=st.text(st.sampled_from("antibiotics 抗生素\u2581\U000f2581\u2585é\n，  🙂"), max_size=30)
 )
-def test_nothing_is_lost(algorithm: Algorithm, text: str) -> None:
+def test_extended_vocabulary_is_lossless(algorithm: Algorithm, text: str) -> None:
     new = NEWER[algorithm]
     assert new.decode(new.encode([text])[0]) == text
 
 
 def joined_by_rank(text: str, ranks: dict[str, int]) -> list[str]:
-    """BPE as its paper has it: always join the pair that was learnt first, the leftmost of it."""
+    """BPE of Sennrich et al. 2016: merge the pair learnt first, the leftmost one first."""
     parts = list(text)
     while ranked := [
         (ranks[one + two], place)
@@ -115,7 +114,7 @@ def joined_by_rank(text: str, ranks: dict[str, int]) -> list[str]:
     return parts
 
 
-def test_new_tokens_of_bpe_are_joined_after_the_old_ones() -> None:
+def test_new_bpe_tokens_are_merged_after_old_ones() -> None:
     new = NEWER["bpe"]
     ranks = {token: number for number, token in enumerate(tokens_of(new))}
     for line in OLD_TEXT[:20] + NEW_TEXT[:20]:
@@ -124,7 +123,7 @@ def test_new_tokens_of_bpe_are_joined_after_the_old_ones() -> None:
         assert ours == [part for part in joined_by_rank(text, ranks) if part in ranks]
 
 
-def test_the_score_of_a_new_token_of_a_unigram_model_is_what_its_own_text_gives_it() -> None:
+def test_new_unigram_scores_are_at_least_the_lowest_old_score() -> None:
     old, new = OLDER["unigram"], NEWER["unigram"]
     scores = [new.processor.get_score(number) for number in range(len(old), len(new))]
     lowest = min(old.processor.get_score(number) for number in old.texts())
@@ -133,7 +132,7 @@ def test_the_score_of_a_new_token_of_a_unigram_model_is_what_its_own_text_gives_
 
 
 @each_algorithm
-def test_characters_come_first_and_the_frequent_ones_of_them(algorithm: Algorithm) -> None:
+def test_frequent_characters_come_first(algorithm: Algorithm) -> None:
     lines = ["狗狗狗狗猫猫猫鸟 the old line was seen here"] * 50
     old = OLDER[algorithm]
     assert tokens_of(extended(OLD[algorithm], lines, 2))[len(old) :] == ["狗", "猫"]
@@ -142,7 +141,7 @@ def test_characters_come_first_and_the_frequent_ones_of_them(algorithm: Algorith
     assert all(len(token) > 1 for token in more[3:])
 
 
-def test_tokens_that_bpe_would_never_make_are_left_out() -> None:
+def test_tokens_that_bpe_cannot_produce_are_omitted() -> None:
     draw = random.Random(3)
     texts = [["".join(draw.choices("abcd", k=7)) for _ in range(90)] for _ in range(2)]
     old = train_model(texts[0], config=settings(), seed=1)
@@ -157,23 +156,13 @@ def test_tokens_that_bpe_would_never_make_are_left_out() -> None:
     assert 50 < len(made) < len(lacking) - 10
 
 
-def test_the_algorithm_is_that_of_the_old_tokenizer() -> None:
+def test_extension_keeps_the_algorithm() -> None:
     for own, other in (("bpe", "unigram"), ("unigram", "bpe")):
         new = extended(OLD[own], NEW_TEXT, COUNT, algorithm=other)  # type: ignore[index]
         assert tokens_of(new) == tokens_of(NEWER[own])  # type: ignore[index]
 
 
-@each_algorithm
-def test_what_was_extended_can_be_extended_again(algorithm: Algorithm) -> None:
-    once = NEWER[algorithm]
-    model = once.processor.serialized_model_proto()
-    again = extended(model, ["Лекарство помогает пациенту"] * 50, 12)
-    assert tokens_of(again)[: len(once)] == tokens_of(once)
-    assert (len(again), again.algorithm) == (len(once) + 12, algorithm)
-    assert len(again.encode(["пациенту"])[0]) < len(once.encode(["пациенту"])[0])
-
-
-def test_the_same_lines_give_the_same_bytes() -> None:
+def test_extension_is_deterministic() -> None:
     config = settings(added_tokens=50, sample_lines=20)
     one, same, other = (
         extend_model(OLD["bpe"], NEW_TEXT, config=config, seed=seed) for seed in (1, 1, 2)
@@ -182,59 +171,42 @@ def test_the_same_lines_give_the_same_bytes() -> None:
     assert one != other  # another sample
 
 
-def test_fewer_tokens_than_were_asked_for_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_fewer_new_tokens_than_allowed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mt")
     new = extended(OLD["bpe"], ["狗"] * 5, 1000)
     count = len(new) - len(OLDER["bpe"])
     assert 0 < count < 5
-    told = [message for message in caplog.messages if "new tokens" in message]
-    assert told[0].startswith(f"tokenizer: {count} new tokens after the 340 old ones, such as `狗`")
+    start = f"tokenizer: {count} new tokens after the 340 old ones, such as `狗`"
+    assert any(message.startswith(start) for message in caplog.messages)
     assert caplog.messages[-1] == (
         f"tokenizer: the text has only {count} tokens to add to the old tokenizer, "
         "`tokenizer.added_tokens` allows 1,000"
     )
 
 
-def test_a_text_with_nothing_new_adds_nothing() -> None:
-    old = train_model(["ab"] * 5, config=settings(), seed=1)
-    new = extended(old, ["ab"] * 5, 10)
-    assert tokens_of(new) == tokens_of(Vocabulary.from_model(old))
-
-
-def test_more_characters_than_tokens_are_no_error() -> None:
-    lines = ["".join(chr(0x4E00 + number) for number in range(500))] * 3
-    new = extended(OLD["bpe"], lines, 10, character_coverage=1.0)
-    assert len(new) == len(OLDER["bpe"]) + 10
-
-
-def test_a_corpus_without_text_is_an_error() -> None:
-    with pytest.raises(DataError, match="no text to learn a tokenizer from"):
-        extended(OLD["bpe"], ["", " "], 10)
-
-
 @each_algorithm
-def test_the_file_is_what_protobuf_reads_and_writes(algorithm: Algorithm) -> None:
+def test_extended_model_is_valid_protobuf(algorithm: Algorithm) -> None:
     try:
         protobuf: Any = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except Exception as error:  # not there, or of a version that SentencePiece's classes refuse
+    except Exception as error:  # missing, or incompatible with SentencePiece's classes
         pytest.skip(f"protobuf: {error}")
     read = protobuf.ModelProto.FromString
     old = read(OLD[algorithm])
     written = NEWER[algorithm].processor.serialized_model_proto()
     new = read(written)
     assert new.SerializeToString() == written
-    assert list(new.tokens[: len(old.tokens)]) == list(old.tokens)
+    assert list(new.pieces[: len(old.pieces)]) == list(old.pieces)
     normal = protobuf.ModelProto.SentencePiece.NORMAL
-    assert {token.type for token in new.tokens[len(old.tokens) :]} == {normal}
-    assert new.trainer_spec.vocab_size == len(new.tokens) == len(old.tokens) + COUNT
+    assert {token.type for token in new.pieces[len(old.pieces) :]} == {normal}
+    assert new.trainer_spec.vocab_size == len(new.pieces) == len(old.pieces) + COUNT
     for message in (old, new):
-        del message.tokens[:]
+        del message.pieces[:]
         message.trainer_spec.vocab_size = 0
     assert new == old
 
 
 @each_algorithm
-def test_the_former_row_of_an_old_token_is_its_own(algorithm: Algorithm) -> None:
+def test_former_row_of_an_old_token_is_its_own(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     rows = former_rows(new, old)
     assert [row.ids for row in rows[: len(old)]] == [(number,) for number in range(len(old))]
@@ -243,7 +215,7 @@ def test_the_former_row_of_an_old_token_is_its_own(algorithm: Algorithm) -> None
 
 
 @each_algorithm
-def test_the_former_rows_of_a_new_token_spell_it(algorithm: Algorithm) -> None:
+def test_former_row_of_a_new_token_is_its_parts(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
     for number, row in enumerate(former_rows(new, old)[len(old) :], start=len(old)):
         assert b"".join(old.token_bytes[part] for part in row.ids) == new.token_bytes[number]
@@ -253,7 +225,7 @@ def test_the_former_rows_of_a_new_token_spell_it(algorithm: Algorithm) -> None:
     assert [old.token_bytes[part] for part in dog.ids] == [b"\xe6", b"\x8a", b"\x97"]
 
 
-def test_what_the_old_vocabulary_cannot_spell_is_unknown() -> None:
+def test_former_row_of_an_unknown_byte_is_unk() -> None:
     old = Vocabulary.from_model(
         train_model(["ab"] * 5, config=settings(byte_fallback="off"), seed=1)
     )

@@ -5,7 +5,14 @@ from typing import Literal
 import pytest
 
 from mt.config import TokenizerConfig
-from mt.data.tokenizer_training import sample_lines, train_model
+from mt.data.tokenizer_training import (
+    bytes_field,
+    fields,
+    number_field,
+    sample_lines,
+    train_model,
+    varint,
+)
 from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, DataError
 
@@ -14,7 +21,7 @@ LINES = [f"line {number} of the corpus, number {number * 7}" for number in range
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_the_same_lines_give_the_same_bytes(algorithm: Algorithm) -> None:
+def test_training_is_deterministic(algorithm: Algorithm) -> None:
     config = TokenizerConfig(algorithm=algorithm, vocabulary_size=320, sample_lines=100)
     models = [train_model(iter(LINES), config=config, seed=seed) for seed in (1, 1, 2)]
     assert models[0] == models[1]
@@ -22,13 +29,13 @@ def test_the_same_lines_give_the_same_bytes(algorithm: Algorithm) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_the_vocabulary_has_the_size_asked_for(algorithm: Algorithm) -> None:
+def test_vocabulary_has_the_configured_size(algorithm: Algorithm) -> None:
     config = TokenizerConfig(algorithm=algorithm, vocabulary_size=310)
     assert len(Vocabulary.from_model(train_model(LINES, config=config, seed=1))) == 310
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_three_lines_lower_the_vocabulary_and_say_so(
+def test_short_text_gives_a_smaller_vocabulary_with_a_warning(
     algorithm: Algorithm, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = TokenizerConfig(algorithm=algorithm, vocabulary_size=8000)
@@ -41,12 +48,7 @@ def test_three_lines_lower_the_vocabulary_and_say_so(
     assert "`tokenizer.vocabulary_size` asks for 8,000" in message
 
 
-def test_training_writes_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    train_model(LINES, config=TokenizerConfig(vocabulary_size=310), seed=1)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_vocabulary_too_small_for_the_characters_names_the_smallest_that_does() -> None:
+def test_too_small_vocabulary_names_the_smallest_size() -> None:
     lines = ["".join(chr(0x4E00 + number) for number in range(100))]
     config = TokenizerConfig(vocabulary_size=300, character_coverage=1.0)
     with pytest.raises(ConfigError, match=r"`tokenizer\.vocabulary_size` 300 .* 361 tokens"):
@@ -56,45 +58,62 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_smallest_that_does(
 
 
 @pytest.mark.parametrize("lines", [[], ["", "  ", "\u3000"]])
-def test_a_corpus_without_text_is_an_error(lines: list[str]) -> None:
+def test_corpus_without_text_is_an_error(lines: list[str]) -> None:
     with pytest.raises(DataError, match="no text to learn a tokenizer from"):
         train_model(lines, config=TokenizerConfig(), seed=1)
 
 
-def test_text_is_taken_as_it_is() -> None:
+def test_text_is_not_normalized_by_default() -> None:
     lines = ["ﬁne，　ｗｉｄｅ"] * 20
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
     assert {character.encode() for character in "ﬁ，　ｗ"} <= set(vocabulary.token_bytes)
 
 
-def test_nmt_nfkc_folds_text_before_it_is_cut() -> None:
+def test_nmt_nfkc_normalizes_text() -> None:
     config = TokenizerConfig(normalization="nmt_nfkc")
     vocabulary = Vocabulary.from_model(train_model(["ﬁne，　ｗｉｄｅ"] * 20, config=config, seed=1))
     assert not {character.encode() for character in "ﬁ，　ｗ"} & set(vocabulary.token_bytes)
     assert vocabulary.decode(vocabulary.encode(["ﬁne，　ｗｉｄｅ"])[0]) == "fine, wide"
 
 
-def test_a_very_long_line_teaches_too() -> None:
+def test_very_long_lines_are_used() -> None:
     lines = ["short", "zebra " * 2000]
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
     assert b" zebra" in vocabulary.token_bytes
 
 
-def test_spelled_out_marks_in_the_corpus_do_no_harm() -> None:
+def test_special_tokens_spelled_in_the_text_are_text() -> None:
     lines = ["</s> <unk> <0x41> ▁ \u2585 word"] * 50
     vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
     assert vocabulary.decode(vocabulary.encode(lines[:1])[0]) == lines[0]
 
 
-def test_a_small_corpus_is_its_own_sample() -> None:
-    assert sample_lines(iter(LINES), 1000, seed=1) == LINES
-
-
-def test_a_sample_is_drawn_by_the_seed_from_the_whole_corpus() -> None:
+def test_sample_is_drawn_from_the_whole_corpus_by_seed() -> None:
     lines = [str(number) for number in range(200_000)]
+    assert sample_lines(iter(lines), 200_000, seed=1) == lines
     one, again, other = (sample_lines(iter(lines), 500, seed=seed) for seed in (1, 1, 2))
     assert one == again
     assert len(set(one)) == 500
     assert len(set(one) & set(other)) < 20
     quarters = Counter(int(line) // 50_000 for line in one)
     assert all(90 <= quarters[quarter] <= 160 for quarter in range(4))
+
+
+def test_protobuf_fields_round_trip() -> None:
+    """The first example is that of https://protobuf.dev/programming-guides/encoding."""
+    assert number_field(1, 150) == bytes.fromhex("089601")
+    fixed = bytes.fromhex("1d0000803f") + bytes.fromhex("210000000000000040")
+    written = number_field(1, 300) + bytes_field(40, b"x" * 300) + fixed + bytes_field(2, b"")
+    assert [*fields(written)] == [
+        (1, varint(300)),
+        (40, b"x" * 300),
+        (3, bytes.fromhex("0000803f")),
+        (4, bytes.fromhex("0000000000000040")),
+        (2, b""),
+    ]
+
+
+@pytest.mark.parametrize("damaged", ["12ff", "12036160", "0b", "08", "1d00"])
+def test_damaged_protobuf_is_rejected(damaged: str) -> None:
+    with pytest.raises(ValueError, match="not a protocol buffers message"):
+        list(fields(bytes.fromhex(damaged)))

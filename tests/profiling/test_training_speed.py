@@ -167,11 +167,7 @@ def test_the_loss_is_the_one_that_training_tells_of_these_updates(
     assert measured.timing.loss == pytest.approx(loss, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    # Sampling draws in a process of its own, which takes seconds to start.
-    ["training.r_drop=1.0", pytest.param("tokenizer.sampling=0.1", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("setting", ["training.r_drop=1.0", "tokenizer.sampling=0.1"])
 def test_other_recipes_are_measured_too(
     setting: str, measured: TrainingBenchmark, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,3 @@
-"""Noise on training sources: what each kind does, how often, and that only the line decides."""
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +27,11 @@ TEXT = "The weather, however, was rather pleasant in those mountains."
         ("no  marks", "no marks"),
     ],
 )
-def test_punctuation_goes_but_for_marks_inside_words(text: str, left: str) -> None:
+def test_punctuation_is_removed_except_inside_words(text: str, left: str) -> None:
     assert without_punctuation(text, Random(1)) == left
 
 
-def test_a_typo_is_a_swap_a_loss_or_a_repetition_of_letters_in_a_long_word() -> None:
+def test_typo_swaps_drops_or_doubles_a_letter_of_a_long_word() -> None:
     found = Counter[str]()
     for seed in range(300):
         words = with_typos("An abcdef 12345 go.", Random(seed)).split(" ")
@@ -45,7 +43,7 @@ def test_a_typo_is_a_swap_a_loss_or_a_repetition_of_letters_in_a_long_word() -> 
     assert set(found) == swaps | drops | twice
 
 
-def test_a_line_with_typos_has_one_and_long_ones_about_a_tenth_of_their_words() -> None:
+def test_typos_hit_a_tenth_of_the_words_and_at_least_one() -> None:
     assert with_typos("no go", Random(1)) == "no go"
     words = [f"{chr(97 + number)}bcdefgh" for number in range(20)] * 10
     counts = []
@@ -56,7 +54,7 @@ def test_a_line_with_typos_has_one_and_long_ones_about_a_tenth_of_their_words() 
 
 
 @pytest.mark.parametrize("name", NOISES)
-def test_a_share_of_lines_gets_it_and_it_follows_from_seed_and_line(name: str) -> None:
+def test_noise_hits_its_share_of_lines_by_seed_and_line(name: str) -> None:
     def run(**settings: Any) -> list[str]:
         config = CleaningConfig(**settings)
         return [noised(TEXT, config, line=line)[0] for line in range(1, 2001)]
@@ -67,12 +65,12 @@ def test_a_share_of_lines_gets_it_and_it_follows_from_seed_and_line(name: str) -
     assert texts != run(**{name: 0.2}, noise_seed=2)
     assert run(**{name: 0.0}) == [TEXT] * 2000
     assert TEXT not in run(**{name: 1.0})
-    # A larger share leaves alone what a smaller one has changed already.
+    # Lines that a smaller share changes are changed alike by a larger share.
     more = run(**{name: 0.4})
     assert all(old in {TEXT, new} for old, new in zip(texts, more, strict=True))
 
 
-def test_kinds_come_together_and_each_is_told() -> None:
+def test_kinds_of_noise_combine_and_are_reported() -> None:
     config = CleaningConfig(noise_case=1.0, noise_punctuation=1.0)
     assert noised("Yes, now.", config, line=1) == ("YES NOW", ("noise_case", "noise_punctuation"))
     assert noised("YES", config, line=1) == ("YES", ())
@@ -90,7 +88,7 @@ def data() -> DataConfig:
     )
 
 
-def test_sources_alone_change_after_the_filters_and_are_counted(data: DataConfig) -> None:
+def test_noise_changes_only_sources_after_the_filters(data: DataConfig) -> None:
     taken, noisy = Counter[str](), Counter[str]()
     pairs = PAIRS * 100
     left = list(Cleaning(data).clean(pairs, taken, noisy))
@@ -102,7 +100,7 @@ def test_sources_alone_change_after_the_filters_and_are_counted(data: DataConfig
     assert list(Cleaning(data).clean(pairs)) == left
 
 
-def test_what_is_taken_out_before_a_line_changes_nothing_of_its_noise(data: DataConfig) -> None:
+def test_noise_does_not_depend_on_removed_pairs(data: DataConfig) -> None:
     def sources(**settings: Any) -> list[str]:
         changed = data.cleaning.model_copy(update=settings)
         judged = Cleaning(data.model_copy(update={"cleaning": changed})).judge(PAIRS * 20)
@@ -112,7 +110,7 @@ def test_what_is_taken_out_before_a_line_changes_nothing_of_its_noise(data: Data
     assert len(set(sources())) == 2
 
 
-def test_without_noise_the_rest_of_the_cleaning_stays(data: DataConfig) -> None:
+def test_cleaning_without_noise_keeps_the_filters(data: DataConfig) -> None:
     quiet = Cleaning(data).without_noise()
     assert list(quiet.clean(PAIRS)) == [PAIRS[0], PAIRS[2]]
     assert quiet.noises == ()
@@ -123,7 +121,7 @@ def test_without_noise_the_rest_of_the_cleaning_stays(data: DataConfig) -> None:
     assert len(prints) == 3
 
 
-def test_held_out_texts_are_compared_without_noise(data: DataConfig, tmp_path: Path) -> None:
+def test_overlap_compares_texts_without_noise(data: DataConfig, tmp_path: Path) -> None:
     for side, text in (("en", "Yes, now."), ("de", "Ja.")):
         (tmp_path / f"valid.{side}").write_text(f"{text}\n")
     valid = TextSource(source=str(tmp_path / "valid.en"), target=str(tmp_path / "valid.de"))

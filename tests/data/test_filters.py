@@ -1,5 +1,5 @@
-"""Cleaning of training pairs: every row of the table, their order, counts and fingerprints."""
-
+import random
+import tracemalloc
 import typing
 from collections import Counter
 from pathlib import Path
@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from mt.config.data import CleaningConfig, DataConfig, TextSource
-from mt.data.filters import CHANGES, DUPLICATES, FILTERS, OVERLAP, Cleaning
+from mt.data.filters import (
+    CHANGES,
+    DUPLICATES,
+    FILTERS,
+    OVERLAP,
+    Cleaning,
+    SeenTexts,
+    text_hash,
+)
 from mt.data.noise import NOISES
 from mt.data.pairs import SentencePair
 
@@ -45,7 +53,7 @@ def taken(data: DataConfig, pairs: list[SentencePair], **settings: Any) -> list[
     return [judged.taken_by for judged in cleaning(data, **settings).judge(pairs)]
 
 
-def test_every_key_is_a_row_of_a_table_in_the_same_order() -> None:
+def test_tables_have_the_keys_of_the_config_in_order() -> None:
     keys = [*CHANGES, *FILTERS, *NOISES, "noise_seed"]
     assert keys == list(CleaningConfig.model_fields)
     words = {"overlap": set(OVERLAP), "duplicates": set(DUPLICATES)}
@@ -54,7 +62,7 @@ def test_every_key_is_a_row_of_a_table_in_the_same_order() -> None:
         assert set(typing.get_args(choices)) == known
 
 
-def test_without_a_key_nothing_happens(data: DataConfig) -> None:
+def test_cleaning_is_off_by_default(data: DataConfig) -> None:
     pairs = [SentencePair(" \0", "\ufffd"), GOOD, GOOD]
     off = cleaning(data)
     assert not off.is_on
@@ -84,18 +92,14 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_each_filter_takes_what_it_is_for_and_nothing_else(name: str, data: DataConfig) -> None:
+@pytest.mark.parametrize("name", [name for name in FILTERS if name != "duplicates"])
+def test_filter_removes_only_its_defect(name: str, data: DataConfig) -> None:
     value, bad = BAD[name]
     found = taken(data, [GOOD, bad, OTHER], **{name: value})
     assert found == [None, name, None]
     backwards = SentencePair(bad.target, bad.source)
-    if name not in {"wrong_script", "language", "overlap"}:  # these know the sides
+    if name not in {"wrong_script", "language", "overlap"}:  # these depend on the side
         assert taken(data, [backwards], **{name: value}) == [name]
-
-
-def test_every_filter_is_tested_above() -> None:
-    assert {*BAD, "duplicates"} == set(FILTERS)
 
 
 @pytest.mark.parametrize(
@@ -106,21 +110,19 @@ def test_every_filter_is_tested_above() -> None:
         ("target", [True, True, False, True, False, True]),
     ],
 )
-def test_the_first_of_several_stays(kind: str, stays: list[bool], data: DataConfig) -> None:
+def test_first_of_several_duplicates_remains(
+    kind: str, stays: list[bool], data: DataConfig
+) -> None:
     texts = [("a", "b"), ("a", "c"), ("d", "b"), ("e", "f"), ("a", "b"), ("a", "B")]
     pairs = [SentencePair(*each) for each in texts]
     found = taken(data, pairs, duplicates=kind)
     assert [name is None for name in found] == stays
-    # A second pass begins anew.
-    assert taken(data, pairs, duplicates=kind) == found
+    assert taken(data, pairs, duplicates=kind) == found  # a second pass starts afresh
+    shifted = [SentencePair("ab", "c"), SentencePair("a", "bc")]
+    assert taken(data, shifted, duplicates="pair") == [None, None]
 
 
-def test_pairs_are_told_apart_where_their_sides_meet(data: DataConfig) -> None:
-    pairs = [SentencePair("ab", "c"), SentencePair("a", "bc")]
-    assert taken(data, pairs, duplicates="pair") == [None, None]
-
-
-def test_overlap_is_of_any_split_and_either_side_but_not_across(data: DataConfig) -> None:
+def test_overlap_compares_each_side_with_all_splits(data: DataConfig) -> None:
     valid, test = HELD_OUT["valid"], HELD_OUT["test"]
     pairs = [
         SentencePair(f" {valid.source}", "x"),
@@ -134,14 +136,12 @@ def test_overlap_is_of_any_split_and_either_side_but_not_across(data: DataConfig
     assert normalized == ["overlap", "overlap", None, "overlap", "overlap"]
 
 
-def test_an_empty_line_of_a_test_split_takes_no_empty_side(
-    data: DataConfig, tmp_path: Path
-) -> None:
+def test_overlap_ignores_empty_lines(data: DataConfig, tmp_path: Path) -> None:
     (tmp_path / "valid.en").write_text("\n")
     assert taken(data, [SentencePair(" ", "x")], overlap="normalized") == [None]
 
 
-def test_texts_are_changed_before_they_are_judged(data: DataConfig) -> None:
+def test_texts_are_changed_before_filters_see_them(data: DataConfig) -> None:
     pair = SentencePair(" a\0\u2028 b\t\u3000c ", "x  y")
     settings = {"strip_control": True, "normalize_spaces": True, "control_characters": True}
     (judged,) = cleaning(data, **settings).judge([pair])
@@ -153,7 +153,7 @@ def test_texts_are_changed_before_they_are_judged(data: DataConfig) -> None:
     assert taken(data, [spaced], overlap="exact", normalize_spaces=True) == ["overlap"]
 
 
-def test_a_pair_is_counted_for_the_first_filter_and_order_is_kept(data: DataConfig) -> None:
+def test_removed_pair_counts_for_the_first_filter(data: DataConfig) -> None:
     both = SentencePair("<b>un@@ do</b>", "<b>un@@ do</b>")
     counts = Counter[str]()
     settings = {"duplicates": "pair", "markup": True, "tokens": True}
@@ -164,7 +164,7 @@ def test_a_pair_is_counted_for_the_first_filter_and_order_is_kept(data: DataConf
     assert counts == {"tokens": 1, "duplicates": 1}
 
 
-def test_the_fingerprint_follows_from_all_that_decides(data: DataConfig, tmp_path: Path) -> None:
+def test_fingerprint_depends_on_all_inputs(data: DataConfig, tmp_path: Path) -> None:
     def fingerprint(given: DataConfig, **settings: Any) -> str | None:
         return cleaning(given, **settings).fingerprint
 
@@ -185,3 +185,32 @@ def test_the_fingerprint_follows_from_all_that_decides(data: DataConfig, tmp_pat
         assert fingerprint(data, mojibake=True) == before[0]
         assert fingerprint(data, overlap="exact") not in before
         before.append(fingerprint(data, overlap="exact"))
+
+
+def test_seen_texts_are_a_set() -> None:
+    drawn = random.Random(1)
+    texts = [str(drawn.randrange(6000)) for _ in range(20_000)]
+    seen, reference = SeenTexts(), set[str]()
+    for text in texts:
+        assert seen.add(text) is (text not in reference)
+        reference.add(text)
+        assert len(seen) == len(reference)
+
+
+def test_text_hash_is_the_same_on_every_machine() -> None:
+    assert text_hash("早上好") == 0xB1FE3810456FE600
+    assert text_hash("\ud800") != text_hash("\ud801")
+
+
+def test_seen_texts_take_24_bytes_each_and_half_more_while_growing() -> None:
+    number = 44_000  # just above a power of two times 2/3, where the table is emptiest
+    tracemalloc.start()
+    try:
+        seen = SeenTexts()
+        for text in map(str, range(number)):
+            seen.add(text)
+        now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < 25 * number
+    assert most < 37 * number

@@ -1,5 +1,3 @@
-"""Tags: tokens in front of source lines that no text gives."""
-
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ def trained(folder: Path, **settings: object) -> Tokenizer:
 
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_a_tag_is_one_token_in_front_that_reads_as_nothing(
+def test_tag_is_one_leading_token_that_decodes_to_nothing(
     algorithm: str, vocabulary: str, tmp_path: Path
 ) -> None:
     tokenizer = trained(tmp_path / "t", tags=TAGS, algorithm=algorithm, vocabulary=vocabulary)
@@ -38,10 +36,12 @@ def test_a_tag_is_one_token_in_front_that_reads_as_nothing(
         assert tagged.encode_target(lines) == tokenizer.encode_target(lines)
         assert [tagged.decode_source(ids) for ids in tagged.encode_source(lines)] == lines
     assert tokenizer.tagged(None) is tokenizer
+    prints = {tokenizer.fingerprint, *(tokenizer.tagged(tag).fingerprint for tag in TAGS)}
+    assert len(prints) == 3
     assert tokenizer.source.algorithm == algorithm
 
 
-def test_a_tag_that_is_spelled_out_is_text(tmp_path: Path) -> None:
+def test_tag_spelled_in_the_text_is_text(tmp_path: Path) -> None:
     tokenizer = trained(tmp_path / "t", tags=TAGS)
     lines = ["<bt>", "<bt> the", "x<2de>y", "the <bt><bt>", "▁<bt>"]
     special = {*tokenizer.source.tags.values()}
@@ -52,21 +52,14 @@ def test_a_tag_that_is_spelled_out_is_text(tmp_path: Path) -> None:
         assert ids[-1] == EOS
 
 
-def test_without_tags_the_tokenizer_is_what_it_was(tmp_path: Path) -> None:
-    plain, tagged = trained(tmp_path / "a"), trained(tmp_path / "b", tags=TAGS)
-    assert plain.source.tags == {}
-    assert plain.fingerprint != tagged.fingerprint
-    assert len({tagged.fingerprint, *(tagged.tagged(tag).fingerprint for tag in TAGS)}) == 3
-
-
-def test_an_unknown_tag_is_refused_with_those_that_are_there(tmp_path: Path) -> None:
+def test_unknown_tag_is_an_error_with_the_known_tags(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="`<fr>` has no token: .* only `<bt>`, `<2de>`;"):
         trained(tmp_path / "a", tags=TAGS).tagged("<fr>")
     with pytest.raises(ConfigError, match="the tokenizer has none; `tokenizer.tags` reserves"):
         trained(tmp_path / "b").tagged("<bt>")
 
 
-def test_a_copied_tokenizer_gets_the_tags_that_it_lacks_and_nothing_else(tmp_path: Path) -> None:
+def test_copied_tokenizer_gets_only_missing_tags(tmp_path: Path) -> None:
     old = trained(tmp_path / "old", tags=["<bt>"])
     config = TokenizerConfig(tags=TAGS)
     new = extend_tokenizer(
@@ -86,7 +79,7 @@ def test_a_copied_tokenizer_gets_the_tags_that_it_lacks_and_nothing_else(tmp_pat
     )
 
 
-def test_tags_and_new_tokens_may_come_together(tmp_path: Path) -> None:
+def test_tags_and_new_tokens_are_added_together(tmp_path: Path) -> None:
     old = trained(tmp_path / "old", tags=["<bt>"])
     config = TokenizerConfig(tags=("<2de>",), added_tokens=10)
     pairs = [SentencePair("zebra quagga", "zebra quagga")] * 20

@@ -1,0 +1,328 @@
+import fcntl
+import math
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import count, pairwise
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mt.config import TokenizerConfig
+from mt.data import subword_sampling as sampling_module
+from mt.data.store import Chunk, LeftOut, PairStore, Rows, write_store
+from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path, drawn_store
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_model
+from mt.data.vocabulary import Vocabulary
+from mt.special_ids import BOS, EOS, PAD, UNK
+
+LINES = [
+    *(f"the {noun} sees  the cats, 你好，世界。" for noun in ("dog", "bird", "fish", "horse")),
+    *(f"{word} low lower lowest new newer newest wide wider widest" for word in "abcd"),
+]
+SAMPLING = Sampling(source=0.3, target=0.2, max_tokens=999, seed=1)
+
+
+def trained(**settings: object) -> Vocabulary:
+    config = TokenizerConfig.model_validate({"vocabulary_size": 400, **settings})
+    return Vocabulary.from_model(train_model(LINES, config=config, seed=1))
+
+
+BPE = trained(algorithm="bpe")
+UNIGRAM = trained(algorithm="unigram", vocabulary_size=360)
+NORMALIZED = trained(normalization="nmt_nfkc")
+BOTH = pytest.mark.parametrize("vocabulary", [BPE, UNIGRAM], ids=["bpe", "unigram"])
+EVERY = pytest.mark.parametrize(
+    "vocabulary", [BPE, UNIGRAM, NORMALIZED], ids=["bpe", "unigram", "normalized"]
+)
+
+familiar = st.lists(
+    st.sampled_from(["the", "lowest", "newer", "dogs", "你好", "世界。", "we", "st"]), max_size=8
+).map(" ".join)
+anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+awkward = st.text(
+    st.sampled_from("▁\U000f2581_= \t\r\0\u2028\u0085\u3000，e\u0301é<>/s\u2585⁇\ufffd🇨🇭")
+)
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def stored(folder: Path, *chunks: list[list[int]]) -> PairStore:
+    """Write rows as both sides of a store, chunk by chunk."""
+    path = folder / "pairs" / f"{next(numbers)}.arrow"
+    rows = map(Rows.of, chunks)
+    write_store(path, [Chunk(each, each, LeftOut(0, 0, 0)) for each in rows], doing=None)
+    return PairStore(path)
+
+
+def ids(store: PairStore) -> list[tuple[list[int], list[int]]]:
+    examples = store.examples(range(len(store)))
+    return [(each.source.tolist(), each.target.tolist()) for each in examples]
+
+
+def drawn(
+    folder: Path, vocabulary: Vocabulary, rows: list[list[int]], strength: float, **keys: int
+) -> list[list[int]]:
+    """Return rows in the tokens of the first epoch."""
+    sampling = replace(SAMPLING, source=strength, target=0.0, **keys)
+    both = Tokenizer(vocabulary, vocabulary, "")
+    return [source for source, _ in ids(drawn_store(stored(folder, rows), both, sampling, 0))]
+
+
+@EVERY
+@settings(deadline=None, max_examples=25)
+@given(
+    lines=st.lists(familiar | anything | awkward, min_size=1, max_size=4),
+    strength=st.floats(0.01, 1.0),
+    seed=st.integers(0, 2**32),
+)
+def test_drawn_tokens_are_the_same_text(
+    folder: Path, vocabulary: Vocabulary, lines: list[str], strength: float, seed: int
+) -> None:
+    plain = vocabulary.encode(lines)
+    found = drawn(folder, vocabulary, plain, strength, seed=seed)
+    assert list(map(vocabulary.decode, found)) == list(map(vocabulary.decode, plain))
+    for row in found:
+        assert row[-1] == EOS
+        assert not {PAD, UNK, BOS, EOS} & set(row[:-1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(lines=st.lists(familiar | anything | awkward, min_size=1, max_size=4))
+def test_weak_sampling_is_the_segmentation_of_sentencepiece(folder: Path, lines: list[str]) -> None:
+    for vocabulary, strength in ((BPE, 1e-9), (UNIGRAM, 1000.0)):
+        plain = vocabulary.encode(lines)
+        assert drawn(folder, vocabulary, plain, strength) == plain
+
+
+def test_bpe_dropout_of_1_leaves_characters(folder: Path) -> None:
+    (row,) = drawn(folder, BPE, BPE.encode(["the lowest 你"]), 1.0)
+    assert [BPE.processor.id_to_piece(number) for number in row] == [*"▁the▁lowest▁你", "</s>"]
+
+
+DRAWS = 20_000
+
+
+def assert_drawn_as(
+    expected: dict[tuple[str, ...], float], vocabulary: Vocabulary, rows: list[list[int]]
+) -> None:
+    found = Counter[tuple[str, ...]]()
+    for row in rows:
+        tokens = vocabulary.processor.id_to_piece(row)
+        second = next(at for at, token in enumerate(tokens) if at and token.startswith("▁"))
+        found[tuple(tokens[:second])] += 1
+    assert found.keys() <= expected.keys()
+    assert len(expected) > 4
+    assert math.isclose(sum(expected.values()), 1.0)
+    for tokens, share in expected.items():
+        deviation = math.sqrt(share * (1 - share) / DRAWS)
+        assert abs(found[tokens] / DRAWS - share) <= 5 * deviation, tokens
+
+
+@pytest.mark.parametrize("exponent", [0.1, 1.0])
+def test_unigram_draws_each_segmentation_with_its_probability(
+    folder: Path, exponent: float
+) -> None:
+    """Kudo 2018, section 3.2, against an enumeration of all segmentations."""
+    scores = {text: UNIGRAM.processor.get_score(n) for n, text in UNIGRAM.texts().items()}
+
+    def segmentations(text: str) -> Iterator[tuple[str, ...]]:
+        if not text:
+            yield ()
+        for end in range(1, len(text) + 1):
+            if text[:end] in scores:
+                yield from ((text[:end], *rest) for rest in segmentations(text[end:]))
+
+    weights = {
+        tokens: math.exp(exponent * sum(scores[token] for token in tokens))
+        for tokens in segmentations("▁lowest")
+    }
+    total = sum(weights.values())
+    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest  a"]) * DRAWS, exponent)
+    assert_drawn_as({each: weight / total for each, weight in weights.items()}, UNIGRAM, rows)
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.6])
+def test_bpe_drops_merges_with_the_probability_of_the_paper(folder: Path, dropout: float) -> None:
+    """Algorithm 1 of Provilkov et al. 2020, followed through every outcome of its coins."""
+    ranks = {text: rank for rank, text in enumerate(BPE.texts().values())}
+
+    @cache
+    def outcomes_of(tokens: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+        pairs = ["".join(pair) for pair in pairwise(tokens)]
+        merges = sorted((ranks[pair], at) for at, pair in enumerate(pairs) if pair in ranks)
+        outcomes: dict[tuple[str, ...], float] = defaultdict(float)
+        outcomes[tokens] = dropout ** len(merges)
+        for number, (_, at) in enumerate(merges):  # the first merge that is not dropped
+            chance = dropout**number * (1 - dropout)
+            for outcome, share in outcomes_of((*tokens[:at], pairs[at], *tokens[at + 2 :])).items():
+                outcomes[outcome] += chance * share
+        return outcomes
+
+    rows = drawn(folder, BPE, BPE.encode(["lowest  a"]) * DRAWS, dropout)
+    assert_drawn_as(outcomes_of(tuple("▁lowest")), BPE, rows)
+
+
+@BOTH
+def test_row_that_would_be_too_long_keeps_its_tokens(folder: Path, vocabulary: Vocabulary) -> None:
+    plain = vocabulary.encode(["the lowest newer"] * 200)
+    longest = len(plain[0]) + 2
+    free = drawn(folder, vocabulary, plain, 0.3)
+    bound = drawn(folder, vocabulary, plain, 0.3, max_tokens=longest)
+    assert bound == [row if len(row) <= longest else plain[0] for row in free]
+    assert {len(row) > longest for row in free} == {True, False}
+
+
+def test_unknown_characters_and_tags_stay(folder: Path) -> None:
+    vocabulary = trained(vocabulary_size=300, byte_fallback="off", tags=["<bt>"])
+    (plain,) = vocabulary.encode(["the ßß lowest"])
+    tagged = [vocabulary.tags["<bt>"], *plain]
+    (row,) = drawn(folder, vocabulary, [tagged], 0.9)
+    assert row[0] == tagged[0]
+    assert row.count(UNK) == plain.count(UNK) == 1
+    assert vocabulary.decode(row) == vocabulary.decode(plain)
+    assert len(row) > len(tagged)
+
+
+@BOTH
+def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path, vocabulary: Vocabulary) -> None:
+    both = Tokenizer(vocabulary, vocabulary, "")
+    rows = vocabulary.encode(LINES)
+
+    def draw(epoch: int = 0, **keys: float) -> list[tuple[list[int], list[int]]]:
+        plain = stored(folder, rows, rows, rows[:2])
+        return ids(drawn_store(plain, both, replace(SAMPLING, **keys), epoch))  # type: ignore[arg-type]
+
+    first = draw()
+    again: list[object] = []
+    threads = [threading.Thread(target=lambda: again.append(draw())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert again == [first] * 3
+    assert draw() == first
+    others = [draw(1), draw(seed=2), draw(source=0.5), draw(target=0.5)]
+    assert all(first != other for other in others)
+    assert first[: len(rows)] != first[len(rows) : 2 * len(rows)]  # chunks differ
+    assert [target for _, target in draw(target=0.0)] == [*rows, *rows, *rows[:2]]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> PairStore:
+    return stored(tmp_path, *[BPE.encode(LINES)] * 4)
+
+
+@pytest.fixture
+def epochs(plain: PairStore) -> Iterator[DrawnEpochs]:
+    opened = DrawnEpochs([plain], Tokenizer(BPE, BPE, ""), SAMPLING, epochs=None)
+    yield opened
+    opened.close()
+
+
+def files(plain: PairStore) -> set[str]:
+    return {path.name for path in drawn_path(plain, SAMPLING, 0).parent.glob("*.arrow")}
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
+    plain: PairStore, epochs: DrawnEpochs
+) -> None:
+    zero = epochs.open(0)
+    assert epochs.open(0) is zero
+    wait_until(lambda: files(plain) == {"0.arrow", "1.arrow"})
+    one = ids(epochs.open(1))
+    wait_until(lambda: files(plain) == {"1.arrow", "2.arrow"})
+    assert ids(zero) != one  # a deleted store stays readable while it is open
+    assert ids(epochs.open(5)) != one
+    assert ids(epochs.open(1)) == one  # as after a rollback
+    epochs.close()
+    assert files(plain) == set()
+
+
+def test_last_epoch_has_no_next_one(plain: PairStore) -> None:
+    epochs = DrawnEpochs([plain], Tokenizer(BPE, BPE, ""), SAMPLING, epochs=2)
+    epochs.open(1)
+    time.sleep(0.1)
+    assert files(plain) == {"1.arrow"}
+    epochs.close()
+
+
+def test_waiting_for_another_process_is_logged_and_its_file_used(
+    plain: PairStore,
+    epochs: DrawnEpochs,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="mt")
+    monkeypatch.setattr(sampling_module, "_SILENT_SECONDS", 0.05)
+    path = drawn_path(plain, SAMPLING, 0)
+    path.parent.mkdir(parents=True)
+    (path.parent / ".0.arrow.999999").write_bytes(b"a killed process wrote half a store")
+    with (path.parent / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found: list[PairStore] = []
+        thread = threading.Thread(target=lambda: found.append(epochs.open(0)))
+        thread.start()
+        wait_until(lambda: "waiting for the tokens of epoch 1" in caplog.text)
+        assert not path.exists()
+    thread.join()
+    written = path.stat().st_ino
+    assert ids(drawn_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == ids(found[0])
+    assert path.stat().st_ino == written
+    assert not list(path.parent.glob(".0.arrow.*"))
+    path.write_bytes(path.read_bytes()[:-100])
+    assert ids(drawn_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == ids(found[0])
+    assert f"{path}: damaged" in caplog.text
+
+
+def test_failed_draw_is_raised_when_its_epoch_is_opened(
+    plain: PairStore, epochs: DrawnEpochs
+) -> None:
+    path = drawn_path(plain, SAMPLING, 1)
+    path.mkdir(parents=True)  # a folder cannot be replaced by a file
+    epochs.open(0)
+    with pytest.raises(OSError, match=str(path)):
+        epochs.open(1)
+    path.rmdir()
+
+
+def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
+    rows = BPE.encode(LINES)
+    plain = stored(tmp_path, *[rows * 50] * 400)
+    (tmp_path / "model").write_bytes(BPE.processor.serialized_model_proto())
+    code = f"""
+        from pathlib import Path
+        from mt.data.store import PairStore
+        from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path
+        from mt.data.tokenizer import Tokenizer
+        from mt.data.vocabulary import Vocabulary
+
+        words = Vocabulary.from_model(Path({str(tmp_path / "model")!r}).read_bytes())
+        store = PairStore(Path({str(plain.path)!r}))
+        sampling = Sampling(source=0.5, target=0.5, max_tokens=99, seed=1)
+        epochs = DrawnEpochs([store], Tokenizer(words, words, ""), sampling, epochs=None)
+        epochs._begin(0)
+    """
+    result = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert not list(tmp_path.glob("epochs/*/*.arrow"))
