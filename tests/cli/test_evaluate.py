@@ -12,7 +12,7 @@ from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
 RUN, FILES = "mt.evaluation.evaluate.evaluate_run", "mt.evaluation.evaluate.evaluate_files"
-ROBUSTNESS = "mt.evaluation.robustness.evaluate_robustness"
+ROBUSTNESS = "mt.evaluation.evaluate.evaluate_robustness"
 PLAIN = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
 
 
