@@ -1,5 +1,7 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,3 +70,9 @@ def examples(count: int = 24, *, vocabulary: int = 20, seed: int = 5) -> list[Ex
         sides = (np.append(side, EOS).astype(np.int32) for side in (tokens, tokens[::-1]))
         made.append(Example(index, *sides))
     return made
+
+
+def journal(run: Path, event: str) -> list[dict[str, Any]]:
+    """Return the lines of a run's journal with this event."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["event"] == event]
