@@ -13,14 +13,7 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
-from mt.data.batches import (
-    Indices,
-    Lengths,
-    PaddingEfficiency,
-    padding_efficiency,
-    plan_updates,
-    split_update,
-)
+from mt.data.batches import Indices, Lengths, plan_updates
 from mt.data.corpora import cache_folder
 from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
@@ -215,17 +208,6 @@ def plan_store(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) 
     pairs = corpus.mixture.pairs(seed=seed, epoch=epoch)
     plan = plan_updates(store.lengths[pairs], tokens, seed=seed, epoch=epoch)
     return [pairs[update] for update in plan]
-
-
-def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
-    """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
-    budget = config.training.max_tokens_per_batch
-    batches = [
-        batch
-        for update in plan[:: max(1, len(plan) // 1000)]
-        for batch in split_update(update, lengths, max_tokens_per_batch=budget, ranks=1)[0]
-    ]
-    return padding_efficiency(batches, lengths)
 
 
 def warn_about_tags(config: Config) -> None:

@@ -18,9 +18,7 @@ def stop(session: Session, reason: str) -> NoReturn:
     state = session.state
     session.progress.record("diverged", update=state.update, reason=reason)
     safe = checkpoints_before(state)
-    remedy = (
-        "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
-    )
+    remedy = "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
     if not safe:
         remedy = f"no checkpoint from before is kept; {remedy}"
     elif state.rollbacks >= MOST_ROLLBACKS:

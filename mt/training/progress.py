@@ -14,10 +14,16 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import Config, TrainingConfig
-from mt.data.batches import Indices
+from mt.data.batches import (
+    Indices,
+    Lengths,
+    PaddingEfficiency,
+    padding_efficiency,
+    split_update,
+)
 from mt.errors import UserError, install_hint
 from mt.files import naming
-from mt.training.data import Corpus, planned_padding
+from mt.training.data import Corpus
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 
@@ -284,6 +290,17 @@ def describe_corpus(corpus: Corpus, config: Config, plan: list[Indices], *, epoc
         f"{efficiency.source:.1%} source, {efficiency.target:.1%} target",
     ]
     return "\n".join(lines)
+
+
+def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
+    """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
+    budget = config.training.max_tokens_per_batch
+    batches = [
+        batch
+        for update in plan[:: max(1, len(plan) // 1000)]
+        for batch in split_update(update, lengths, max_tokens_per_batch=budget, ranks=1)[0]
+    ]
+    return padding_efficiency(batches, lengths)
 
 
 def _cleaning_lines(corpus: Corpus) -> Iterator[str]:

@@ -66,10 +66,7 @@ def start(
     changes: list[str],
     world: World = ALONE,
 ) -> Session:
-    """Build the model and its optimizer, and load the newest checkpoint if there is one.
-
-    `changes` are the config keys that changed since the run began; they are journalled.
-    """
+    """Build the model and its optimizer, and load the newest checkpoint if there is one."""
     torch.manual_seed(config.seed)
     model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []

@@ -83,7 +83,7 @@ def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: W
                     break
                 except DivergedError as error:
                     reason = str(error)
-                # Outside the handler, whose traceback keeps tensors in memory.
+                # Outside the handler, because the traceback keeps tensors in memory.
                 session = ON_DIVERGENCE[config.training.on_divergence](session, reason)
             if stop_requested(session, interruption):
                 stop_early(session, interruption)
@@ -93,10 +93,7 @@ def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: W
 
 
 def run_updates(session: Session, interruption: Interruption) -> None:
-    """Train until the config's end or a signal; validate and save when due.
-
-    Raises DivergedError.
-    """
+    """Train until the config's end or a signal, or raise DivergedError; validate and save."""
     training, state, progress = session.config.training, session.state, session.progress
     if has_ended(session):
         return
@@ -109,15 +106,15 @@ def run_updates(session: Session, interruption: Interruption) -> None:
             progress.waited_seconds = updates.waited_seconds
             state.elapsed_seconds = time.perf_counter() - started_at
             stopping = stop_requested(session, interruption) or has_ended(session)
-            if stopping or reads_now(session):
-                read_updates(session)
+            if stopping or metrics_are_due(session):
+                log_metrics(session)
             if state.update % training.validate_every == 0:
                 validate_and_save(session)
             elif training.checkpoint_every and state.update % training.checkpoint_every == 0:
                 save(session)
             if stopping or has_ended(session):  # a validation may have used up the patience
                 break
-    read_updates(session)
+    log_metrics(session)
     progress.log(state)
 
 
@@ -149,7 +146,7 @@ def seed_dropout(seed: int, update: int, rank: int) -> None:
     torch.manual_seed(int(words[0]))
 
 
-def reads_now(session: Session) -> bool:
+def metrics_are_due(session: Session) -> bool:
     """Return whether to fetch metrics: if a log, validation or checkpoint is due; always on CPU."""
     training, update = session.config.training, session.state.update
     periods = [training.log_every, training.validate_every, training.checkpoint_every]
@@ -157,11 +154,8 @@ def reads_now(session: Session) -> bool:
     return due or session.device.type == "cpu"
 
 
-def read_updates(session: Session) -> None:
-    """Fetch the metrics of the updates since the last call and log them.
-
-    Raises DivergedError.
-    """
+def log_metrics(session: Session) -> None:
+    """Fetch and log the metrics since the last call; raise DivergedError if they show it."""
     state, progress = session.state, session.progress
     first = state.update - len(session.unread) + 1
     for number, metrics in enumerate(fetch_metrics(session.unread, session.world), start=first):
@@ -194,10 +188,7 @@ def has_ended(session: Session) -> bool:
 
 
 def validate_and_save(session: Session) -> None:
-    """Validate, rank the checkpoint and save it; raise DivergedError on all ranks if rank 0 does.
-
-    The error is broadcast as text.
-    """
+    """Validate, rank the checkpoint and save it; raise DivergedError on all ranks if rank 0 does."""
     state = session.state
     score, reason = 0.0, ""
     if session.world.is_main:

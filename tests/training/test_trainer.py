@@ -161,7 +161,7 @@ def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(spine, "reads_now", lambda _: False)  # as on a GPU
+    monkeypatch.setattr(spine, "metrics_are_due", lambda _: False)  # as on a GPU
     run = tmp_path / "run"
     train_with(tiny_recipe, run, "max_updates=null", "max_epochs=2")
     err = capsys.readouterr().err
