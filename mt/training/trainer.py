@@ -188,7 +188,7 @@ def has_ended(session: Session) -> bool:
 
 
 def validate_and_save(session: Session) -> None:
-    """Validate, rank the checkpoint and save it; raise DivergedError on all ranks if rank 0 does."""
+    """Validate, rank the checkpoint and save it; raise DivergedError on all ranks alike."""
     state = session.state
     score, reason = 0.0, ""
     if session.world.is_main:

@@ -20,7 +20,6 @@ from mt.errors import ConfigError, RunError
 from mt.training import data as module
 from mt.training.data import Corpus, first_plan, open_prepared, prepare
 from mt.training.loader import planned_updates
-from mt.training.memory import pair_place
 from mt.training.progress import describe_corpus
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.state import TrainState
@@ -173,9 +172,6 @@ def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> 
     first, second, *_ = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
     assert re.fullmatch(r"cleaning removed 3 of \d+ pairs: (2|1) by `\w+`, (2|1) by `\w+`", first)
     assert second.startswith(f"{len(lines) - 3} pairs to train on (0 too long and ")
-    # Removed pairs count as lines.
-    places = [pair_place(config, corpus, index).split(" of ")[0] for index in (0, 1, 2, 5)]
-    assert places == ["line 1", "line 2", "line 5", "line 9"]
 
 
 def test_noise_changes_the_training_sources_alone_and_is_counted(

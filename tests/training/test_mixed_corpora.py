@@ -24,7 +24,6 @@ from mt.export.export import export_ctranslate2, export_marian
 from mt.training.data import Corpus, first_plan, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
-from mt.training.memory import corpus_memory, pair_place
 from mt.training.progress import describe_corpus
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
@@ -153,17 +152,6 @@ def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
     assert again.mixture.counts(0) == [28, 32]  # 20^(1/5) : 40^(1/5) is 1.82 : 2.09
 
 
-def test_pair_of_the_joined_store_is_found_in_its_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run")
-    places = [pair_place(config, corpus, index) for index in (0, FIRST - 1, FIRST, FIRST + 4)]
-    assert [place.split(" and ")[0] for place in places] == [
-        f"line 1 of {tmp_path}/few.en",
-        f"line {FIRST} of {tmp_path}/few.en",
-        f"line 1 of {tmp_path}/many.en",
-        f"line 5 of {tmp_path}/many.en",
-    ]
-
-
 def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
     plain = corpus.store
@@ -177,12 +165,6 @@ def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
             assert drawn.lengths[part].sum() > plain.lengths[part].sum()
     assert sum(map(len, first_plan(corpus, config, epoch=1))) == sum(corpus.mixture.counts(1))
     corpus.close()
-
-
-def test_memory_estimate_covers_the_pairs_of_an_epoch(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", "data.train.corpora.many.weight=0.001")
-    indices, _ = corpus_memory(config, corpus)
-    assert max(indices) < FIRST
 
 
 def test_weights_that_take_no_pair_are_an_error(halves: Path, tmp_path: Path) -> None:
@@ -207,7 +189,7 @@ TAGS = (
 
 
 def test_source_lines_begin_with_the_tag_of_their_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
+    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
     numbers = corpus.tokenizer.source.tags
     wanted = [numbers["<bt>"]] * FIRST + [numbers["<2de>"]] * (len(corpus.store) - FIRST)
     for store in (corpus.store, corpus.epoch_store(0), corpus.epoch_store(1)):
@@ -217,8 +199,6 @@ def test_source_lines_begin_with_the_tag_of_their_corpus(halves: Path, tmp_path:
             token for each in examples for token in (*each.source[1:], *each.target)
         }
     assert {each.source[0] for each in corpus.valid_examples} == {numbers["<2de>"]}
-    places = [pair_place(config, corpus, index).split(" of ")[0] for index in (0, FIRST)]
-    assert places == ["line 1", "line 1"]
     corpus.close()
 
 
