@@ -161,7 +161,7 @@ def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
         return False
     # Not a public function in torch 2.11.
     get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
-    found = get_capabilities()
+    found: Mapping[str, bool] = get_capabilities()
     return d_model >= next(
         (width for name, width in _BF16_WIDTHS.items() if found.get(name)), math.inf
     )
