@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config.loading import load_config
-from mt.training import final_model
+from mt.training import final_model, validation
 from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER
 from mt.training.run_folder import RunFolder
@@ -148,10 +148,15 @@ def test_moving_average_is_validated_and_kept_and_does_not_change_training(
     assert (tmp_path / "on" / "model.safetensors").read_bytes() == (on / MODEL).read_bytes()
 
 
-def test_patience_ends_a_run_without_gain(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_patience_ends_a_run_without_gain(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "MIN_GROUP_SIZE", 1)
     run = tmp_path / "run"
     train_with(tiny_recipe, run, "patience=2", "validate_every=3", "learning_rate=1.0e-30")
-    assert [event["update"] for event in journal(run, "validation")] == [3, 6, 9]
+    validations = journal(run, "validation")
+    assert [event["update"] for event in validations] == [3, 6, 9]
+    assert [len(event["bleu_by_length"]) for event in validations] == [4, 4, 4]
     assert (last_state(run)["update"], last_state(run)["validations_without_gain"]) == (9, 2)
 
 
