@@ -1,5 +1,6 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -103,3 +104,9 @@ def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str]
     engine = load_translator(folder, overrides=overrides).engine
     found = engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
     return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
+
+
+def journal(run: Path, event: str) -> list[dict[str, Any]]:
+    """Return the lines of a run's journal with this event."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line["event"] == event]

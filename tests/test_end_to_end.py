@@ -1,4 +1,4 @@
-"""The real command line, in processes of its own: train, translate, evaluate."""
+"""The command line in processes of its own: train, translate, evaluate."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def mt(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProces
 
 @pytest.fixture
 def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
-    """A run trained by the program; results on stdout alone, everything else on stderr."""
+    """Return a run trained by the command; its result is on stdout, all else on stderr."""
     done = mt("train", tiny_recipe, "--run", tmp_path / "run")
     description = json.loads((tmp_path / "run" / "model.json").read_text())
     assert done.returncode == 0, done.stderr.decode()
@@ -53,10 +53,10 @@ def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_from_a_corpus_to_a_score(
+def test_train_translate_and_evaluate(
     trained: Path, finished_run: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
-    # Another process, another cache, the same model.
+    # Another process and another cache give the same model.
     weights = (trained / "model.safetensors").read_bytes()
     assert weights == (finished_run / "model.safetensors").read_bytes()
 
@@ -84,7 +84,7 @@ def test_from_a_corpus_to_a_score(
     assert {key: json.loads(of_run.stdout)[key] for key in same} == {k: scores[k] for k in same}
 
 
-def test_every_line_gives_one_line_whatever_it_holds(finished_run: Path) -> None:
+def test_every_line_gives_one_line(finished_run: Path) -> None:
     done = mt("translate", finished_run, stdin=b"\n".join(NASTY) + b"\n")
     assert done.returncode == 0, done.stderr.decode()
     lines = done.stdout.decode("utf-8").split("\n")
@@ -92,11 +92,11 @@ def test_every_line_gives_one_line_whatever_it_holds(finished_run: Path) -> None
     assert len(lines) == len(NASTY)
     assert [number for number, line in enumerate(lines) if not line.strip()] == [1, 2]
     assert "\r" not in done.stdout.decode()
-    # Each answer belongs to its own line: asked alone, the plain ones say the same.
+    # Each translation belongs to its line: the plain lines alone give the same.
     plain = [0, 6, 12]
     alone = mt("translate", finished_run, stdin=b"\n".join(NASTY[number] for number in plain))
     assert alone.stdout.decode().split("\n")[:-1] == [lines[number] for number in plain]
-    told = done.stderr.decode().splitlines()
-    assert "line 5: bytes that are not UTF-8 are read as U+FFFD" in told
-    assert any(line.startswith("line 4: ") and "translated in" in line for line in told)
-    assert {line.partition(":")[0] for line in told} <= {f"line {n}" for n in range(1, 14)}
+    notes = done.stderr.decode().splitlines()
+    assert "line 5: bytes that are not UTF-8 are read as U+FFFD" in notes
+    assert any(line.startswith("line 4: ") and "translated in" in line for line in notes)
+    assert {line.partition(":")[0] for line in notes} <= {f"line {n}" for n in range(1, 14)}

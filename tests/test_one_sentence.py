@@ -1,6 +1,6 @@
-"""The life of one sentence, from text to BLEU: every value and every shape on the way.
+"""One sentence from text to BLEU, with every value and shape on the way.
 
-Read it beside the code; each step names the file that does it.
+Each step names the file that implements it.
 """
 
 import math
@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mt.config import Config
 from mt.data.batches import collate, plan_updates, split_update
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
@@ -24,8 +23,10 @@ from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.loss import label_smoothed_loss
-from mt.training.optimizer import build_optimizer, choose_precision, learning_rate
-from mt.training.step import Learner, TrainingPass, fetch_metrics, update
+from mt.training.optimizer import learning_rate
+from mt.training.step import fetch_metrics, train_step
+from tests.factories import config as tiny_config
+from tests.factories import learner
 
 SOURCES = ["a cat sleeps", "a dog sleeps", "a dog eats", "a cat eats a fish"]
 TARGETS = ["eine Katze schläft", "ein Hund schläft", "ein Hund frisst", "eine Katze frisst Fisch"]
@@ -36,25 +37,11 @@ def test_one_sentence(tmp_path: Path) -> None:
     for name, lines in (("train.en", SOURCES), ("train.de", TARGETS)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     files = {"source": str(tmp_path / "train.en"), "target": str(tmp_path / "train.de")}
-    config = Config.model_validate(
-        {
-            "data": {
-                "source_language": "en",
-                "target_language": "de",
-                "train": files,
-                "valid": files,
-            },
-            "tokenizer": {"vocabulary_size": 320},
-            "model": {
-                "d_model": 32,
-                "d_ff": 64,
-                "heads": 2,
-                "encoder_layers": 1,
-                "decoder_layers": 1,
-                "dropout": 0.0,
-            },
-            "training": {"max_updates": 200, "learning_rate": 0.01, "warmup_updates": 30},
-        }
+    config = tiny_config(
+        data={"train": files, "valid": files},
+        tokenizer={"vocabulary_size": 320},
+        model={"d_model": 32, "d_ff": 64},
+        training={"max_updates": 200, "learning_rate": 0.01, "warmup_updates": 30},
     )
     model_config = config.model
 
@@ -75,7 +62,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert all(4 + 256 <= token < vocabulary for token in source_ids[:-1] + target_ids[:-1])
     assert tokenizer.decode_target(target_ids) == "ein Hund schläft"
     (bytes_of_snow,) = tokenizer.encode_source(["雪"])
-    # A character that was never seen: the space mark, its three bytes, the end.
+    # An unknown character: the space mark, its three bytes, the end mark.
     assert bytes_of_snow[-4:] == [4 + byte for byte in "雪".encode()] + [EOS]
     assert tokenizer.decode_source(bytes_of_snow) == "雪"
 
@@ -123,7 +110,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert memory.states.shape == (4, source_width, 32)
     assert memory.source_mask is not None, "some of the four are shorter than the longest"
     assert memory.source_mask[row].sum() == len(source_ids)
-    # Post-Norm: what leaves a stack has just been normalised (gain 1, bias 0 at the start).
+    # Post-Norm: the output of a stack is normalised (gain 1, bias 0 at the start).
     torch.testing.assert_close(
         memory.states.mean(-1), torch.zeros(4, source_width), atol=1e-5, rtol=0
     )
@@ -141,28 +128,18 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert sums.smoothed.item() / sums.tokens == pytest.approx(per_token.item(), rel=1e-5)
     assert sums.nll.item() / sums.tokens == pytest.approx(math.log(vocabulary), rel=0.3)
 
-    # Updates (mt/training/step.py) until the four pairs are known by heart.
-    cpu = torch.device("cpu")
-    learner = Learner(
-        model=model,
-        training_pass=TrainingPass(model, label_smoothing=0.1),
-        optimizer=build_optimizer(model, cpu),
-        precision=choose_precision("fp32", cpu),
-        gradient_clip=1.0,
-    )
-    (first,) = fetch_metrics([update(learner, [batch], learning_rate(1, config.training, 32))])
+    # Training steps (mt/training/step.py) until the model has memorised the four pairs.
+    made = learner(model)
+    rates = [learning_rate(number, config.training, 32) for number in range(1, 201)]
+    first, *_, last = fetch_metrics([train_step(made, [batch], rate) for rate in rates])
     assert first.smoothed == pytest.approx(sums.smoothed.item(), rel=1e-5)
-    for number in range(2, 201):
-        (last,) = fetch_metrics(
-            [update(learner, [batch], learning_rate(number, config.training, 32))]
-        )
     # With smoothing the best possible loss is the entropy of the smoothed target, not zero.
     low, high = 0.1 / vocabulary, 0.9 + 0.1 / vocabulary
     entropy = -high * math.log(high) - (vocabulary - 1) * low * math.log(low)
     assert entropy < last.smoothed / last.tokens.target < entropy + 0.1
 
     # Search (mt/decoding): ids out, then text.
-    engine = TorchEngine(model, cpu)
+    engine = TorchEngine(model, torch.device("cpu"))
     assert length_limit(len(source_ids), config.decoding) == len(source_ids) + 50
     (hypothesis,) = engine.translate_ids([source_ids], config.decoding)
     assert list(hypothesis.ids) == target_ids[:-1]

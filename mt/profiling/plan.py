@@ -32,8 +32,9 @@ from mt.profiling.probe import (
     require_disk,
 )
 from mt.profiling.training_speed import with_end
-from mt.training.data import Corpus, first_plan, planned_padding, prepare
+from mt.training.data import Corpus, first_plan, prepare
 from mt.training.memory import heaviest
+from mt.training.progress import planned_padding
 from mt.training.run_folder import RunFolder, differences
 from mt.training.setup import Session, most_updates, start
 

@@ -22,7 +22,7 @@ from mt.training.data import Corpus
 from mt.training.memory import available_bytes, corpus_memory, in_smaller_batches, require_memory
 from mt.training.run_folder import peak_memory_mib
 from mt.training.setup import Session
-from mt.training.step import update
+from mt.training.step import train_step
 from mt.training.trainer import save
 from mt.training.validation import validate
 
@@ -215,7 +215,7 @@ def _try(session: Session, heaviest: Sequence[Indices]) -> None:
     """Take an update for the sake of its memory."""
     store = session.corpus.epoch_store(0)
     batches = [collate(store.examples(batch)) for batch in heaviest]
-    in_smaller_batches(session, batches, lambda some: update(session.learner, some, 0.0))
+    in_smaller_batches(session, batches, lambda some: train_step(session.learner, some, 0.0))
 
 
 def _time_validation(session: Session) -> tuple[Spent, float]:

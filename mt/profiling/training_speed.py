@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from mt.config import Config
 from mt.data.batches import Batch
@@ -83,12 +83,15 @@ class _MarkedPrecision(Precision):
         self.scaler = precision.scaler
         self.begin = begin
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
-        """Clip and step."""
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Unscale the gradients, before clipping and the step."""
         self.begin("optimiser")
-        norm = super().step(model, optimizer, clip)
+        super().unscale(optimizer)
+
+    def step(self, optimizer: torch.optim.Optimizer, gradient_norm: Tensor) -> None:
+        """Step, after which the update is over."""
+        super().step(optimizer, gradient_norm)
         self.begin("data")
-        return norm
 
 
 class PhaseClock:

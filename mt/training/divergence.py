@@ -1,4 +1,4 @@
-"""What to do with a training that has diverged: stop it, or go back to before it did."""
+"""Responses to a training that has diverged: stop, or roll back to an earlier checkpoint."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,41 +10,44 @@ from mt.training.state import TrainState
 
 RATE_AFTER_ROLLBACK = 0.5
 MOST_ROLLBACKS = 5
-"""Then the rate is 1/32 of the config's: what still diverges does not do so because of it."""
+"""After these the rate is 1/32 of the config's, so it cannot be the cause any more."""
 
 
-def stop(session: Session, trouble: str) -> NoReturn:
-    """Raise DivergedError, with what can be done about it."""
-    state, path = session.state, session.folder.path
-    session.progress.record("diverged", update=state.update, reason=trouble)
-    told = f"{path}: {trouble}; it was well until update {state.health.well_at:,}"
-    other = "train a new run (--run) with a lower `training.learning_rate` or more `warmup_updates`"
-    safe = known_well(state)
+def stop(session: Session, reason: str) -> NoReturn:
+    """Raise DivergedError with the remedies that this run has."""
+    state = session.state
+    session.progress.record("diverged", update=state.update, reason=reason)
+    safe = checkpoints_before(state)
+    remedy = "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
     if not safe:
-        raise DivergedError(f"{told}, and no checkpoint from before that is kept; {other}")
-    if state.rollbacks >= MOST_ROLLBACKS:
-        raise DivergedError(f"{told}, and {state.rollbacks} rollbacks have not mended it; {other}")
+        remedy = f"no checkpoint from before is kept; {remedy}"
+    elif state.rollbacks >= MOST_ROLLBACKS:
+        remedy = f"{state.rollbacks} rollbacks did not help; {remedy}"
+    else:
+        remedy = (
+            f"continue from its checkpoint after update {safe[0]:,} at half the rate with "
+            f"--set training.on_divergence=rollback, or {remedy}"
+        )
     raise DivergedError(
-        f"{told}, and its checkpoint after update {safe[0]:,} is kept: go on from there at half "
-        f"the rate with --set training.on_divergence=rollback, or {other}"
+        f"{session.folder.path}: {reason}; training was stable until update "
+        f"{state.health.well_at:,}; {remedy}"
     )
 
 
-def roll_back(session: Session, trouble: str) -> Session:
-    """Load the newest checkpoint from before the trouble, and lower the rate from there on.
+def roll_back(session: Session, reason: str) -> Session:
+    """Return a session at the newest checkpoint from before the divergence, with half the rate.
 
-    It is saved in the place of the one that was loaded before any newer one is deleted. Killed
-    between, the run goes on in its trouble, and comes here again with the same outcome.
+    The new state is saved before any later checkpoint is deleted. A run that is killed in between
+    continues after the divergence, and rolls back again with the same result.
 
-    Raises DivergedError, as `stop` does, where there is none, or after MOST_ROLLBACKS.
+    Raises DivergedError, as `stop` does, without such a checkpoint or after MOST_ROLLBACKS.
     """
-    former, checkpoints, progress = session.state, session.folder.checkpoints, session.progress
-    world = session.world
-    safe = known_well(former)
+    former, checkpoints, world = session.state, session.folder.checkpoints, session.world
+    safe = checkpoints_before(former)
     if not safe or former.rollbacks >= MOST_ROLLBACKS:
-        stop(session, trouble)
+        stop(session, reason)
     loaded = world.rank0_first(lambda: checkpoints.resume(session.learner, safe))
-    assert loaded is not None, "one is loaded, or all are told to be damaged"
+    assert loaded is not None, "`resume` raises if it cannot load any of the checkpoints"
     kept = set(world.broadcast(checkpoints.updates()))
     state = replace(
         loaded,
@@ -57,44 +60,48 @@ def roll_back(session: Session, trouble: str) -> Session:
     )
     if world.is_main:
         checkpoints.save(session.learner, state)
-    factor = state.rate_factor
-    progress.go_back(state.update)
-    progress.say(
-        f"{trouble}: back to the checkpoint after update {state.update:,}, and on at {factor} of "
-        "the learning rate"
+    session.progress.rewind(state.update)
+    session.progress.say(
+        f"{reason}: continuing from the checkpoint after update {state.update:,} at "
+        f"{state.rate_factor} of the learning rate"
     )
-    places = {"from": former.update, "to": state.update}
-    progress.record("rollback", update=state.update, **places, reason=trouble, factor=factor)
+    session.progress.record(
+        "rollback",
+        update=state.update,
+        reason=reason,
+        factor=state.rate_factor,
+        **{"from": former.update, "to": state.update},
+    )
     if world.is_main:
         checkpoints.prune(state)
     return replace(session, state=state, unread=[])
 
 
-def known_well(state: TrainState) -> list[int]:
-    """Return the checkpoints, newest first, whose weights a later update has found well."""
+ON_DIVERGENCE: dict[str, Callable[[Session, str], Session]] = {"stop": stop, "rollback": roll_back}
+"""Responses by value of `training.on_divergence`: return the session to continue with, or raise."""
+
+
+def checkpoints_before(state: TrainState) -> list[int]:
+    """Return the checkpoints, newest first, whose weights a later update has found healthy."""
     kept = [*state.last, *([] if state.refuge is None else [state.refuge])]
     return sorted({each for each in kept if each < state.health.well_at}, reverse=True)
 
 
 def keep_last(state: TrainState, count: int) -> None:
-    """Name the checkpoints to keep as the last ones, now that there is one of this update.
+    """Add the current update to the last checkpoints, of which `count` are kept.
 
-    While the run isn't well, the newest one from before that is kept besides.
+    While the run is not healthy, the newest checkpoint from before is kept too.
     """
     if state.update not in state.last:
         state.last.append(state.update)
-    safe = known_well(state)
+    safe = checkpoints_before(state)
     state.last = state.last[-count:]
-    is_well = state.health.well_at == state.update
-    state.refuge = safe[0] if safe and not is_well else None
+    is_healthy = state.health.well_at == state.update
+    state.refuge = safe[0] if safe and not is_healthy else None
 
 
 def shown_rollbacks(state: TrainState) -> str:
-    """Return what stands beside the score of a run that was rolled back; otherwise nothing."""
+    """Return the note on rollbacks that follows the score of a run; empty without any."""
     if not state.rollbacks:
         return ""
     return f", after {state.rollbacks} rollback{'s' if state.rollbacks > 1 else ''}"
-
-
-ON_DIVERGENCE: dict[str, Callable[[Session, str], Session]] = {"stop": stop, "rollback": roll_back}
-"""What `training.on_divergence` names: it returns what to go on with, or raises."""

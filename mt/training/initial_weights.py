@@ -1,7 +1,7 @@
-"""Fine-tuning: the weights of a finished run as the first weights of another.
+"""Initial weights from a finished run (`training.init_from`) and frozen parts.
 
-A run begins with them at update 0, with a fresh optimiser. Rows of the embeddings and of the output
-layer follow the tokens of the vocabulary; everything else is copied as it is.
+Training starts at update 0 with a new optimizer. Rows of the embeddings and of the output layer are
+mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
 from collections.abc import Iterable
@@ -27,13 +27,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     "encoder": ("encoder_positional", "encoder", "encoder_norm"),
     "decoder": ("decoder_positional", "decoder", "decoder_norm"),
 }
-"""The modules of the model that the words of `training.freeze` stand for."""
+"""Modules of the model by value of `training.freeze`."""
 
 
 def freeze(model: nn.Module, parts: Iterable[str]) -> None:
-    """Let the named parts of a Transformer have no gradient.
+    """Freeze the named parts of a Transformer.
 
-    A matrix that several parts share is frozen in all of them; the config asks for that to be said.
+    A tied matrix is frozen in all parts that share it; the config requires naming all of them.
     """
     for part in parts:
         for name in PARTS[part]:
@@ -41,7 +41,7 @@ def freeze(model: nn.Module, parts: Iterable[str]) -> None:
 
 
 def describe_parameters(model: nn.Module) -> str:
-    """Return how many parameters a model has, and how many of them are frozen."""
+    """Return the number of a model's parameters, and of the frozen ones among them."""
     sizes = {each: each.numel() for each in model.parameters()}
     frozen = sum(size for each, size in sizes.items() if not each.requires_grad)
     return f"{sum(sizes.values()):,} parameters" + (
@@ -54,16 +54,15 @@ _ROWS = {
     "target_embedding.weight": "target",
     "output.weight": "target",
 }
-"""The matrices [V D] with a row for each token of a side; those that are tied have one name."""
+"""Matrices [V D] with a row for each token of a side; tied matrices have one name."""
 _SHOWN_KEYS = 3
 
 
 def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenizer) -> list[str]:
-    """Give `model` the weights of the run `training.init_from`; without one, leave it as it is.
+    """Copy the weights of the run `training.init_from`, if it is set, into `model`.
 
-    The row of a token that the run has is copied. The row of a new token is the mean of the rows
-    of those tokens into which the run's tokenizer cuts it, bytes included. Returns lines that say
-    what was copied. Raises RunError as `check_initial_run` does.
+    The row of a new token is the mean of the rows of the tokens, bytes included, into which the
+    run's tokenizer cuts it. Returns summary lines; raises RunError as `check_initial_run` does.
     """
     if config.training.init_from is None:
         return []
@@ -77,18 +76,18 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
         if name in weights:
             weights[name] = _mean_rows(weights[name], rows[side])
     load_parameters(model, weights, str(config.training.init_from))
-    told = [f"begins with the weights of {config.training.init_from}"]
-    counts = {side: _counts(found) for side, found in rows.items()}
+    origin = f"begins with the weights of {config.training.init_from}"
+    counts = {side: _row_counts(mapped) for side, mapped in rows.items()}
     if counts["source"] == counts["target"]:
-        return [*told, f"vocabulary: {counts['source']}"]
-    return [*told, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
+        return [origin, f"vocabulary: {counts['source']}"]
+    return [origin, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
 
 
 def check_initial_run(config: Config, run: Path) -> str:
-    """Return the SHA-256 of the weights of `run`, once it is known that they fit the config.
+    """Return the SHA-256 of the weights of `run`, after checking that they fit the config.
 
-    Raises RunError where the run is missing, unfinished, damaged, or of another model. Dropout may
-    differ, and the vocabulary.
+    Raises RunError if the run is missing, unfinished, damaged or of another model. Dropout and
+    vocabulary may differ.
     """
     return _read(config, run).weights_sha256
 
@@ -103,26 +102,26 @@ def _read(config: Config, run: Path) -> FinishedRun:
     if differing:
         more = len(differing) - _SHOWN_KEYS
         raise RunError(
-            f"{run}: is of another model than the config: {'; '.join(differing[:_SHOWN_KEYS])}"
+            f"{run}: its model differs from the config: {'; '.join(differing[:_SHOWN_KEYS])}"
             + (f"; and {more} more" if more > 0 else "")
         )
     return finished
 
 
 def _mean_rows(matrix: Tensor, rows: list[FormerRow]) -> Tensor:
-    """Return [V D] with the mean of the former rows as each row; of a single one, itself."""
+    """Return [V D]: each row is the mean of its former rows in `matrix`."""
     counts = [len(row.ids) for row in rows]
     starts = torch.tensor([0, *counts[:-1]]).cumsum(0)
     ids = torch.tensor([number for row in rows for number in row.ids])
     return F.embedding_bag(ids, matrix, starts, mode="mean")
 
 
-def _counts(rows: list[FormerRow]) -> str:
+def _row_counts(rows: list[FormerRow]) -> str:
     new = [row.token for row in rows if row.is_new]
     copied = f"{len(rows) - len(new):,} rows copied"
     if not new:
         return copied
     return (
-        f"{copied}, {len(new):,} new ones are the mean of their tokens' rows, such as "
+        f"{copied}, {len(new):,} new ones are means of the rows of their tokens, such as "
         f"{shown_tokens(new)}"
     )

@@ -1,10 +1,9 @@
-"""The updates of a run in their order, made ready in a thread while the model learns."""
+"""Updates of a run in order, collated ahead of the training loop in a thread."""
 
-import queue
-import threading
 import time
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 
@@ -19,27 +18,26 @@ from mt.training.state import TrainState
 from mt.training.step import TokenCounts
 
 _AHEAD = 4
-"""Updates that are ready at most; each holds its batches in memory."""
-_LOOK_EVERY_SECONDS = 0.2
+"""Number of updates whose batches are prepared and kept in memory."""
 
 
 @dataclass(frozen=True)
 class PlannedUpdate:
-    """What an update learns from."""
+    """Batches of one update."""
 
     epoch: int
     number: int
-    """Its place in the epoch, from 0."""
+    """Position in the epoch, from 0."""
     batches: list[Batch]
-    """The micro-batches of this rank."""
+    """Micro-batches of this rank."""
     tokens: TokenCounts
-    """Those of the whole update, on all ranks."""
+    """Tokens of the whole update, on all ranks."""
 
 
 def planned_updates(
     config: Config, corpus: Corpus, state: TrainState, device: torch.device, world: World = ALONE
 ) -> Iterator[PlannedUpdate]:
-    """Yield this rank's share of the updates, from the state's to the last epoch's end."""
+    """Yield this rank's share of the updates, from the state's to the end of the last epoch."""
     training = config.training
     first = state.update_in_epoch
     for epoch in count(state.epoch):
@@ -54,85 +52,52 @@ def planned_updates(
                 max_tokens_per_batch=training.max_tokens_per_batch,
                 ranks=world.size,
             )
+            batches = rank_batches(store, cut, world.rank)
+            if device.type == "cuda":  # copies from pinned memory are asynchronous
+                batches = [batch.pinned() for batch in batches]
             tokens = store.lengths[indices].sum(axis=0, dtype=int).tolist()
-            yield PlannedUpdate(
-                epoch,
-                number,
-                [_on_its_way(batch, device) for batch in rank_batches(store, cut, world.rank)],
-                TokenCounts(source=tokens[SOURCE], target=tokens[TARGET]),
-            )
+            counts = TokenCounts(source=tokens[SOURCE], target=tokens[TARGET])
+            yield PlannedUpdate(epoch, number, batches, counts)
         first = 0
 
 
 def rank_batches(store: PairStore, cut: list[list[Indices]], rank: int) -> list[Batch]:
-    """Return the micro-batches of a rank, never none, from what `split_update` has cut.
+    """Return the micro-batches of a rank, at least one, from the result of `split_update`.
 
-    Where an update has fewer sentences than there are ranks, the last ones have none. They too have
-    to take part in adding up gradients, and do so with a batch that has none to add.
+    If an update has fewer sentences than there are ranks, the last ranks get a batch without
+    targets, because every rank must take part in the all-reduce of the gradients.
     """
     if cut[rank]:
         return [collate(store.examples(batch)) for batch in cut[rank]]
     return [collate(store.examples(cut[0][0])).without_targets()]
 
 
-def _on_its_way(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch where a copy to the device holds nobody up."""
-    return batch.pinned() if device.type == "cuda" else batch
-
-
 class Prefetcher:
-    """Updates that a thread prepares ahead, and the time that the model waited for them."""
+    """Iterator over updates that a thread prepares ahead; the thread ends with the context."""
 
     def __init__(self, updates: Iterator[PlannedUpdate]) -> None:
         self.waited_seconds = 0.0
+        """Time that the training loop has waited for data."""
         self._updates = updates
-        self._ready: queue.Queue[PlannedUpdate | BaseException | None] = queue.Queue(_AHEAD)
-        self._stopped = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "prefetcher")
+        self._pending = deque(self._submit() for _ in range(_AHEAD))
+
+    def _submit(self) -> Future[PlannedUpdate | None]:
+        return self._thread.submit(next, self._updates, None)
 
     def __iter__(self) -> Iterator[PlannedUpdate]:
-        """Yield the updates; what fails in the thread is raised here."""
+        """Yield the updates; raise the exceptions of the thread."""
         while True:
-            asked_at = time.perf_counter()
-            found = self._ready.get()
-            self.waited_seconds += time.perf_counter() - asked_at
-            if found is None:
+            began_at = time.perf_counter()
+            update = self._pending.popleft().result()
+            self.waited_seconds += time.perf_counter() - began_at
+            if update is None:
                 return
-            if isinstance(found, BaseException):
-                raise found
-            yield found
+            self._pending.append(self._submit())
+            yield update
 
-    def prepare(self) -> None:
-        """Fill the queue until the updates end or `stop` is called."""
-        try:
-            for update in self._updates:
-                if not self._put(update):
-                    return
-            self._put(None)
-        except BaseException as error:
-            self._put(error)
+    def __enter__(self) -> "Prefetcher":
+        return self
 
-    def stop(self) -> None:
-        """Let `prepare` return soon."""
-        self._stopped.set()
-
-    def _put(self, item: PlannedUpdate | BaseException | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._ready.put(item, timeout=_LOOK_EVERY_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-
-@contextmanager
-def prepared_ahead(updates: Iterator[PlannedUpdate]) -> Iterator[Prefetcher]:
-    """Prepare updates in a thread that ends with the context."""
-    feed = Prefetcher(updates)
-    thread = threading.Thread(target=feed.prepare, name="feed", daemon=True)
-    thread.start()
-    try:
-        yield feed
-    finally:
-        feed.stop()
-        thread.join()
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)

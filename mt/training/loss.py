@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Most logits that exist at once: on a CPU what its caches hold, elsewhere half a GiB in fp32.
-_LOGITS_AT_ONCE = {"cpu": 2**22}
-_LOGITS_AT_ONCE_ELSEWHERE = 2**27
+# Largest number of logits in memory at once: the size of a CPU's caches, half a GiB in fp32
+# elsewhere.
+_MAX_LOGITS = {"cpu": 2**22}
+_MAX_LOGITS_ELSEWHERE = 2**27
 
 
 @dataclass(frozen=True)
 class LossSums:
-    """Sums over `tokens` target tokens, in nats: the smoothed loss and the plain one."""
+    """Smoothed and plain loss, summed over `tokens` target tokens, in nats."""
 
     smoothed: Tensor
     nll: Tensor
@@ -22,7 +23,7 @@ class LossSums:
 
     @property
     def objective(self) -> Tensor:
-        """What training lowers; it carries the gradient."""
+        """The sum that training minimises; it carries the gradient."""
         return self.smoothed
 
 
@@ -32,7 +33,7 @@ def label_smoothed_loss(
     """Return the summed cross-entropy of the logits states [N D] x weight [V D] and targets [N].
 
     The smoothed target puts 1 - smoothing on the reference and spreads `smoothing` evenly over all
-    V tokens (Szegedy et al. 2016, section 7; as `torch.nn.functional.cross_entropy` does it).
+    V tokens (Szegedy et al. 2016, section 7), as `torch.nn.functional.cross_entropy` does.
     Softmax and sums are fp32 whatever the precision of the logits; `nll` carries no gradient.
     """
     smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing)  # type: ignore[no-untyped-call]
@@ -40,11 +41,11 @@ def label_smoothed_loss(
 
 
 class _LabelSmoothedLoss(torch.autograd.Function):
-    """Output layer and loss a few rows at a time, each chunk's gradient while it is in the cache.
+    """Output layer and loss in chunks of rows; each chunk's gradient is computed while in cache.
 
-    The logits of a batch never exist together. Loss and output layer take 0.46 of the time of
-    log_softmax and nll_loss over whole logits, 0.86 of F.cross_entropy's (4,100 rows, 8,000
-    tokens, d_model 256, one thread).
+    The logits of a batch never exist together. Takes 0.46 of the time of log_softmax and nll_loss
+    over whole logits, and 0.86 of F.cross_entropy's (4,100 rows, 8,000 tokens, d_model 256, one
+    thread).
     """
 
     @staticmethod
@@ -54,43 +55,37 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         dtype = compute_dtype(states)
         # fp16 would lose the many small probabilities of the gradient.
         gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
-        learning = any(ctx.needs_input_grad)
+        needs_gradient = any(ctx.needs_input_grad)
         matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
-        by_state = torch.empty_like(states) if learning else states
-        by_weight = torch.zeros_like(weight)
+        state_gradient = torch.empty_like(states) if needs_gradient else states
+        weight_gradient = torch.zeros_like(weight)
         smoothed, nll = weight.new_zeros(2, dtype=torch.float32).unbind()
         with torch.autocast(states.device.type, enabled=False):
             for rows in chunks(states, len(weight)):
-                some, labels = states[rows].to(dtype), targets[rows, None]
-                log_probs = F.log_softmax(some @ matrix.T, dim=-1, dtype=torch.float32)
-                missed = -log_probs.gather(1, labels).sum()
-                nll += missed
-                smoothed += (1.0 - smoothing) * missed - smoothing * log_probs.mean(dim=-1).sum()
-                if not learning:
+                chunk, labels = states[rows].to(dtype), targets[rows, None]
+                log_probs = F.log_softmax(chunk @ matrix.T, dim=-1, dtype=torch.float32)
+                chunk_nll = -log_probs.gather(1, labels).sum()
+                nll += chunk_nll
+                smooth_part = smoothing * log_probs.mean(dim=-1).sum()
+                smoothed += (1.0 - smoothing) * chunk_nll - smooth_part
+                if not needs_gradient:
                     continue
-                gradient = _gradient(log_probs, labels, smoothing).to(gradient_dtype)
-                by_state[rows] = gradient @ gradient_matrix
+                gradient = _logit_gradient(log_probs, labels, smoothing).to(gradient_dtype)
+                state_gradient[rows] = gradient @ gradient_matrix
                 if ctx.needs_input_grad[1]:
-                    add_product(by_weight, gradient.T, some.to(gradient_dtype))
-        ctx.save_for_backward(by_state, by_weight)
+                    add_product(weight_gradient, gradient.T, chunk.to(gradient_dtype))
+        ctx.save_for_backward(state_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
-    def backward(ctx: Any, by_smoothed: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        by_state, by_weight = ctx.saved_tensors
-        return by_state * by_smoothed, by_weight * by_smoothed, None, None
+    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        state_gradient, weight_gradient = ctx.saved_tensors
+        return state_gradient * upstream, weight_gradient * upstream, None, None
 
 
-def chunks(states: Tensor, vocabulary: int) -> list[slice]:
-    """Cut the rows of states [N D] so that a chunk's logits [n V] are no more than fit at once."""
-    logits = _LOGITS_AT_ONCE.get(states.device.type, _LOGITS_AT_ONCE_ELSEWHERE)
-    rows = max(logits // vocabulary, 64)
-    return [slice(first, first + rows) for first in range(0, len(states), rows)]
-
-
-def _gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return softmax - smoothed target [n V], in the place of the log-probabilities."""
+def _logit_gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Return softmax - smoothed target [n V], overwriting the log-probabilities."""
     gradient = log_probs.exp_()
     if smoothing:
         gradient.sub_(smoothing / gradient.shape[-1])
@@ -98,8 +93,15 @@ def _gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tensor:
     return gradient.scatter_add_(1, labels, reference)
 
 
+def chunks(states: Tensor, vocabulary: int) -> list[slice]:
+    """Cut the rows of states [N D] into chunks whose logits [n V] fit the device's limit."""
+    logits = _MAX_LOGITS.get(states.device.type, _MAX_LOGITS_ELSEWHERE)
+    rows = max(logits // vocabulary, 64)
+    return [slice(first, first + rows) for first in range(0, len(states), rows)]
+
+
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to `total`, in one pass where they have its precision."""
+    """Add left @ right to `total`, in one kernel if the precisions are equal."""
     if left.dtype == total.dtype:
         total.addmm_(left, right)
     else:

@@ -29,7 +29,7 @@ from mt.training.initial_weights import freeze
 from mt.training.optimizer import choose_average, choose_precision
 from mt.training.r_drop import choose_training_pass
 from mt.training.setup import Session
-from mt.training.step import BatchTooLarge, gather_gradients
+from mt.training.step import BatchTooLarge, naming_large_batch
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,15 @@ def try_heaviest(session: Session) -> None:
         if parameter.requires_grad and parameter not in learner.optimizer.state
         for _ in range(_MOMENTS)
     ]
-    in_smaller_batches(
-        session, [batch], lambda batches: gather_gradients(learner, batches, batch.target_tokens)
-    )
+
+    def attempt(batches: list[Batch]) -> None:
+        for number, part in enumerate(batches):
+            with naming_large_batch(number):
+                with learner.precision.autocast():
+                    sums = learner.training_pass(part)
+                learner.precision.backward(sums.objective / batch.target_tokens)
+
+    in_smaller_batches(session, [batch], attempt)
     learner.optimizer.zero_grad(set_to_none=True)
     del moments
 

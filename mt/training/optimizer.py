@@ -1,4 +1,4 @@
-"""Adam and its learning-rate schedules."""
+"""Adam, learning-rate schedules, mixed precision and the moving average of the weights."""
 
 import math
 import os
@@ -18,16 +18,16 @@ EPSILON = 1e-9
 def build_optimizer(model: nn.Module, device: torch.device) -> torch.optim.Adam:
     """Return Adam with the paper's constants (Vaswani et al. 2017, section 5.3).
 
-    It knows the parameters that learn and no others, so what is frozen has no state.
+    It has the parameters that require a gradient, so frozen ones take no optimizer state.
     """
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # The rate is set before every step; the value here only has to be a number.
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = device.type in {"cpu", "cuda"}
-    return torch.optim.Adam(learning, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
+    # `train_step` sets the rate of each update.
+    return torch.optim.Adam(trainable, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
 
 
 def learning_rate(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Return the learning rate of optimiser step `update`, counted from 1."""
+    """Return the learning rate of optimizer step `update`, counted from 1."""
     return SCHEDULES[config.schedule](update, config, d_model)
 
 
@@ -39,7 +39,7 @@ def _inverse_sqrt(update: int, config: TrainingConfig, d_model: int) -> float:
 
 
 def _noam(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Follow equation 3 of the paper, times the configured rate."""
+    """Follow equation 3 of Vaswani et al. 2017, times the configured rate."""
     warmup = max(config.warmup_updates, 1)
     return float(config.learning_rate * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
 
@@ -47,36 +47,40 @@ def _noam(update: int, config: TrainingConfig, d_model: int) -> float:
 def _constant(update: int, config: TrainingConfig, d_model: int) -> float:
     """Rise linearly to the configured rate, then stay there."""
     del d_model
-    return config.learning_rate * min(update / max(config.warmup_updates, 1), 1.0)
+    return config.learning_rate * _warmup(update, config)
 
 
 def _cosine(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Rise linearly, then come down along half a cosine (Loshchilov and Hutter 2017, equation 5).
+    """Rise linearly, then fall along half a cosine, without restarts.
 
-    There is one descent: no restart follows it.
+    Loshchilov and Hutter 2017, equation 5.
     """
     del d_model
-    return _come_down(update, config, (1.0 + math.cos(math.pi * _way_down(update, config))) / 2.0)
+    return _decayed(update, config, (1.0 + math.cos(math.pi * _decay_progress(update, config))) / 2)
 
 
 def _linear(update: int, config: TrainingConfig, d_model: int) -> float:
-    """Rise linearly, then come down in a straight line."""
+    """Rise linearly, then fall linearly."""
     del d_model
-    return _come_down(update, config, 1.0 - _way_down(update, config))
+    return _decayed(update, config, 1.0 - _decay_progress(update, config))
 
 
-def _way_down(update: int, config: TrainingConfig) -> float:
-    """Return the share done of the way from the warm-up's end to `decay_updates`, 0 to 1."""
-    assert config.decay_updates is not None, "the config demands it with the schedules that end"
+def _warmup(update: int, config: TrainingConfig) -> float:
+    """Return the share of the warm-up that is done, 0 to 1."""
+    return min(update / max(config.warmup_updates, 1), 1.0)
+
+
+def _decay_progress(update: int, config: TrainingConfig) -> float:
+    """Return the share done of the way from the end of the warm-up to `decay_updates`, 0 to 1."""
+    assert config.decay_updates is not None, "the config requires it for schedules that end"
     done = update - config.warmup_updates
     return min(max(done / (config.decay_updates - config.warmup_updates), 0.0), 1.0)
 
 
-def _come_down(update: int, config: TrainingConfig, height: float) -> float:
+def _decayed(update: int, config: TrainingConfig, height: float) -> float:
     """Return the rate at a height between the final rate, 0, and the peak, 1."""
-    rise = min(update / max(config.warmup_updates, 1), 1.0)
     peak, final = config.learning_rate, config.final_learning_rate
-    return rise * (final + (peak - final) * height)
+    return _warmup(update, config) * (final + (peak - final) * height)
 
 
 SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
@@ -88,16 +92,15 @@ SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
 }
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _INITIAL_SCALE = 2.0**15
-_WIDE = {"amx_bf16": 256, "avx512_bf16": 128}
-"""From this `d_model` on, a CPU that multiplies bf16 by tiles (AMX) or, without them, in vectors
-(AVX-512) trains faster so: docs/results.md."""
-_KERNELS = "256"
-"""Matrix products whose code oneDNN keeps, some 2 MiB each. By itself it would keep 1,024, most of
-them for shapes that never come again; with fewer, many are made anew in every update."""
+_BF16_WIDTHS = {"amx_bf16": 256, "avx512_bf16": 128}
+"""Smallest `d_model` for which bf16 is faster on a CPU, by its instructions: docs/results.md."""
+_KERNEL_CACHE = "256"
+"""Number of compiled matrix products that oneDNN keeps, about 2 MiB each. Its default of 1,024 is
+mostly filled with shapes that never recur; a smaller cache recompiles many in every update."""
 
 
 class Precision:
-    """fp32, bf16, or fp16 with a loss scaler; weights and optimiser state stay fp32.
+    """fp32, bf16, or fp16 with a loss scaler; weights and optimizer state stay fp32.
 
     Micikevicius et al. 2018, "Mixed Precision Training".
     """
@@ -106,7 +109,7 @@ class Precision:
         self.name = name
         self.device = device
         if name == "bf16" and device.type == "cpu":
-            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS)
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNEL_CACHE)
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=_INITIAL_SCALE, enabled=name == "fp16"
         )
@@ -118,39 +121,31 @@ class Precision:
         )
 
     def backward(self, loss: Tensor) -> None:
-        """Add the (scaled) gradients of a scalar loss."""
+        """Add the gradients of a scalar loss, scaled in fp16."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
-    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
-        """Unscale, clip to the norm `clip` (0: not at all), step; return the norm before clipping.
-
-        A norm that is not finite skips the step: the weights stay, and an fp16 scale falls. The
-        host does not wait to know it.
-        """
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the loss scale, before they are clipped."""
         self.scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
+
+    def step(self, optimizer: torch.optim.Optimizer, gradient_norm: Tensor) -> None:
+        """Step, unless the gradient is not finite; the host does not wait to find out.
+
+        A skipped step leaves the weights as they are and lowers the scale of fp16.
+        """
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
             self.scaler.update()
-        else:
-            _step_if_finite(optimizer, norm)
-        optimizer.zero_grad(set_to_none=True)
-        return norm
-
-
-def _step_if_finite(optimizer: torch.optim.Optimizer, norm: Tensor) -> None:
-    """Step unless the norm is not finite; fused kernels look at it on the device themselves."""
-    if not optimizer.defaults["fused"]:
-        if norm.isfinite():
+        elif optimizer.defaults["fused"]:
+            # The attribute by which GradScaler makes a fused kernel skip its step on the device.
+            optimizer.found_inf = (~gradient_norm.isfinite()).float()  # type: ignore[attr-defined]
             optimizer.step()
-        return
-    # The attribute by which GradScaler tells a fused optimiser to change nothing.
-    optimizer.found_inf = (~norm.isfinite()).float()  # type: ignore[attr-defined]
-    optimizer.step()
+        elif gradient_norm.isfinite():
+            optimizer.step()
 
 
 def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Precision:
-    """Build the precision that a config names; `auto` is bf16 where that is faster, else fp32."""
+    """Return the precision that a config names; `auto` is bf16 if that is faster, else fp32."""
     if name == "auto":
         name = "bf16" if _faster_in_bf16(device, d_model) else "fp32"
     if name == "bf16":
@@ -159,19 +154,21 @@ def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Preci
 
 
 def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
-    """Tell whether a device computes in bf16 faster than in fp32 for a model of this width."""
+    """Return whether a device computes faster in bf16 than in fp32 for a model of this width."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
-    # torch 2.11 has no public question.
-    ask = getattr(torch.cpu, "get_capabilities", None)
-    has = ask() if ask else {}
-    return d_model >= next((wide for unit, wide in _WIDE.items() if has.get(unit)), math.inf)
+    # Not a public function in torch 2.11.
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    found: Mapping[str, bool] = get_capabilities()
+    return d_model >= next(
+        (width for name, width in _BF16_WIDTHS.items() if found.get(name)), math.inf
+    )
 
 
 class MovingAverage:
-    """An average of some weights; of none, it does nothing."""
+    """Exponential moving average of some weights; without weights, every method is a no-op."""
 
     def __init__(self, weights: Mapping[str, Tensor] | None = None, decay: float = 0.0) -> None:
         self.decay = decay
@@ -180,11 +177,11 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, number: int, gradient_norm: Tensor) -> None:
-        """Take in the weights after update t, `number`; after one that was skipped, do nothing.
+        """Average in the weights after update t, `number`; do nothing if it was skipped.
 
         An average becomes d x average + (1 - d) x weight with d = min(decay, (1 + t) / (10 + t)),
-        which soon forgets the first weights (as TensorFlow's `tf.train.ExponentialMovingAverage`
-        has it). The host does not wait for the norm, by which a skipped update is known.
+        as in TensorFlow's `tf.train.ExponentialMovingAverage`. It soon forgets the first weights.
+        The norm shows on the device whether the update was skipped, so the host does not wait.
         """
         share = 1.0 - min(self.decay, (1 + number) / (10 + number))
         weight = gradient_norm.isfinite() * share
@@ -193,7 +190,7 @@ class MovingAverage:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Let the model have the averages, and them its weights, while the block lasts."""
+        """Exchange the model's weights and the averages for the duration of the block."""
         self._swap()
         try:
             yield
@@ -201,23 +198,23 @@ class MovingAverage:
             self._swap()
 
     def averages(self) -> dict[str, Tensor]:
-        """Return the averages by the names of their parameters."""
+        """Return the averages by parameter name."""
         return self._averages
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the weights, as training goes on with them, of which there is an average."""
+        """Return the averaged weights themselves, as training continues with them."""
         return {name: weight.detach() for name, weight in self._weights.items()}
 
     @torch.no_grad()
     def restore(self, weights: dict[str, Tensor]) -> None:
-        """Take the model's weights, as they are now, as the averages; give it these instead."""
+        """Take the model's current weights as the averages, and copy `weights` into the model."""
         for name, average in self._averages.items():
             average.copy_(self._weights[name])
             self._weights[name].copy_(weights[name])
 
     @torch.no_grad()
     def _swap(self) -> None:
-        # By value: what was compiled or captured for a GPU knows the weights by their addresses.
+        # By value: compiled graphs and CUDA graphs refer to the weights by address.
         for name, average in self._averages.items():
             weight = self._weights[name]
             kept = weight.clone()
@@ -226,8 +223,8 @@ class MovingAverage:
 
 
 def choose_average(model: nn.Module, decay: float | None) -> MovingAverage:
-    """Return an average of the weights that learn; without a decay, of none."""
+    """Return an average of the trainable weights; a no-op without a decay."""
     if decay is None:
         return MovingAverage()
-    learning = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    return MovingAverage(learning, decay)
+    trainable = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    return MovingAverage(trainable, decay)

@@ -1,4 +1,4 @@
-"""What a run says while it trains: a progress bar for people, metrics.jsonl for programs."""
+"""Progress of a training run: the bar on stderr, the journal metrics.jsonl and TensorBoard."""
 
 import json
 import os
@@ -13,18 +13,26 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import TrainingConfig
+from mt.config import Config, TrainingConfig
+from mt.data.batches import (
+    Indices,
+    Lengths,
+    PaddingEfficiency,
+    padding_efficiency,
+    split_update,
+)
 from mt.errors import UserError, install_hint
 from mt.files import naming
+from mt.training.data import Corpus
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 
 SHOWN = ("train", "validation")
-"""The events of the journal whose numbers are drawn, each as `event/name`."""
+"""Events of the journal whose numbers TensorBoard shows, each as `event/name`."""
 
 
 def require_tensorboard(training: TrainingConfig) -> None:
-    """Raise UserError, with the command that mends it, where the package is wanted and missing."""
+    """Raise UserError, with the command that installs it, if tensorboard is needed and missing."""
     if training.tensorboard == "on" and find_spec("tensorboard") is None:
         raise UserError(
             f"`training.tensorboard: on` needs tensorboard: {install_hint('tensorboard')}"
@@ -32,42 +40,38 @@ def require_tensorboard(training: TrainingConfig) -> None:
 
 
 class TensorBoard:
-    """An event file, of which every line of the journal makes a record at once.
+    """TensorBoard event file; each line of the journal becomes a record at once.
 
-    Records are written without the thread and the queue of the usual writer: so a full disk is
-    told like that of the journal, and a run that is killed has all that its journal has.
+    The usual writer's thread and queue are not used: a full disk raises as it does for the journal,
+    and the file of a killed run is as complete as its journal.
     """
 
     def __init__(self, folder: Path, *, done_updates: int) -> None:
         folder.mkdir(exist_ok=True)
-        # They are read in the order of their names, whatever the clock says.
+        # TensorBoard reads files in the order of their names.
         self.file = folder / f"events.out.tfevents.{len([*folder.iterdir()]):09d}"
         self._write(file_version="brain.Event:2")
-        self._forget_from(done_updates + 1)
+        self._discard_from(done_updates + 1)
 
     def add(self, event: str, values: Mapping[str, Any]) -> None:
-        """Write the numbers of one line of the journal, at its `update`, if they are shown."""
+        """Write the numbers of one line of the journal, at its `update`, if its event is shown."""
         if event not in SHOWN:
             return
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         update = values["update"]
-        if update <= self._newest.get(event, 0):  # as after a rollback
-            self._forget_from(update)
+        if update <= self._newest.get(event, 0):  # after a rollback
+            self._discard_from(update)
         self._newest[event] = update
-        numbers = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, int | float) and name != "update"
-        }
         scalars = [
             Summary.Value(tag=f"{event}/{name}", simple_value=value)
-            for name, value in numbers.items()
+            for name, value in values.items()
+            if isinstance(value, int | float) and name != "update"
         ]
         self._write(step=update, summary=Summary(value=scalars))
 
-    def _forget_from(self, update: int) -> None:
-        """Have TensorBoard show nothing of this update and later ones: they are taken again."""
+    def _discard_from(self, update: int) -> None:
+        """Make TensorBoard hide the records from this update on, which will be written again."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
         self._newest: dict[str, int] = {}
@@ -83,7 +87,7 @@ class TensorBoard:
 
 
 def open_board(folder: Path, training: TrainingConfig, done_updates: int) -> TensorBoard | None:
-    """Return the board of a run that goes on after so many updates; None where it is off."""
+    """Return the board of a run that continues after `done_updates`; None if it is off."""
     return TensorBoard(folder, done_updates=done_updates) if training.tensorboard == "on" else None
 
 
@@ -93,14 +97,14 @@ def append(journal: Path, event: str, **values: object) -> None:
     with naming(journal), journal.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            # A line that a full disk cut short must not swallow this one.
+            # Do not append to a line that a full disk cut short.
             line = line if file.read(1) == b"\n" else f"\n{line}"
         file.write(line.encode())
 
 
 @dataclass
 class Interval:
-    """Sums since the last line of the journal."""
+    """Sums of metrics since the last line of the journal."""
 
     smoothed: float = 0.0
     nll: float = 0.0
@@ -111,17 +115,17 @@ class Interval:
     gradient_norms: list[float] = field(default_factory=list)
     started_at: float = field(default_factory=time.perf_counter)
 
-    def add(self, measured: StepMetrics) -> None:
-        """Take in one update; of a skipped one only that it was."""
+    def add(self, metrics: StepMetrics) -> None:
+        """Add one update; a skipped one is only counted."""
         self.updates += 1
-        if measured.skipped:
+        if metrics.skipped:
             self.skipped += 1
             return
-        self.smoothed += measured.smoothed
-        self.nll += measured.nll
-        self.tokens += measured.tokens.target
-        self.source_tokens += measured.tokens.source
-        self.gradient_norms.append(measured.gradient_norm)
+        self.smoothed += metrics.smoothed
+        self.nll += metrics.nll
+        self.tokens += metrics.tokens.target
+        self.source_tokens += metrics.tokens.source
+        self.gradient_norms.append(metrics.gradient_norm)
 
     def as_text(self) -> str:
         """Return the mean smoothed loss and the speed."""
@@ -130,15 +134,15 @@ class Interval:
 
     @property
     def seconds(self) -> float:
-        """The time since the interval began."""
+        """Time since the interval began."""
         return time.perf_counter() - self.started_at
 
 
 class Progress:
-    """The progress bar on stderr and the journal `metrics.jsonl` of a run."""
+    """Progress bar on stderr, journal `metrics.jsonl` and TensorBoard of a run."""
 
     shown: bool | None = None
-    """Whether there is a bar; None: on a terminal only, a log file gets whole lines from `log`."""
+    """Switch of the bar; None shows it on a terminal only, and `log` prints lines elsewhere."""
 
     def __init__(
         self,
@@ -161,66 +165,74 @@ class Progress:
         self.interval = Interval()
         self.learning_rate = 0.0
         self.waited_seconds = 0.0
-        """Time that the model has waited for data since it began."""
+        """Time that the model has waited for data."""
         self._waited_before = 0.0
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
+        self._warned: set[str] = set()
 
     def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the bar's line."""
+        """Close the bar."""
         self.bar.close()
 
     def say(self, message: str) -> None:
-        """Print a line to stderr without tearing the bar."""
-        with suppress(OSError):  # a terminal that is gone, or a reader, does not end a training
+        """Print a line to stderr above the bar."""
+        with suppress(OSError):  # training survives a closed terminal or pipe
             self.bar.write(message, file=sys.stderr)
 
     def say_once(self, message: str) -> None:
-        """Print a line, unless it was printed already."""
-        if message not in self._said:
-            self._said.add(message)
+        """Print a line, unless it was printed before."""
+        if message not in self._printed:
+            self._printed.add(message)
             self.say(message)
 
+    def warn_once(self, kind: str, message: str, *, update: int) -> None:
+        """Print and journal a warning, unless there was one of its kind before."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self.say(f"warning: {message}")
+            self.record("warning", update=update, kind=kind, message=message)
+
     def record(self, event: str, **values: object) -> None:
-        """Append one line to the journal, and show its numbers in TensorBoard if that is on."""
+        """Append one line to the journal, and its numbers to TensorBoard if that is on."""
         append(self.journal, event, **values)
         if self.board:
             self.board.add(event, values)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time spent inside out of the rate."""
+        """Exclude the time of the block from the speed."""
         paused_at = time.perf_counter()
         yield
         self.interval.started_at += time.perf_counter() - paused_at
 
-    def taken(self, learning_rate: float) -> None:
-        """Count one update that was taken, at this learning rate."""
+    def advance(self, learning_rate: float) -> None:
+        """Count one update with this learning rate."""
         self.learning_rate = learning_rate
         self.bar.update(1)
 
-    def go_back(self, update: int) -> None:
-        """Forget what was shown of later updates: they are taken again."""
+    def rewind(self, update: int) -> None:
+        """Move the bar back to an update and drop the sums since the last line."""
         self.bar.n = update
         self.interval = Interval()
         self.waited_seconds = self._waited_before = 0.0
 
-    def measured(self, measured: StepMetrics) -> None:
-        """Take in what one update did."""
-        self.interval.add(measured)
+    def add(self, metrics: StepMetrics) -> None:
+        """Add the metrics of one update to those of the interval, and show them."""
+        self.interval.add(metrics)
         self.bar.set_postfix_str(self.interval.as_text(), refresh=False)
 
     def log(self, state: TrainState) -> None:
-        """Write the means since the last call to the journal, and to a stderr without a bar."""
+        """Journal the means since the last call; print them if there is no bar."""
         if not self.interval.updates:
             return
         interval, self.interval = self.interval, Interval()
         waited, self._waited_before = self.waited_seconds - self._waited_before, self.waited_seconds
         if self.bar.disable:
-            rest = self._rest(state.update, interval)
-            self.say(f"update {state.update:,}{rest}: {interval.as_text()}")
+            remaining = self._remaining(state.update, interval)
+            self.say(f"update {state.update:,}{remaining}: {interval.as_text()}")
         tokens, seconds = max(interval.tokens, 1), interval.seconds
         norms = interval.gradient_norms or [0.0]
         self.record(
@@ -239,8 +251,8 @@ class Progress:
             skipped_updates=interval.skipped,
         )
 
-    def _rest(self, update: int, interval: Interval) -> str:
-        """Return of how many updates this is, and the time left at the interval's speed."""
+    def _remaining(self, update: int, interval: Interval) -> str:
+        """Return the number of all updates and the time left at the interval's speed."""
         if self.bar.total is None:
             return ""
         seconds = (self.bar.total - update) * interval.seconds / interval.updates
@@ -248,12 +260,77 @@ class Progress:
 
 
 class SilentProgress(Progress):
-    """The progress of a rank that leaves speaking to rank 0."""
+    """Progress of the ranks other than 0: without output."""
 
     shown = False
 
     def say(self, message: str) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def record(self, event: str, **values: object) -> None:
         """Write nothing."""
+
+
+def describe_corpus(corpus: Corpus, config: Config, plan: list[Indices], *, epoch: int = 0) -> str:
+    """Return lines with the number of pairs, updates and tokens, and the padding efficiency.
+
+    Cleaned corpora and mixtures have lines of their own.
+    """
+    store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
+    efficiency = planned_padding(plan, store.lengths, config)
+    about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
+    lines = [
+        *_cleaning_lines(corpus),
+        f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
+        f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
+        f"{len(corpus.valid):,} to validate on; vocabulary "
+        f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens",
+        *_mixture_lines(corpus, epoch),
+        f"{about}{len(plan):,} updates an epoch; padding efficiency "
+        f"{efficiency.source:.1%} source, {efficiency.target:.1%} target",
+    ]
+    return "\n".join(lines)
+
+
+def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
+    """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
+    budget = config.training.max_tokens_per_batch
+    batches = [
+        batch
+        for update in plan[:: max(1, len(plan) // 1000)]
+        for batch in split_update(update, lengths, max_tokens_per_batch=budget, ranks=1)[0]
+    ]
+    return padding_efficiency(batches, lengths)
+
+
+def _cleaning_lines(corpus: Corpus) -> Iterator[str]:
+    for key, store in corpus.parts.items():
+        of_part = f" of `{_part_name(key)}`" if len(corpus.parts) > 1 else ""
+        removed, total = store.left_out.cleaned, store.left_out.total
+        if removed:
+            count = f"{sum(removed.values()):,} of {total:,} pairs{of_part}"
+            yield f"cleaning removed {count}: {_by_filter(removed)}"
+        if store.left_out.noisy:
+            yield f"noise changed sources{of_part}: {_by_filter(store.left_out.noisy)}"
+
+
+def _by_filter(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} by `{name}`" for name, count in counts.items())
+
+
+def _mixture_lines(corpus: Corpus, epoch: int) -> Iterator[str]:
+    mixture = corpus.mixture
+    if mixture.is_plain and len(corpus.parts) == 1:
+        return
+    counts = mixture.counts(epoch)
+    each = ", ".join(
+        f"{count:,} from the {size:,} of `{_part_name(key)}` (weight {weight:.4g})"
+        for key, count, size, weight in zip(
+            corpus.parts, counts, mixture.sizes, mixture.weights, strict=True
+        )
+    )
+    yield f"epoch {epoch + 1} takes {sum(counts):,} pairs: {each}"
+
+
+def _part_name(key: str) -> str:
+    return key.rpartition(".")[2]

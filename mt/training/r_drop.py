@@ -1,13 +1,13 @@
-"""R-Drop: each batch passes twice through the model, and the two answers are held together.
+"""R-Drop: two forward passes with different dropout, and a penalty on their divergence.
 
-Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2.1: the two passes
-draw other dropout, and of a target token with the distributions P and Q their loss is
+Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2.1. For a target
+token y with the distributions P and Q of the two passes, the loss is
 
     -log P(y) - log Q(y) + alpha / 2 (KL(P || Q) + KL(Q || P))
 
-with label smoothing in the first two terms. Half of it is lowered here, per target token: it has
-the same minimum for the same alpha, and its gradient the size of that of one pass, so gradient
-clipping means what it means without R-Drop. Adam is blind to the factor.
+with label smoothing in the first two terms. The objective here is half of it, which has the same
+minimum. Its gradient is of the size of one pass, so gradient clipping keeps its meaning; Adam does
+not depend on the factor.
 """
 
 from dataclasses import dataclass
@@ -26,18 +26,19 @@ from mt.training.step import TrainingPass
 
 @dataclass(frozen=True)
 class RDropSums(LossSums):
-    """The mean of both passes, to be compared with a training without R-Drop, and the objective."""
+    """Mean losses of both passes, comparable to those without R-Drop, and the objective."""
 
     regularized: Tensor
+    """Mean smoothed loss plus the penalty."""
 
     @property
     def objective(self) -> Tensor:
-        """What training lowers; it carries the gradient."""
+        """The sum that training minimises; it carries the gradient."""
         return self.regularized
 
 
 class RDropPass(nn.Module):
-    """From a batch to its loss by teacher forcing, twice; it takes twice the time and memory."""
+    """Two teacher-forced forward passes from a batch to its loss; twice the time and memory."""
 
     def __init__(self, model: Transformer, label_smoothing: float, alpha: float) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class RDropPass(nn.Module):
         self.alpha = alpha
 
     def forward(self, batch: Batch) -> RDropSums:
-        """Return the summed loss of a batch."""
+        """Return the loss, summed over the batch's real target tokens."""
         passes = [self.model.states(batch.source, batch.target_in, batch.real) for _ in range(2)]
         return r_drop_loss(
             torch.stack(passes),
@@ -58,7 +59,7 @@ class RDropPass(nn.Module):
 
 
 def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Module:
-    """Return what a config trains with: a plain pass, or R-Drop's two."""
+    """Return the training pass of a config: R-Drop's if `r_drop` is set, else the plain one."""
     if training.r_drop:
         return RDropPass(model, training.label_smoothing, training.r_drop)
     return TrainingPass(model, training.label_smoothing)
@@ -67,7 +68,7 @@ def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Mod
 def r_drop_loss(
     states: Tensor, weight: Tensor, *, targets: Tensor, smoothing: float, alpha: float
 ) -> RDropSums:
-    """Return R-Drop's loss of the logits states [2 N D] x weight [V D] and targets [N], summed.
+    """Return the summed R-Drop loss of the logits states [2 N D] x weight [V D] and targets [N].
 
     Only the objective carries a gradient. Softmax and sums are fp32 whatever the precision of the
     logits; the smoothed target is that of `label_smoothed_loss`.
@@ -77,7 +78,7 @@ def r_drop_loss(
 
 
 class _RDropLoss(torch.autograd.Function):
-    """Output layer and loss a few rows at a time, as `label_smoothed_loss` has them."""
+    """Output layer and loss in chunks of rows, as in `label_smoothed_loss`."""
 
     @staticmethod
     def forward(
@@ -87,48 +88,48 @@ class _RDropLoss(torch.autograd.Function):
         # fp16 would lose the many small probabilities of the gradient.
         gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
         matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
-        by_state, by_weight = torch.empty_like(states), torch.zeros_like(weight)
+        state_gradient, weight_gradient = torch.empty_like(states), torch.zeros_like(weight)
         sums = weight.new_zeros(3, dtype=torch.float32)
         with torch.autocast(states.device.type, enabled=False):
-            # Both passes have logits, and both have as many differences.
+            # Logits and their differences, for both passes.
             for rows in chunks(states[0], 4 * len(weight)):
-                some, labels = states[:, rows].to(dtype), targets[rows, None].expand(2, -1, 1)
-                log_probs = F.log_softmax(some @ matrix.T, dim=-1, dtype=torch.float32)
-                some_sums, gradient = _sums_and_gradient(log_probs, labels, smoothing, alpha)
-                sums += some_sums
+                chunk, labels = states[:, rows].to(dtype), targets[rows, None].expand(2, -1, 1)
+                log_probs = F.log_softmax(chunk @ matrix.T, dim=-1, dtype=torch.float32)
+                chunk_sums, gradient = _sums_and_gradient(log_probs, labels, smoothing, alpha)
+                sums += chunk_sums
                 gradient = gradient.to(gradient_dtype)
-                by_state[:, rows] = gradient @ gradient_matrix
+                state_gradient[:, rows] = gradient @ gradient_matrix
                 add_product(
-                    by_weight,
+                    weight_gradient,
                     gradient.flatten(0, 1).T,
-                    some.to(gradient_dtype).flatten(0, 1),
+                    chunk.to(gradient_dtype).flatten(0, 1),
                 )
-        ctx.save_for_backward(by_state, by_weight)
+        ctx.save_for_backward(state_gradient, weight_gradient)
         objective, smoothed, nll = sums.unbind()
         ctx.mark_non_differentiable(smoothed, nll)
         return objective, smoothed, nll
 
     @staticmethod
-    def backward(ctx: Any, by_objective: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        by_state, by_weight = ctx.saved_tensors
-        return by_state * by_objective, by_weight * by_objective, None, None, None
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        state_gradient, weight_gradient = ctx.saved_tensors
+        return state_gradient * upstream, weight_gradient * upstream, None, None, None
 
 
 def _sums_and_gradient(
     log_probs: Tensor, labels: Tensor, smoothing: float, alpha: float
 ) -> tuple[Tensor, Tensor]:
-    """Return objective, smoothed loss and plain loss [3], and the objective's gradient [2 n V].
+    """Return objective, smoothed and plain loss [3], and the objective's gradient [2 n V].
 
-    The gradient is by the logits. That of KL(P || Q) is P (log P - log Q - KL(P || Q)) by those of
-    P, and Q - P by those of Q.
+    With respect to the logits of P, the gradient of KL(P || Q) is P (log P - log Q - KL(P || Q));
+    with respect to those of Q it is Q - P.
     """
     probs = log_probs.exp()
-    ahead = log_probs - log_probs.flip(0)
-    divergences = (probs * ahead).sum(dim=-1, keepdim=True)
+    log_ratio = log_probs - log_probs.flip(0)
+    divergences = (probs * log_ratio).sum(dim=-1, keepdim=True)
     nll = -log_probs.gather(2, labels).sum() / 2
     smoothed = (1.0 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum() / 2
     objective = smoothed + alpha / 4 * divergences.sum()
     gradient = probs - smoothing / probs.shape[-1]
     gradient.scatter_add_(2, labels, (smoothing - 1.0) * torch.ones_like(labels, dtype=probs.dtype))
-    gradient += alpha / 2 * (probs * (ahead - divergences) + probs - probs.flip(0))
+    gradient += alpha / 2 * (probs * (log_ratio - divergences) + probs - probs.flip(0))
     return torch.stack((objective, smoothed, nll)), gradient / 2

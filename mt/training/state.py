@@ -1,4 +1,4 @@
-"""Where a training run stands."""
+"""Progress of a training run, and the detection of divergence from its recent losses."""
 
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
@@ -8,57 +8,58 @@ from mt.training.step import StepMetrics
 
 MOST_SKIPPED_IN_A_ROW = 25
 WINDOW = 50
-"""Updates over which the loss is averaged: sentences of one length can be 0.5 from the mean."""
+"""Number of updates in the mean loss; sentences of one length can be 0.5 nats from the mean."""
 MARGIN = 1.5
-"""Nats above the lowest mean at which the loss has exploded: 4.5 times the best perplexity.
+"""Nats above the lowest mean at which a run has diverged: 4.5 times the best perplexity.
 
-A run that is well stays within some tenths of its lowest mean. One whose optimiser has destroyed
-it comes to about the entropy of the tokens without their context, or above, and stays there.
+A healthy run stays within some tenths of its lowest mean. A run whose optimizer has destroyed the
+model rises to about the unigram entropy of the tokens, or above, and stays there.
 """
 
 
 @dataclass
 class Health:
-    """How the last updates went, and the best there was."""
+    """Losses of the last updates, and the best mean so far."""
 
     losses: list[float] = field(default_factory=list)
-    """Smoothed loss, nats per target token, of the last updates that were not skipped."""
+    """Smoothed loss of the last updates that were not skipped, in nats per target token."""
     lowest: float | None = None
-    """The lowest mean over WINDOW losses so far; before there is one, the first loss."""
+    """Lowest mean over WINDOW losses; the first loss until there is a mean."""
     well_at: int = 0
-    """The newest update that found the model well: its own loss and the mean are near the lowest.
+    """Newest update whose own loss and mean loss were near the lowest.
 
-    It tells of the weights after the update before it; its own step may have been the bad one.
+    It judges the weights before its step; the step itself may have been the bad one.
     """
     skipped_in_a_row: int = 0
 
-    def take_in(self, measured: StepMetrics, update: int) -> None:
-        """Take in what one update found."""
-        if measured.skipped:
+    def add(self, metrics: StepMetrics, update: int) -> None:
+        """Add the metrics of one update."""
+        if metrics.skipped:
             self.skipped_in_a_row += 1
             return
         self.skipped_in_a_row = 0
-        loss = measured.smoothed / measured.tokens.target
+        loss = metrics.smoothed / metrics.tokens.target
         self.losses = [*self.losses, loss][-WINDOW:]
         mean = fmean(self.losses)
         if self.lowest is None:
-            self.lowest = loss  # about that of chance, which nothing that learns stays above
+            self.lowest = loss  # about the loss of chance; a model that learns falls below it
         elif len(self.losses) == WINDOW:
             self.lowest = min(mean, self.lowest)
         if max(loss, mean) < self.lowest + MARGIN / 2:
             self.well_at = update
 
-    def trouble(self) -> str | None:
-        """Say in what the training has diverged; None where it has not."""
+    def divergence(self) -> str | None:
+        """Return how the training has diverged; None if it has not."""
         if self.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW:
             count = self.skipped_in_a_row
             return f"{count} updates in a row had a loss or gradient that is not finite"
         if self.lowest is None or len(self.losses) < WINDOW:
             return None
-        if fmean(self.losses) > self.lowest + MARGIN:
+        mean = fmean(self.losses)
+        if mean > self.lowest + MARGIN:
             return (
-                f"the loss has exploded: its mean over {WINDOW} updates is "
-                f"{fmean(self.losses):.2f}, and was {self.lowest:.2f}"
+                f"the loss has exploded: its mean over {WINDOW} updates rose from "
+                f"{self.lowest:.2f} to {mean:.2f}"
             )
         return None
 
@@ -76,7 +77,7 @@ class Ranked:
 
 @dataclass
 class TrainState:
-    """Everything besides tensors that a resumed run needs to be the same run."""
+    """State of a run besides its tensors; a resumed run continues from it."""
 
     update: int = 0
     epoch: int = 0
@@ -90,14 +91,14 @@ class TrainState:
     last: list[int] = field(default_factory=list)
     health: Health = field(default_factory=Health)
     refuge: int | None = None
-    """The checkpoint to go back to, where none of the `last` is known to be from before trouble."""
+    """Checkpoint to roll back to if none of `last` is known to be older than the divergence."""
     rollbacks: int = 0
     rate_factor: float = 1.0
-    """What the schedule's learning rate is multiplied by; a rollback lowers it."""
+    """Factor of the schedule's learning rate; a rollback lowers it."""
 
     @property
     def epoch_number(self) -> int:
-        """The epoch, counted from 1, that the newest update belongs to."""
+        """Epoch of the newest update, counted from 1."""
         return self.epoch + (self.update_in_epoch > 0)
 
     def as_json(self) -> dict[str, object]:
@@ -106,13 +107,13 @@ class TrainState:
 
     @classmethod
     def from_json(cls, data: dict[str, object], name: str) -> "TrainState":
-        """Return the state of plain data; `name` says in errors where they come from."""
+        """Return the state of plain data; `name` is that of their file, for errors."""
         fields = dict(data)
         if fields.pop("format", None) != STATE_FORMAT:
-            raise RunError(f"{name}: was written by another version of mt")
+            raise RunError(f"{name}: written by another version of mt")
         try:
             best = [Ranked(**entry) for entry in fields.pop("best")]  # type: ignore[attr-defined]
             health = Health(**fields.pop("health"))  # type: ignore[arg-type]
             return cls(best=best, health=health, **fields)  # type: ignore[arg-type]
         except (TypeError, KeyError) as error:
-            raise RunError(f"{name}: is damaged ({error})") from None
+            raise RunError(f"{name}: damaged ({error})") from None

@@ -1,8 +1,8 @@
-"""One optimiser step."""
+"""One training step, and the loss values and gradient norm that it returns."""
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -16,7 +16,7 @@ from mt.training.optimizer import MovingAverage, Precision
 
 
 class TrainingPass(nn.Module):
-    """From a batch to its loss by teacher forcing: what is compiled and distributed."""
+    """Teacher-forced forward pass from a batch to its loss; the part that DDP wraps."""
 
     def __init__(self, model: Transformer, label_smoothing: float) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class TrainingPass(nn.Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
+        """Return the loss, summed over the batch's real target tokens."""
         states = self.model.states(batch.source, batch.target_in, batch.real)
         targets = batch.target_out.flatten().index_select(0, batch.real)
         return label_smoothed_loss(states, self.model.output.weight, targets, self.label_smoothing)
@@ -32,21 +32,22 @@ class TrainingPass(nn.Module):
 
 @dataclass(frozen=True)
 class Learner:
-    """What an update acts on."""
+    """Model, loss, optimizer and precision: the objects that a training step changes."""
 
     model: Transformer
     training_pass: nn.Module
-    """From a batch to its `LossSums`."""
+    """Module from a batch to its `LossSums`: `TrainingPass`, `RDropPass`, or DDP around one."""
     optimizer: torch.optim.Optimizer
     precision: Precision
     gradient_clip: float
+    """Largest norm of the gradient; 0 disables clipping."""
     average: MovingAverage = field(default_factory=MovingAverage)
-    """Of the weights; unless the config asks for one, of none."""
+    """Moving average of the weights; no-op unless `ema_decay` is set."""
 
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Real tokens, end marks included."""
+    """Real tokens of each side, end marks included."""
 
     source: int
     target: int
@@ -54,9 +55,9 @@ class TokenCounts:
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What one update did, as 0-d tensors that nobody has waited for yet.
+    """Outcome of one update as 0-d tensors on the device, not yet computed.
 
-    The losses are those of this rank's share, the norm is that of the gradient of all.
+    The losses are this rank's sums; the norm is that of the gradient over all ranks.
     """
 
     smoothed: Tensor
@@ -65,9 +66,68 @@ class UpdateResult:
     tokens: TokenCounts
 
 
+def train_step(
+    learner: Learner,
+    batches: Sequence[Batch],
+    learning_rate: float,
+    *,
+    tokens: TokenCounts | None = None,
+) -> UpdateResult:
+    """Take one optimizer step on the micro-batches together, without waiting for the device.
+
+    Their summed losses are divided by the update's target tokens, so the gradient does not depend
+    on how the update is cut. `tokens` counts the whole update where other ranks have a share of it.
+    Raises BatchTooLarge, before the step.
+    """
+    model, precision, optimizer = learner.model, learner.precision, learner.optimizer
+    tokens = tokens or count_tokens(batches)
+    smoothed, nll = [], []
+
+    optimizer.zero_grad(set_to_none=True)
+    # Gradients accumulate on each rank; the last backward pass all-reduces their sum over ranks.
+    for number, batch in enumerate(accumulate(learner.training_pass, batches)):
+        with naming_large_batch(number):
+            with precision.autocast():
+                loss: LossSums = learner.training_pass(batch)
+            precision.backward(loss.objective / tokens.target)
+        smoothed.append(loss.smoothed.detach())
+        nll.append(loss.nll)
+
+    precision.unscale(optimizer)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), learner.gradient_clip or math.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    precision.step(optimizer, norm)
+    return UpdateResult(torch.stack(smoothed).sum(), torch.stack(nll).sum(), norm, tokens)
+
+
+def count_tokens(batches: Sequence[Batch]) -> TokenCounts:
+    """Return the number of tokens in some batches."""
+    return TokenCounts(
+        sum(batch.source_tokens for batch in batches), sum(batch.target_tokens for batch in batches)
+    )
+
+
+class BatchTooLarge(Exception):  # noqa: N818 - the caller splits the batch and tries again
+    """A micro-batch that does not fit the device's memory, by its number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"micro-batch {number} does not fit the device's memory")
+        self.number = number
+
+
+@contextmanager
+def naming_large_batch(number: int) -> Iterator[None]:
+    """Turn a lack of device memory inside the block into BatchTooLarge for this micro-batch."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise BatchTooLarge(number) from None
+
+
 @dataclass(frozen=True)
 class StepMetrics:
-    """What one update did; sums over its target tokens, in nats."""
+    """Outcome of one update on all ranks; losses are sums over its target tokens, in nats."""
 
     smoothed: float
     nll: float
@@ -76,73 +136,15 @@ class StepMetrics:
 
     @property
     def skipped(self) -> bool:
-        """Tell whether a loss or gradient that is not finite left the weights as they were."""
+        """Return True if a loss or gradient was not finite, so that the weights did not change."""
         return not math.isfinite(self.gradient_norm)
 
 
-class BatchTooLarge(Exception):  # noqa: N818 - whoever splits it has no error
-    """The device has too little memory for the micro-batch of this number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"micro-batch {number} does not fit the device's memory")
-        self.number = number
-
-
-def update(
-    learner: Learner,
-    micro_batches: Sequence[Batch],
-    learning_rate: float,
-    *,
-    tokens: TokenCounts | None = None,
-) -> UpdateResult:
-    """Take one optimiser step on the micro-batches together; the host does not wait for it.
-
-    Their summed losses are divided by the target tokens of the whole update, so the gradient is
-    the same however an update is cut. `tokens` is given where other ranks have a share in it.
-    Raises BatchTooLarge, before the step.
-    """
-    for group in learner.optimizer.param_groups:
-        group["lr"] = learning_rate
-    tokens = tokens or count_tokens(micro_batches)
-    sums = gather_gradients(learner, micro_batches, tokens.target)
-    norm = learner.precision.step(learner.model, learner.optimizer, learner.gradient_clip)
-    smoothed = torch.stack([each.smoothed for each in sums]).sum()
-    nll = torch.stack([each.nll for each in sums]).sum()
-    return UpdateResult(smoothed, nll, norm, tokens)
-
-
-def gather_gradients(learner: Learner, batches: Sequence[Batch], tokens: int) -> list[LossSums]:
-    """Add the gradients of some batches' summed losses / `tokens`; return the sums of each.
-
-    Raises BatchTooLarge where the device has too little memory for one.
-    """
-    gathered: list[LossSums] = []
-    for number, batch in enumerate(accumulate(learner.training_pass, batches)):
-        with suppress(torch.OutOfMemoryError):
-            gathered.append(add_gradients(learner, batch, tokens))
-        if len(gathered) == number:
-            # Raised out here, where nothing holds on to what the failed pass had in memory.
-            raise BatchTooLarge(number)
-    return gathered
-
-
-def add_gradients(learner: Learner, batch: Batch, tokens: int) -> LossSums:
-    """Add the gradients of a batch's summed loss / `tokens`; return the sums."""
-    with learner.precision.autocast():
-        sums: LossSums = learner.training_pass(batch)
-    learner.precision.backward(sums.objective / tokens)
-    return LossSums(sums.smoothed.detach(), sums.nll, sums.tokens)
-
-
-def count_tokens(batches: Sequence[Batch]) -> TokenCounts:
-    """Return the tokens of some batches."""
-    return TokenCounts(
-        sum(batch.source_tokens for batch in batches), sum(batch.target_tokens for batch in batches)
-    )
-
-
 def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list[StepMetrics]:
-    """Wait until the devices have done these updates, and return what they did on all ranks."""
+    """Wait for the device to finish these updates and return their metrics over all ranks.
+
+    In training, this is the only place where the host waits for the device.
+    """
     if not results:
         return []
     columns = torch.stack(

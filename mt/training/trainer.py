@@ -13,30 +13,29 @@ from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
 from mt.model.device import keep_freed_memory, select_device
-from mt.training.data import join, prepare
-from mt.training.diagnosis import compare_sides, diagnose, diagnose_early
+from mt.training.data import open_prepared, prepare
 from mt.training.distributed import World, world
 from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks
 from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
-from mt.training.loader import PlannedUpdate, planned_updates, prepared_ahead
+from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.memory import in_smaller_batches, require_memory, try_heaviest
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append, require_tensorboard
 from mt.training.run_folder import RunFolder, begin, only_training, open_run
 from mt.training.setup import Session, agree_on_config, agree_on_folder, start
 from mt.training.state import Ranked
-from mt.training.step import UpdateResult, fetch_metrics, update
-from mt.training.validation import validate
+from mt.training.step import UpdateResult, fetch_metrics, train_step
+from mt.training.validation import validate, validation_warnings
 
 _logger = logging.getLogger(__name__)
 
 
 def train(config: Config, run: Path) -> str:
-    """Train the run's model, or go on where an earlier call was stopped; return its final score.
+    """Train the model of a run, or resume its training, and return its final score.
 
-    A run is the same, bit for bit on a CPU, whether or not it was interrupted. Called by each of
-    the processes that torchrun starts; what all but rank 0 return is empty.
+    On a CPU, an interrupted run gives the same result bit for bit. Each process of torchrun calls
+    this function; ranks other than 0 return an empty string.
     """
     keep_freed_memory()
     with world(config.training.device) as here:
@@ -47,98 +46,87 @@ def train(config: Config, run: Path) -> str:
         agree_on_config(here, config)
         folder, changes = open_run(run, config) if here.is_main else (RunFolder(run), [])
         with only_training(folder) if here.is_main else nullcontext():
-            told = _train_or_tell(config, folder, changes, here)
-    return f"{run}: {told}" if here.is_main else ""
+            if here.is_main:
+                begin(folder, config)
+            score = here.broadcast(final_score(folder, config) if here.is_main else None)
+            if score is None:
+                result = train_to_end(config, folder, changes, here)
+            else:
+                result = f"finished already; {score}"
+                for change in changes:
+                    _logger.info("changed since this run ended: %s", change)
+                    append(folder.metrics, "config", change=change)
+    return f"{run}: {result}" if here.is_main else ""
 
 
-def _train_or_tell(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
-    if world.is_main:
-        begin(folder, config)
-    score = world.broadcast(final_score(folder, config) if world.is_main else None)
-    if score is None:
-        return _train(config, folder, changes, world)
-    if world.is_main:
-        for change in changes:
-            _logger.info("changed since this run ended: %s", change)
-            append(folder.metrics, "config", change=change)
-    return f"finished already; {score}"
+def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
+    """Prepare the data, run the training loop and write the final model; return its score.
 
-
-def _train(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
+    Raises SystemExit after a signal, DivergedError after a divergence that has no remedy.
+    """
     device = world.place(select_device(config.training.device))
     agree_on_folder(world, config, folder)
-    make_ready = prepare if world.is_main else join
-    corpus = world.rank0_first(lambda: make_ready(config, folder))
+    open_corpus = prepare if world.is_main else open_prepared
+    corpus = world.rank0_first(lambda: open_corpus(config, folder))
     if device.type == "cpu":
         require_memory(config, corpus)
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
             try_heaviest(session)
-            with session.progress.paused():
-                compare_sides(session)
-            diagnose(session)
-            session = run_to_the_end(session, interruption)
-            if asked_to_stop(session, interruption):
+            while True:
+                try:
+                    run_updates(session, interruption)
+                    is_validated = session.state.update == session.state.validated_update
+                    if not (stop_requested(session, interruption) or is_validated):
+                        validate_and_save(session)
+                    break
+                except DivergedError as error:
+                    reason = str(error)
+                # Outside the handler, because the traceback keeps tensors in memory.
+                session = ON_DIVERGENCE[config.training.on_divergence](session, reason)
+            if stop_requested(session, interruption):
                 stop_early(session, interruption)
-            told = finish(session)
+            result = finish(session)
     corpus.close()
-    return told
-
-
-def run_to_the_end(session: Session, interruption: Interruption) -> Session:
-    """Take updates until the config's end or a signal, and see to it where they diverge.
-
-    Returns the session as it is then: a rollback makes another one of it.
-    """
-    while True:
-        try:
-            run_updates(session, interruption)
-            if not asked_to_stop(session, interruption):
-                validate_the_end(session)
-        except DivergedError as error:
-            trouble = str(error)
-        else:
-            return session
-        session = ON_DIVERGENCE[session.config.training.on_divergence](session, trouble)
+    return result
 
 
 def run_updates(session: Session, interruption: Interruption) -> None:
-    """Take updates, validating and saving when due; raise DivergedError where they go wrong."""
-    training, state = session.config.training, session.state
+    """Train until the config's end or a signal, or raise DivergedError; validate and save."""
+    training, state, progress = session.config.training, session.state, session.progress
     if has_ended(session):
         return
     started_at = time.perf_counter() - state.elapsed_seconds
     session.learner.model.train()
     planned = planned_updates(session.config, session.corpus, state, session.device, session.world)
-    with prepared_ahead(planned) as feed:
-        for each in feed:
-            take_update(session, each)
-            session.progress.waited_seconds = feed.waited_seconds
+    with Prefetcher(planned) as updates:
+        for update in updates:
+            take_update(session, update)
+            progress.waited_seconds = updates.waited_seconds
             state.elapsed_seconds = time.perf_counter() - started_at
-            stopping = stops(session, interruption)
-            if stopping or reads_now(session):
-                read_updates(session)
-            diagnose_early(session)
+            stopping = stop_requested(session, interruption) or has_ended(session)
+            if stopping or metrics_are_due(session):
+                log_metrics(session)
             if state.update % training.validate_every == 0:
                 validate_and_save(session)
             elif training.checkpoint_every and state.update % training.checkpoint_every == 0:
                 save(session)
             if stopping or has_ended(session):  # a validation may have used up the patience
                 break
-    read_updates(session)
-    session.progress.log(state)
+    log_metrics(session)
+    progress.log(state)
 
 
 def take_update(session: Session, planned: PlannedUpdate) -> None:
-    """Take one optimiser step, and count it."""
+    """Take one training step, in smaller batches if the device lacks memory, and count it."""
     config, state = session.config, session.state
     rate = learning_rate(state.update + 1, config.training, config.model.d_model)
     rate *= state.rate_factor
 
     def attempt(batches: list[Batch]) -> UpdateResult:
         seed_dropout(config.seed, state.update, session.world.rank)
-        return update(session.learner, batches, rate, tokens=planned.tokens)
+        return train_step(session.learner, batches, rate, tokens=planned.tokens)
 
     result = in_smaller_batches(session, planned.batches, attempt)
     state.update += 1
@@ -146,56 +134,51 @@ def take_update(session: Session, planned: PlannedUpdate) -> None:
     state.target_tokens += planned.tokens.target
     session.learner.average.update(state.update, result.gradient_norm)
     session.unread.append(result)
-    session.progress.taken(rate)
+    session.progress.advance(rate)
 
 
 def seed_dropout(seed: int, update: int, rank: int) -> None:
-    """Let what dropout draws follow from the run's seed, the update and the rank alone.
+    """Seed the generator of dropout from the run's seed, the update and the rank alone.
 
-    So there is no generator's state to save, and an update that is taken again is the same.
+    A resumed or repeated update thus draws the same numbers without a saved generator state.
     """
     words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
     torch.manual_seed(int(words[0]))
 
 
-def reads_now(session: Session) -> bool:
-    """Tell whether to wait for the device: when something is due, and on a CPU always."""
+def metrics_are_due(session: Session) -> bool:
+    """Return whether to fetch metrics: if a log, validation or checkpoint is due; always on CPU."""
     training, update = session.config.training, session.state.update
     periods = [training.log_every, training.validate_every, training.checkpoint_every]
     due = any(period and update % period == 0 for period in periods)
     return due or session.device.type == "cpu"
 
 
-def read_updates(session: Session) -> None:
-    """Wait for the updates taken since the last call, show them, and judge them."""
+def log_metrics(session: Session) -> None:
+    """Fetch and log the metrics since the last call; raise DivergedError if they show it."""
     state, progress = session.state, session.progress
     first = state.update - len(session.unread) + 1
-    for number, measured in enumerate(fetch_metrics(session.unread, session.world), start=first):
-        progress.measured(measured)
-        state.skipped_updates += measured.skipped
-        state.health.take_in(measured, number)
-        if trouble := state.health.trouble():
+    for number, metrics in enumerate(fetch_metrics(session.unread, session.world), start=first):
+        progress.add(metrics)
+        state.skipped_updates += metrics.skipped
+        state.health.add(metrics, number)
+        if reason := state.health.divergence():
             progress.log(state)
-            raise DivergedError(trouble)
+            raise DivergedError(reason)
     session.unread.clear()
     if state.update % session.config.training.log_every == 0:
         progress.log(state)
 
 
-def stops(session: Session, interruption: Interruption) -> bool:
-    """Tell whether this update is the last, because of a signal or by the config."""
-    return asked_to_stop(session, interruption) or has_ended(session)
-
-
-def asked_to_stop(session: Session, interruption: Interruption) -> bool:
-    """Tell whether a signal has come to any rank; if so, it has come to all."""
+def stop_requested(session: Session, interruption: Interruption) -> bool:
+    """Return whether any rank has received a signal; all ranks then note it."""
     if number := session.world.all_reduce_max(interruption.signal or 0):
         interruption.signal = number
     return bool(number)
 
 
 def has_ended(session: Session) -> bool:
-    """Tell whether the run has had its updates or its patience; epochs end by themselves."""
+    """Return whether `max_updates` or `patience` is used up; `max_epochs` ends the loader."""
     training, state = session.config.training, session.state
     updates_done = training.max_updates is not None and state.update >= training.max_updates
     patience_gone = (
@@ -205,42 +188,38 @@ def has_ended(session: Session) -> bool:
 
 
 def validate_and_save(session: Session) -> None:
-    """Validate, rank the checkpoint, and save it; raise DivergedError for a model that is none."""
+    """Validate, rank the checkpoint and save it; raise DivergedError on all ranks alike."""
     state = session.state
-    score, trouble = session.world.broadcast(
-        validated(session) if session.world.is_main else (0.0, "")
-    )
-    if trouble:
-        raise DivergedError(trouble)
+    score, reason = 0.0, ""
+    if session.world.is_main:
+        try:
+            score = validation_score(session)
+        except DivergedError as error:
+            reason = str(error)
+    score, reason = session.world.broadcast((score, reason))
+    if reason:
+        raise DivergedError(reason)
     gained = not state.best or score > state.best[0].score
     state.validations_without_gain = 0 if gained else state.validations_without_gain + 1
-    # The sort is stable, so of equal scores the earlier checkpoint stays ahead.
+    # The sort is stable: among equal scores the earlier checkpoint stays first.
     state.best.append(Ranked(state.update, score))
     state.best.sort(key=lambda ranked: -ranked.score)
     state.validated_update = state.update
     save(session)
 
 
-def validate_the_end(session: Session) -> None:
-    """Validate where the run has ended, if that was not done."""
-    if session.state.update != session.state.validated_update:
-        validate_and_save(session)
+def validation_score(session: Session) -> float:
+    """Validate, log and journal the result, and return the score that ranks the checkpoint.
 
-
-def validated(session: Session) -> tuple[float, str]:
-    """Validate, say and journal what was found, and return the score that ranks the checkpoint.
-
-    A model that says nothing but NaN has no score; what is wrong with it comes second, for all
-    ranks to know.
+    Raises DivergedError if the model's output is not finite.
     """
     config, state, progress = session.config, session.state, session.progress
-    try:
-        with progress.paused(), session.learner.average.swapped():
-            validation = validate(session.learner, session.corpus, config)
-    except DivergedError as error:
-        return 0.0, str(error)
-    told = f"{validation.as_text()}; {validation.symptoms.as_text()}"
-    progress.say(f"update {state.update:,}, epoch {state.epoch_number}: {told}")
+    with progress.paused(), session.learner.average.swapped():
+        validation = validate(session.learner, session.corpus, config)
+    progress.say(
+        f"update {state.update:,}, epoch {state.epoch_number}: {validation.as_text()}; "
+        f"{validation.statistics.as_text()}"
+    )
     progress.record(
         "validation",
         update=state.update,
@@ -249,9 +228,9 @@ def validated(session: Session) -> tuple[float, str]:
         elapsed_seconds=state.elapsed_seconds,
         **validation.as_record(),
     )
-    with session.learner.average.swapped():
-        diagnose(session, validation)
-    return validation.metric(config.training.best_metric), ""
+    for kind, message in validation_warnings(validation, session.corpus.valid_examples):
+        progress.warn_once(kind, message, update=state.update)
+    return validation.metric(config.training.best_metric)
 
 
 def save(session: Session) -> None:
@@ -266,9 +245,9 @@ def save(session: Session) -> None:
 
 
 def stop_early(session: Session, interruption: Interruption) -> None:
-    """Save what the run has reached and leave.
+    """Save a checkpoint and exit with the signal's status.
 
-    This checkpoint is none of the `last` ones: a run that nobody stops does not have it.
+    The checkpoint does not count among the `last` ones, so the run ends as if uninterrupted.
     """
     if session.world.is_main and session.state.update not in session.state.last:
         session.folder.checkpoints.save(session.learner, session.state)
@@ -276,17 +255,17 @@ def stop_early(session: Session, interruption: Interruption) -> None:
         f"stopped after update {session.state.update:,}; the same command goes on from here, and "
         f"with --set training.max_updates={max(session.state.update, 1)} it ends here with a model"
     )
-    # Where one process ends, torchrun stops those beside it: not before the checkpoint is whole.
+    # torchrun stops all processes when one ends, so the checkpoint must be complete.
     session.world.barrier()
     raise SystemExit(interruption.exit_status)
 
 
 def finish(session: Session) -> str:
-    """Write the final model, and tell of it."""
-    told = ""
+    """Write the final model and return its score; empty on ranks other than 0."""
+    result = ""
     if session.world.is_main:
-        # One that was killed right after its last checkpoint has not come to it.
+        # The run may have been killed between its last checkpoint and the deletion of older ones.
         session.folder.checkpoints.prune(session.state)
-        told = write_final_model(session).as_text() + shown_rollbacks(session.state)
+        result = write_final_model(session).as_text() + shown_rollbacks(session.state)
     session.world.barrier()
-    return told
+    return result

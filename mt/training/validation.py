@@ -1,16 +1,18 @@
-"""Validation: the loss, and the scores of translations made and scored as for users."""
+"""Validation: loss, scores and statistics of translations, and warnings about them."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 
 from mt.config import Config
 from mt.data.batches import collate, split_update
 from mt.data.pairs import SentencePair
+from mt.data.store import Example
 from mt.decoding.text import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
@@ -21,67 +23,174 @@ from mt.languages import written_without_spaces
 from mt.training.data import Corpus
 from mt.training.step import Learner, TrainingPass
 
+
+def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
+    """Compute the loss on the validation pairs, translate their sources and score the result.
+
+    Translation and scoring are those of `mt translate` and `mt evaluate`.
+    """
+    language = config.data.of(config.data.valid).target_language
+    tokenizer = config.evaluation.bleu_tokenizer
+
+    def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+        scores = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
+        return scores.bleu.value
+
+    learner.model.eval()
+    try:
+        with torch.inference_mode():
+            loss = validation_loss(learner, corpus, config.training.max_tokens_per_batch)
+        scores = score_pairs(
+            live_translator(learner, corpus, config),
+            corpus.valid,
+            target_language=language,
+            tokenizer=tokenizer,
+        )
+    finally:
+        learner.model.train()
+    statistics = translation_statistics(
+        corpus.valid, scores.translations, target_language=language, bleu=bleu
+    )
+    return Validation(loss, scores.evaluation, statistics)
+
+
+def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
+    """Return the mean cross-entropy, without smoothing, in nats per target token.
+
+    Pairs that exceed a batch or the model's positions are left out. Raises UserError if no pair
+    remains.
+    """
+    lengths = corpus.valid_lengths
+    longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
+    fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
+    plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
+    nll, tokens = 0.0, 0
+    for indices in split_update(
+        fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
+    )[0]:
+        batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
+        with learner.precision.autocast():
+            sums = plain_loss(batch)
+        nll += float(sums.nll)
+        tokens += sums.tokens
+    if not tokens:
+        raise UserError(
+            f"data.valid: every pair has a side of more than {longest} tokens, the most that the "
+            "model and `training.max_tokens_per_batch` allow; raise that limit or add shorter pairs"
+        )
+    return nll / tokens
+
+
+def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:
+    """Return a translator that uses the model's current weights.
+
+    Repetitions are kept: an early model repeats itself often, and a second search takes time.
+    """
+    changes = {
+        "search": config.training.validation_search,
+        "on_repetition": "keep",
+        "tag": config.split_tag("valid"),
+    }
+    return Translator(
+        TorchEngine(learner.model, learner.precision.device),
+        corpus.tokenizer,
+        decoding=config.decoding.model_copy(update=changes),
+        longest_source=corpus.store.longest_source,
+        target_language=config.data.of(config.data.valid).target_language,
+    )
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Loss in nats per target token, scores and statistics of the validation pairs."""
+
+    loss: float
+    evaluation: Evaluation
+    statistics: "TranslationStatistics"
+
+    def metric(self, name: str) -> float:
+        """Return a metric by its config name, negated if lower values are better."""
+        if name == "loss":
+            return -self.loss
+        return self.evaluation.bleu.value if name == "bleu" else self.evaluation.chrf.value
+
+    def as_text(self) -> str:
+        """Return loss and scores in one line."""
+        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
+        return (
+            f"loss {self.loss:.3f}, perplexity {math.exp(min(self.loss, 50.0)):.2f}, "
+            f"{bleu.as_text()}, {chrf.as_text()}"
+        )
+
+    def as_record(self) -> dict[str, object]:
+        """Return the fields of the journal."""
+        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
+        return {
+            "loss": self.loss,
+            "bleu": bleu.value,
+            "bleu_signature": bleu.signature,
+            "chrf": chrf.value,
+            "chrf_signature": chrf.signature,
+            **asdict(self.statistics),
+        }
+
+
 LENGTH_GROUPS = 4
-FEWEST_IN_GROUP = 20
-"""BLEU of fewer sentences says nothing."""
+MIN_GROUP_SIZE = 20
+"""Fewest sentences for which a BLEU is computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Symptoms:
-    """Shares are of all translations, from 0 to 1; each beside that of the references."""
+class TranslationStatistics:
+    """Signs of a faulty model in its translations; shares are of all translations, 0 to 1."""
 
     length_ratio: float
-    """Characters of the translations for one of the references."""
+    """Characters of the translations divided by those of the references."""
     copied: float
-    """Are their source, where the reference is not."""
+    """Share of translations equal to their source where the reference is not."""
     repeated: float
-    """Fell into a loop, as `mt.decoding.text` tells it."""
+    """Share with a loop, as `mt.decoding.text.repeats_itself` detects it."""
     same_beginning: float
-    """Begin with the word that most of them begin with; a character where no spaces are written."""
+    """Share of the most frequent first word; first character in languages without spaces."""
     same_beginning_of_references: float
+    """The same share among the references."""
     bleu_by_length: tuple[float, ...]
-    """BLEU of quarters of the pairs, those of the shortest sources first; none of few pairs."""
+    """BLEU of quarters of the pairs, shortest sources first; empty if there are few pairs."""
 
     def as_text(self) -> str:
         """Return one clause."""
-        shares = {
-            "copied": self.copied,
-            "repeated": self.repeated,
-            "same first word": self.same_beginning,
-        }
-        told = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-        by_length = " ".join(f"{bleu:.1f}" for bleu in self.bleu_by_length)
-        of_references = f" (references {self.same_beginning_of_references:.0%})"
-        return (
-            f"length ratio {self.length_ratio:.2f}, {told}{of_references}"
-            f"{f', BLEU by length {by_length}' if by_length else ''}"
+        text = (
+            f"length ratio {self.length_ratio:.2f}, copied {self.copied:.0%}, "
+            f"repeated {self.repeated:.0%}, same first word {self.same_beginning:.0%} "
+            f"(references {self.same_beginning_of_references:.0%})"
         )
+        if self.bleu_by_length:
+            text += f", BLEU by length {' '.join(f'{bleu:.1f}' for bleu in self.bleu_by_length)}"
+        return text
 
 
-def find_symptoms(
+def translation_statistics(
     pairs: Sequence[SentencePair],
     translations: Sequence[Translation],
     *,
     target_language: str,
     bleu: Callable[[Sequence[str], Sequence[str]], float],
-) -> Symptoms:
-    """Look at the translations of the pairs' sources; `bleu` scores texts against references."""
+) -> TranslationStatistics:
+    """Return the statistics of translations of the pairs' sources.
+
+    `bleu` scores texts against references.
+    """
     texts = [each.text for each in translations]
     references = [pair.target for pair in pairs]
     unspaced = written_without_spaces(target_language)
-    return Symptoms(
+    return TranslationStatistics(
         length_ratio=sum(map(len, texts)) / max(1, sum(map(len, references))),
-        copied=_share(map(_is_copied, pairs, texts)),
-        repeated=_share(map(_is_repeated, translations)),
+        copied=sum(map(_is_copied, pairs, texts)) / max(1, len(texts)),
+        repeated=sum(map(_is_repeated, translations)) / max(1, len(texts)),
         same_beginning=_same_beginning(texts, unspaced=unspaced),
         same_beginning_of_references=_same_beginning(references, unspaced=unspaced),
-        bleu_by_length=_by_length(pairs, texts, bleu),
+        bleu_by_length=_bleu_by_length(pairs, texts, bleu),
     )
-
-
-def _share(found: "map[bool]") -> float:
-    each = [*found]
-    return sum(each) / max(1, len(each))
 
 
 def _is_copied(pair: SentencePair, text: str) -> bool:
@@ -106,12 +215,12 @@ def _same_beginning(texts: Sequence[str], *, unspaced: bool) -> float:
     return max(firsts.values(), default=0) / max(1, len(texts))
 
 
-def _by_length(
+def _bleu_by_length(
     pairs: Sequence[SentencePair],
     texts: Sequence[str],
     bleu: Callable[[Sequence[str], Sequence[str]], float],
 ) -> tuple[float, ...]:
-    if len(pairs) < LENGTH_GROUPS * FEWEST_IN_GROUP:
+    if len(pairs) < LENGTH_GROUPS * MIN_GROUP_SIZE:
         return ()
     order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source))
     edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
@@ -122,109 +231,42 @@ def _by_length(
     )
 
 
-@dataclass(frozen=True)
-class Validation:
-    """How good the model is on the validation pairs; `loss` in nats per target token."""
+_MIN_PAIRS = 50
+"""Fewest validation pairs for a warning."""
+_MAX_COPIED = 0.5
+_LOW_LOSS = 0.2
+"""Share of the targets' unigram entropy."""
+_LOW_BLEU = 5
+_LOW_CHRF = 20
+"""Both scores are required: BLEU is 0 if no reference has four words."""
 
-    loss: float
-    evaluation: Evaluation
-    symptoms: Symptoms
 
-    def metric(self, name: str) -> float:
-        """Return a metric by its config name, turned so that higher is better."""
-        if name == "loss":
-            return -self.loss
-        return self.evaluation.bleu.value if name == "bleu" else self.evaluation.chrf.value
-
-    def as_text(self) -> str:
-        """Return one line."""
-        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
-        return (
-            f"loss {self.loss:.3f}, perplexity {math.exp(min(self.loss, 50.0)):.2f}, "
-            f"{bleu.as_text()}, {chrf.as_text()}"
+def validation_warnings(
+    validation: Validation, examples: Sequence[Example]
+) -> Iterator[tuple[str, str]]:
+    """Yield kind and message of each fault that a validation of these pairs shows."""
+    bleu, chrf = validation.evaluation.bleu.value, validation.evaluation.chrf.value
+    if validation.evaluation.sentences < _MIN_PAIRS:
+        return
+    if validation.statistics.copied > _MAX_COPIED:
+        yield (
+            "copies",
+            f"{validation.statistics.copied:.0%} of the validation translations equal their "
+            "source: many training pairs may have the same text on both sides, or a side in the "
+            "wrong language; run `mt data check`",
+        )
+    is_low = validation.loss < _LOW_LOSS * unigram_entropy(examples)
+    if is_low and bleu < _LOW_BLEU and chrf < _LOW_CHRF:
+        yield (
+            "loss_too_low",
+            f"the validation loss, {validation.loss:.2f}, is too low for translations of BLEU "
+            f"{bleu:.1f}: in training the decoder sees more than in translation; check the causal "
+            "mask and the shift of the targets",
         )
 
-    def as_record(self) -> dict[str, object]:
-        """Return the journal's fields."""
-        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
-        return {
-            "loss": self.loss,
-            "bleu": bleu.value,
-            "bleu_signature": bleu.signature,
-            "chrf": chrf.value,
-            "chrf_signature": chrf.signature,
-            **asdict(self.symptoms),
-        }
 
-
-def validate(learner: Learner, corpus: Corpus, config: Config) -> Validation:
-    """Compute the loss on the validation pairs, translate their sources, score the result.
-
-    Translated and scored by what stands behind `mt translate` and `mt evaluate`.
-    """
-    language = config.data.of(config.data.valid).target_language
-    tokenizer = config.evaluation.bleu_tokenizer
-
-    def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
-        found = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
-        return found.bleu.value
-
-    learner.model.eval()
-    try:
-        with torch.inference_mode():
-            loss = validation_loss(learner, corpus, config.training.max_tokens_per_batch)
-        scores = score_pairs(
-            live_translator(learner, corpus, config),
-            corpus.valid,
-            target_language=language,
-            tokenizer=tokenizer,
-        )
-    finally:
-        learner.model.train()
-    symptoms = find_symptoms(corpus.valid, scores.translations, target_language=language, bleu=bleu)
-    return Validation(loss, scores.evaluation, symptoms)
-
-
-def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
-    """Return the mean cross-entropy, without smoothing, in nats per target token.
-
-    Pairs that do not fit a batch alone, or are too long for the model, are left out.
-    """
-    lengths = corpus.valid_lengths
-    longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
-    fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
-    plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
-    nll, tokens = 0.0, 0
-    for indices in split_update(
-        fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
-    )[0]:
-        batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
-        with learner.precision.autocast():
-            sums = plain_loss(batch)
-        nll += float(sums.nll)
-        tokens += sums.tokens
-    if not tokens:
-        raise UserError(
-            f"no pair of `data.valid` has at most {longest} tokens a side, which is all that the "
-            "model or `training.max_tokens_per_batch` allows: there is nothing to validate on"
-        )
-    return nll / tokens
-
-
-def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:
-    """Return a translator over the model as it is now.
-
-    A model that has learnt little repeats itself at every turn, and that is not searched again.
-    """
-    settings = {
-        "search": config.training.validation_search,
-        "on_repetition": "keep",
-        "tag": config.split_tag("valid"),
-    }
-    return Translator(
-        TorchEngine(learner.model, learner.precision.device),
-        corpus.tokenizer,
-        decoding=config.decoding.model_copy(update=settings),
-        longest_source=corpus.store.longest_source,
-        target_language=config.data.of(config.data.valid).target_language,
-    )
+def unigram_entropy(examples: Sequence[Example]) -> float:
+    """Return the entropy of the target tokens by frequency alone, in nats."""
+    _, counts = np.unique(np.concatenate([each.target for each in examples]), return_counts=True)
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

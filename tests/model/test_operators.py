@@ -14,7 +14,7 @@ from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training.optimizer import build_optimizer, choose_precision
-from mt.training.step import Learner, TrainingPass, update
+from mt.training.step import Learner, TrainingPass, train_step
 
 CPU = torch.device("cpu")
 SMALL = {"d_model": 16, "d_ff": 32, "heads": 4, "encoder_layers": 1, "decoder_layers": 2}
@@ -131,9 +131,9 @@ def operators(**changes: Any) -> Counter[str]:
     )
     rows = [np.array([*range(5, 5 + length), EOS]) for length in (2, 4)]
     batch = collate([Example(number, row, row) for number, row in enumerate(rows)])
-    update(learner, [batch], 0.001)  # the first one makes the optimiser's state
+    train_step(learner, [batch], 0.001)  # the first one makes the optimiser's state
     with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiled:
-        update(learner, [batch], 0.001)
+        train_step(learner, [batch], 0.001)
     return Counter(
         event.name.removeprefix("aten::")
         for event in profiled.events()

@@ -11,7 +11,7 @@ from mt.data.store import Example
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.optimizer import build_optimizer, choose_precision
-from mt.training.step import Learner, TrainingPass, update
+from mt.training.step import Learner, TrainingPass, train_step
 
 CONFIG = ModelConfig(d_model=32, d_ff=48, heads=4, encoder_layers=2, decoder_layers=3, dropout=0.0)
 SOURCE_VOCABULARY = TARGET_VOCABULARY = 40
@@ -179,7 +179,7 @@ def test_a_padding_row_stays_zero_where_it_is_nothing_else(tie_embeddings: str) 
     learner = Learner(model, TrainingPass(model, 0.1), optimizer, precision, gradient_clip=0.0)
     pairs = [Example(0, np.array([5, 6, EOS]), np.array([7, 8, 9, EOS]))]
     pairs += [Example(1, np.array([5, EOS]), np.array([9, EOS]))]
-    update(learner, [collate(pairs)], 0.01)
+    train_step(learner, [collate(pairs)], 0.01)
     for embedding in (model.source_embedding, model.target_embedding):
         stays = embedding.weight is not model.output.weight
         assert torch.equal(embedding.weight[PAD], torch.zeros(32)) == stays

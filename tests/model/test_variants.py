@@ -20,7 +20,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.optimizer import build_optimizer, choose_precision
-from mt.training.step import Learner, TrainingPass, fetch_metrics, update
+from mt.training.step import Learner, TrainingPass, fetch_metrics, train_step
 
 VOCABULARY = 24
 # Depths, widths and heads that differ, so that none can stand for another; tables that are longer
@@ -180,7 +180,7 @@ def trains_one_step(model: Transformer, config: ModelConfig) -> None:
             gradients[name] = parameter.grad.clone()
 
     learner.optimizer.register_step_pre_hook(look)
-    (measured,) = fetch_metrics([update(learner, [collate(examples())], 0.01)])
+    (measured,) = fetch_metrics([train_step(learner, [collate(examples())], 0.01)])
     assert math.isfinite(measured.nll)
     assert not measured.skipped
     reached = dict(rows_of_positions(model, config))

@@ -13,7 +13,7 @@ from mt.model.transformer import Transformer
 from mt.profiling import training_speed as module
 from mt.profiling.training_speed import Phase, PhaseClock, PhaseSeconds, marked
 from mt.training.optimizer import build_optimizer, choose_precision
-from mt.training.step import Learner, TrainingPass, update
+from mt.training.step import Learner, TrainingPass, train_step
 
 CPU = torch.device("cpu")
 
@@ -45,19 +45,19 @@ def test_the_phases_of_an_update_begin_in_their_order(learner: Learner) -> None:
     begun: list[Phase] = []
     with marked(learner, begun.append) as watched:
         for _ in range(2):
-            update(watched, [batch(3), batch(5)], 0.1)
+            train_step(watched, [batch(3), batch(5)], 0.1)
     forward_and_back: list[Phase] = ["forward", "loss", "backward"]
     assert begun == 2 * [*forward_and_back, *forward_and_back, "optimiser", "data"]
-    update(learner, [batch(3)], 0.1)
+    train_step(learner, [batch(3)], 0.1)
     assert len(begun) == 16
 
 
 def test_watching_changes_nothing(tiny_recipe: Path) -> None:
     alone = new_learner(tiny_recipe)
-    update(alone, [batch(4)], 0.01)
+    train_step(alone, [batch(4)], 0.01)
     seen = new_learner(tiny_recipe)
     with marked(seen, lambda _: None) as watched:
-        update(watched, [batch(4)], 0.01)
+        train_step(watched, [batch(4)], 0.01)
     for expected, parameter in zip(alone.model.parameters(), seen.model.parameters(), strict=True):
         assert torch.equal(expected, parameter)
 
@@ -73,7 +73,7 @@ def test_what_may_be_compiled_is_called_as_it_is_and_put_back(
 
     monkeypatch.setattr(learner.model, "states", compiled)
     with marked(learner, lambda _: None) as watched:
-        update(watched, [batch(3)], 0.1)
+        train_step(watched, [batch(3)], 0.1)
     assert calls == [3]
     assert learner.model.states is compiled
 

@@ -20,7 +20,7 @@ from mt.training.checkpoint import Checkpoints
 from mt.training.data import prepare
 from mt.training.run_folder import RunFolder
 from mt.training.setup import Session, start
-from mt.training.step import update
+from mt.training.step import train_step
 
 FLOPS = np.array([10.0, 20.0, 30.0, 40.0])
 
@@ -95,13 +95,13 @@ def test_everything_is_done_for_real(session: Session, monkeypatch: pytest.Monke
 
     def remember(learner: Any, batches: list[Batch], rate: float) -> Any:
         tried.append(batches)
-        return update(learner, batches, rate)
+        return train_step(learner, batches, rate)
 
     def keep(checkpoints: Any, updates: list[int]) -> Any:
         means.append(updates)
         return average(checkpoints, updates)
 
-    monkeypatch.setattr(module, "update", remember)
+    monkeypatch.setattr(module, "train_step", remember)
     monkeypatch.setattr(Checkpoints, "average", keep)
     found = probed(session, heaviest=2, averaged=3)
     assert session.state.update == 4  # a warm-up, and those that are timed

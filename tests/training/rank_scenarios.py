@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from mt.config import Config, ModelConfig
-from mt.data.batches import TARGET, split_update
+from mt.data.batches import split_update
 from mt.data.store import Example
 from mt.errors import UserError, run_reporting_errors
 from mt.model.transformer import Transformer
@@ -37,7 +37,7 @@ from mt.training.loader import rank_batches
 from mt.training.optimizer import choose_precision
 from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
-from mt.training.step import Learner, TrainingPass, gather_gradients
+from mt.training.step import Learner, TokenCounts, TrainingPass, train_step
 
 Work = Callable[[World], object]
 FAR_TOO_LONG_SECONDS = 60.0
@@ -124,7 +124,8 @@ def gradient(here: World, update: range, budget: int) -> tuple[Tensor, list[int]
     indices = np.array(update)
     cut = split_update(indices, store.lengths, max_tokens_per_batch=budget, ranks=here.size)
     batches = rank_batches(store, cut, here.rank)
-    gather_gradients(learner, batches, int(store.lengths[indices, TARGET].sum()))
+    tokens = TokenCounts(*(int(side) for side in store.lengths[indices].sum(axis=0)))
+    train_step(learner, batches, 0.0, tokens=tokens)
     found = [parameter.grad for parameter in learner.model.parameters()]
     assert all(each is not None for each in found)
     flat = torch.cat([each.flatten() for each in found if each is not None])

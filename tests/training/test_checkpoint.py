@@ -45,7 +45,7 @@ def learner(seed: int, precision: str = "fp32") -> Learner:
     optimizer.param_groups[0]["lr"] = 0.01
     logits = model(torch.tensor([[5, 3]]), torch.tensor([[2, 6]]))
     made.precision.backward(logits.square().sum())
-    made.precision.step(model, optimizer, 1.0)
+    made.precision.step(optimizer, torch.tensor(1.0))
     return made
 
 

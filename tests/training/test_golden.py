@@ -1,12 +1,12 @@
-"""Refactoring moves no loss: small runs come to the numbers in golden.json.
+"""Golden losses: small runs give the numbers in golden.json.
 
-Where the arithmetic is changed on purpose, `python tests/training/test_golden.py` writes the file
-anew, and CHANGELOG.md gets a line.
+After a change of the arithmetic on purpose, write the file again with
+`python tests/training/test_golden.py` and add a line to CHANGELOG.md.
 
-On another processor, or with another BLAS or number of threads, sums are rounded otherwise. That
-was seen to change the losses by less than 1e-6 and the norms by 2e-4, where a value is near the
-bend of ReLU; beta_2 0.981 instead of 0.98 changes the losses by 3e-4. What dropout draws may change
-with torch: the runs without it hold for any version.
+Another processor, BLAS or number of threads rounds sums differently, which changed losses by less
+than 1e-6, and norms by 2e-4 where a value is near the bend of ReLU. For comparison, beta_2 0.981
+instead of 0.98 changes the losses by 3e-4. The numbers of dropout may change with torch, so runs
+with dropout are compared for one version only.
 """
 
 import json
@@ -45,11 +45,11 @@ TOLERANCES = {
     "nll": 1e-5,
     "gradient_norm": 1e-3,
 }
-"""Of each number that the journal has for an update, how far it may be off, relatively."""
+"""Relative tolerance of each number in the journal's lines on updates."""
 
 
 def golden_config(folder: Path, model: dict[str, Any]) -> Config:
-    """Write a corpus, numbers to be said backwards, and return a training on it."""
+    """Write a corpus of digits and their reverse, and return the config of a training on it."""
     for split, numbers in (("train", range(1000, 10000, 151)), ("valid", range(1111, 9999, 4481))):
         spelled = [[DIGITS[int(digit)] for digit in str(number)] for number in numbers]
         for language, step in (("en", 1), ("de", -1)):
@@ -73,7 +73,7 @@ def golden_config(folder: Path, model: dict[str, Any]) -> Config:
                 "max_tokens_per_batch": 100,
                 "learning_rate": 2e-3,
                 "warmup_updates": 10,
-                "gradient_clip": 1e-3,  # beside gradients so small, Adam's epsilon counts
+                "gradient_clip": 1e-3,  # with gradients so small, Adam's epsilon counts
                 "log_every": 1,
                 "validate_every": 1000,
                 "device": "cpu",
@@ -85,7 +85,7 @@ def golden_config(folder: Path, model: dict[str, Any]) -> Config:
 
 
 def numbers_of(name: str, folder: Path) -> dict[str, list[float]]:
-    """Train one of RUNS and return its numbers, to seven digits, by key and update."""
+    """Train one of RUNS and return its numbers, to seven digits, by key."""
     torch.set_num_threads(1)
     train(golden_config(folder, RUNS[name]), folder / "run")
     lines = RunFolder(folder / "run").metrics.read_text(encoding="utf-8").splitlines()
@@ -98,10 +98,12 @@ def _seven_digits(number: float) -> float:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_numbers_are_those_that_were_stored(name: str, tmp_path: Path) -> None:
+def test_runs_give_the_golden_numbers(name: str, tmp_path: Path) -> None:
     stored = json.loads(GOLDEN.read_text(encoding="utf-8"))
     if "dropout" in name and stored["torch"] != release():
-        pytest.skip(f"the stored draws are those of torch {stored['torch']}, not {release()}")
+        pytest.skip(
+            f"the golden numbers with dropout are those of torch {stored['torch']}, not {release()}"
+        )
     found, expected = numbers_of(name, tmp_path), stored[name]
     assert [*found] == [*expected]
     assert len(found["loss"]) == UPDATES
@@ -112,12 +114,12 @@ def test_the_numbers_are_those_that_were_stored(name: str, tmp_path: Path) -> No
 
 
 def release() -> str:
-    """Return torch's version without the fix and the build."""
+    """Return torch's major and minor version."""
     return ".".join(torch.__version__.split(".")[:2])
 
 
 def write_golden() -> None:
-    """Write golden.json, a line for each list."""
+    """Write golden.json with a line for each list."""
     runs = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MT_CACHE"] = folder

@@ -1,10 +1,12 @@
-"""Fine-tuning: what a run takes over from another, and what it does not."""
+"""Initial weights from another run, and frozen parts."""
 
+import copy
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from torch import Tensor
 
 from mt.config import Config
 from mt.config.loading import dump_config, load_config
+from mt.config.training import Part
+from mt.data.batches import collate
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, copy_tokenizer, extend_tokenizer, train_tokenizer
 from mt.data.vocabulary import Vocabulary
@@ -22,11 +26,19 @@ from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
 from mt.training import trainer as spine
-from mt.training.checkpoint import Checkpoints
-from mt.training.initial_weights import check_initial_run, load_initial_weights
-from mt.training.run_folder import RunFolder
-from mt.training.step import TrainingPass
+from mt.training.checkpoint import OPTIMIZER, Checkpoints
+from mt.training.initial_weights import (
+    PARTS,
+    check_initial_run,
+    describe_parameters,
+    freeze,
+    load_initial_weights,
+)
+from mt.training.run_folder import RunFolder, open_run
+from mt.training.setup import Session
+from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import train
+from tests.factories import examples, journal, learner, transformer
 
 Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]
@@ -43,8 +55,8 @@ NEW_PAIRS = [
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-class Death(BaseException):
-    """What `kill -9` or a power cut is to a run: it ends at once, and saves nothing."""
+class Killed(BaseException):
+    """End of a run as by `kill -9`."""
 
 
 def build(config: Config, tokenizer: Tokenizer) -> Transformer:
@@ -81,7 +93,7 @@ def write_run(tiny_recipe: Path, tmp_path: Path) -> Write:
     return write
 
 
-def beginning_with(run: Path, config: Config, *, added_tokens: int = 0) -> Config:
+def with_initial_run(run: Path, config: Config, *, added_tokens: int = 0) -> Config:
     training = config.training.model_copy(update={"init_from": run})
     tokenizer = config.tokenizer.model_copy(update={"added_tokens": added_tokens})
     return config.model_copy(update={"training": training, "tokenizer": tokenizer})
@@ -95,7 +107,7 @@ def extended_tokenizer(run: Path, config: Config) -> Tokenizer:
 
 
 def saved_model(run: Path, config: Config) -> Transformer:
-    """Return the model of a run, loaded without any of what is tested here."""
+    """Return the model of a run, loaded without the code under test."""
     model = build(config, Tokenizer.load(run / "tokenizer"))
     load_parameters(model, load_file(run / "model.safetensors"), "")
     return model
@@ -106,61 +118,6 @@ def batch_of(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
     target = tokenizer.encode_target([pair.target for pair in OLD_PAIRS])
     rows = [ids[:6] for ids in source], [[BOS, *ids[:5]] for ids in target]
     return torch.tensor(rows[0]), torch.tensor(rows[1])
-
-
-LAYOUTS = [
-    ("joint", "all"),
-    ("joint", "decoder"),
-    ("joint", "none"),
-    ("separate", "decoder"),
-    ("separate", "none"),
-]
-each_layout = pytest.mark.parametrize(("vocabulary", "tied"), LAYOUTS)
-
-
-@each_layout
-def test_with_the_same_tokenizer_the_model_is_the_same(
-    vocabulary: str, tied: str, write_run: Write, tmp_path: Path
-) -> None:
-    run = tmp_path / "old"
-    config = write_run(f"tokenizer.vocabulary={vocabulary}", f"model.tie_embeddings={tied}")
-    tokenizer = copy_tokenizer(run, tmp_path / "copy")
-    model = build(config, tokenizer)
-    torch.manual_seed(9)
-    told = load_initial_weights(model, beginning_with(run, config), tokenizer)
-    assert told[0] == f"begins with the weights of {run}"
-    sizes = dict.fromkeys([tokenizer.source_size, tokenizer.target_size])
-    assert [line.partition(": ")[2] for line in told[1:]] == [f"{n} rows copied" for n in sizes]
-    tensors = load_file(run / "model.safetensors")
-    assert tensors.keys() == parameter_tensors(model).keys()
-    for name, tensor in parameter_tensors(model).items():
-        assert torch.equal(tensor, tensors[name]), name
-    source, target_in = batch_of(tokenizer)
-    with torch.inference_mode():
-        here, there = model(source, target_in), saved_model(run, config)(source, target_in)
-    assert torch.equal(here, there)
-
-
-@each_layout
-def test_with_added_tokens_the_logits_of_the_old_ones_are_the_same(
-    vocabulary: str, tied: str, write_run: Write, tmp_path: Path
-) -> None:
-    run = tmp_path / "old"
-    config = write_run(f"tokenizer.vocabulary={vocabulary}", f"model.tie_embeddings={tied}")
-    config = beginning_with(run, config, added_tokens=25)
-    old, new = Tokenizer.load(run / "tokenizer"), extended_tokenizer(run, config)
-    model = build(config, new)
-    told = load_initial_weights(model, config, new)
-    for side in ("source", "target") if vocabulary == "separate" else ("",):
-        size = old.target_size if side == "target" else old.source_size
-        (line,) = (line for line in told if line.startswith(f"{side} vocabulary: ".lstrip()))
-        assert f": {size} rows copied, 25 new ones are the mean of their tokens' rows" in line
-    source, target_in = batch_of(old)
-    with torch.inference_mode():
-        here, there = model(source, target_in), saved_model(run, config)(source, target_in)
-    assert here.shape[1] == there.shape[1] + 25
-    # A matrix product of another width may add up in another order.
-    torch.testing.assert_close(here[:, : old.target_size], there, rtol=1e-6, atol=1e-6)
 
 
 def expected_row(matrix: Tensor, new: Vocabulary, number: int, old: Vocabulary) -> Tensor:
@@ -176,17 +133,52 @@ def expected_row(matrix: Tensor, new: Vocabulary, number: int, old: Vocabulary) 
     return torch.stack([matrix[part] for part in parts]).double().mean(0).float()
 
 
-@each_layout
-def test_the_row_of_a_new_token_is_the_mean_of_its_tokens(
+@pytest.mark.parametrize(
+    ("vocabulary", "tied"),
+    [
+        ("joint", "all"),
+        ("joint", "decoder"),
+        ("joint", "none"),
+        ("separate", "decoder"),
+        ("separate", "none"),
+    ],
+)
+def test_copied_and_extended_tokenizers_keep_the_model(
     vocabulary: str, tied: str, write_run: Write, tmp_path: Path
 ) -> None:
     run = tmp_path / "old"
     config = write_run(f"tokenizer.vocabulary={vocabulary}", f"model.tie_embeddings={tied}")
-    config = beginning_with(run, config, added_tokens=25)
-    old, new = Tokenizer.load(run / "tokenizer"), extended_tokenizer(run, config)
+    old = copy_tokenizer(run, tmp_path / "copy")
+    saved, before = saved_model(run, config), load_file(run / "model.safetensors")
+    source, target_in = batch_of(old)
+    with torch.inference_mode():
+        expected = saved(source, target_in)
+
+    model = build(config, old)
+    lines = load_initial_weights(model, with_initial_run(run, config), old)
+    assert lines[0] == f"begins with the weights of {run}"
+    sizes = dict.fromkeys([old.source_size, old.target_size])
+    assert [line.partition(": ")[2] for line in lines[1:]] == [f"{n} rows copied" for n in sizes]
+    after = parameter_tensors(model)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], before[name]) for name in after)
+    with torch.inference_mode():
+        assert torch.equal(model(source, target_in), expected)
+
+    config = with_initial_run(run, config, added_tokens=25)
+    new = extended_tokenizer(run, config)
     model = build(config, new)
-    load_initial_weights(model, config, new)
-    before, after = load_file(run / "model.safetensors"), parameter_tensors(model)
+    lines = load_initial_weights(model, config, new)
+    for side in ("source", "target") if vocabulary == "separate" else ("",):
+        size = old.target_size if side == "target" else old.source_size
+        (line,) = (line for line in lines if line.startswith(f"{side} vocabulary: ".lstrip()))
+        assert f": {size} rows copied, 25 new ones are means of the rows of their tokens" in line
+    with torch.inference_mode():
+        logits = model(source, target_in)
+    assert logits.shape[1] == expected.shape[1] + 25
+    # A matrix product of another width may add in another order.
+    torch.testing.assert_close(logits[:, : old.target_size], expected, rtol=1e-6, atol=1e-6)
+    after = parameter_tensors(model)
     matrices = {"source_embedding.weight", "target_embedding.weight", "output.weight"}
     assert len(matrices & after.keys()) == {"all": 1, "decoder": 2, "none": 3}[tied]
     for name in matrices & after.keys():
@@ -199,13 +191,13 @@ def test_the_row_of_a_new_token_is_the_mean_of_its_tokens(
         assert torch.equal(after[name], before[name]), name
 
 
-def test_with_another_tokenizer_rows_follow_the_tokens(write_run: Write, tmp_path: Path) -> None:
+def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path: Path) -> None:
     config = write_run()
     run, other = tmp_path / "old", tmp_path / "other"
     write_run("tokenizer.algorithm=unigram", name="other", pairs=[*OLD_PAIRS, *NEW_PAIRS])
     old, new = (Tokenizer.load(folder / "tokenizer") for folder in (run, other))
     model = build(config, new)
-    (*_, told) = load_initial_weights(model, beginning_with(run, config), new)
+    (*_, summary) = load_initial_weights(model, with_initial_run(run, config), new)
     before = load_file(run / "model.safetensors")["target_embedding.weight"]
     after = model.target_embedding.weight.detach()
     known = {old.source.processor.id_to_piece(number): number for number in range(len(old.source))}
@@ -216,33 +208,15 @@ def test_with_another_tokenizer_rows_follow_the_tokens(write_run: Write, tmp_pat
         assert torch.equal(after[here], before[there])
     new_tokens = len(tokens) - len(moved)
     assert 0 < new_tokens < len(tokens)
-    assert f"{len(moved)} rows copied, {new_tokens} new ones" in told
-
-
-def test_a_run_that_begins_with_nothing_keeps_the_weights_it_drew(
-    write_run: Write, tmp_path: Path
-) -> None:
-    config = write_run()
-    tokenizer = Tokenizer.load(tmp_path / "old" / "tokenizer")
-    model = build(config, tokenizer)
-    drawn = {name: tensor.clone() for name, tensor in parameter_tensors(model).items()}
-    assert load_initial_weights(model, config, tokenizer) == []
-    for name, tensor in parameter_tensors(model).items():
-        assert torch.equal(tensor, drawn[name])
+    assert f"{len(moved)} rows copied, {new_tokens} new ones" in summary
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "differences"),
     [
         ("model.d_model=64", "`model.d_model`: 64 here, 32 in RUN"),
-        ("model.encoder_layers=2", "`model.encoder_layers`: 2 here, 1 in RUN"),
-        ("model.heads=4", "`model.heads`: 4 here, 2 in RUN"),
-        ("model.norm=rmsnorm", "`model.norm`: rmsnorm here, layernorm in RUN"),
-        ("model.residual=pre", "`model.residual`: pre here, post in RUN"),
         ("model.positional=alibi", "`model.positional`: alibi here, sinusoidal in RUN"),
-        ("model.feed_forward=gelu", "`model.feed_forward`: gelu here, relu in RUN"),
         ("model.attention_temperature=2.0", "`model.attention_temperature`: 2.0 here, 1.0 in RUN"),
-        ("model.norm_epsilon=1e-6", "`model.norm_epsilon`: 1e-06 here, 1e-05 in RUN"),
         ("model.tie_embeddings=none", "`model.tie_embeddings`: none here, all in RUN"),
         (
             "model={d_model: 64, d_ff: 99, heads: 4, encoder_layers: 1, decoder_layers: 2}",
@@ -251,13 +225,13 @@ def test_a_run_that_begins_with_nothing_keeps_the_weights_it_drew(
         ),
     ],
 )
-def test_another_model_is_refused_by_its_keys(
-    setting: str, told: str, finished_run: Path, tiny_recipe: Path
+def test_run_of_another_model_is_an_error_that_names_the_keys(
+    setting: str, differences: str, finished_run: Path, tiny_recipe: Path
 ) -> None:
     config = load_config(tiny_recipe, overrides=[setting])
     with pytest.raises(RunError) as caught:
         check_initial_run(config, finished_run)
-    expected = f"{finished_run}: is of another model than the config: {told}"
+    expected = f"{finished_run}: its model differs from the config: {differences}"
     assert str(caught.value) == expected.replace("RUN", str(finished_run))
 
 
@@ -265,14 +239,12 @@ def test_another_model_is_refused_by_its_keys(
     "setting",
     [
         "model.dropout=0.3",
-        "model.attention_dropout=0.1",
-        "model.feed_forward_dropout=0.1",
         "model.encoder_dropout=[0.2]",
         "training.learning_rate=1e-5",
         "seed=7",
     ],
 )
-def test_dropout_and_what_is_no_model_may_differ(
+def test_dropout_and_training_keys_may_differ(
     setting: str, finished_run: Path, tiny_recipe: Path
 ) -> None:
     config = load_config(tiny_recipe, overrides=[setting])
@@ -280,14 +252,11 @@ def test_dropout_and_what_is_no_model_may_differ(
     assert checksum == file_sha256(finished_run / "model.safetensors")
 
 
-# Whole runs.
-
-
 @pytest.fixture(scope="session")
 def other_recipe(
     tiny_recipe: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A recipe of the same model for another corpus: the digits in Chinese and Greek."""
+    """Return the tiny recipe for another corpus: the digits in Chinese and Greek."""
     folder = tmp_path_factory.mktemp("other")
     words = ["零", "一", "二", "三", "τεσσερα", "πεντε", "εξι", "七", "οκτω", "九"]
     translated = dict(zip(DIGITS, words, strict=True))
@@ -301,195 +270,260 @@ def other_recipe(
     return recipe
 
 
-def fine_tune(recipe: Path, run: Path, *settings: str) -> str:
+def train_with(recipe: Path, run: Path, *settings: str) -> str:
     return train(load_config(recipe, overrides=settings), run)
 
 
-def weights_at_the_first_update(
-    monkeypatch: pytest.MonkeyPatch,
-) -> list[dict[str, Tensor]]:
-    """Have the first forward pass of a training leave the weights that it was made with.
+def record_first_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
+    """Record the weights of the first update of a training."""
+    recorded: list[dict[str, Tensor]] = []
+    take_update = spine.take_update
 
-    Its memory is not counted before: that is a pass too, of weights without values.
-    """
-    monkeypatch.setattr(spine, "require_memory", lambda *_: None)
-    seen: list[dict[str, Tensor]] = []
-    forward = TrainingPass.forward
+    def recording(session: Session, *rest: Any) -> None:
+        weights = parameter_tensors(session.learner.model)
+        recorded.append({name: each.clone() for name, each in weights.items()})
+        take_update(session, *rest)
 
-    def recorded(self: TrainingPass, *arguments: Any) -> Any:
-        if not seen:
-            seen.append({k: v.clone() for k, v in parameter_tensors(self.model).items()})
-        return forward(self, *arguments)
-
-    monkeypatch.setattr(TrainingPass, "forward", recorded)
-    return seen
+    monkeypatch.setattr(spine, "take_update", recording)
+    return recorded
 
 
-def test_a_run_begins_with_the_weights_and_the_tokenizer_of_another(
+def test_run_begins_with_weights_and_tokenizer_of_another(
     finished_run: Path,
     tiny_recipe: Path,
     tmp_path: Path,
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, seen = tmp_path / "run", weights_at_the_first_update(monkeypatch)
-    options = ["--run", run, "--set", "training.max_updates=3", "--set", "seed=2"]
+    run, recorded = tmp_path / "run", record_first_weights(monkeypatch)
+    options = ["--run", run, "--set", "training.max_updates=1", "--set", "training.ema_decay=0.9"]
+    # At this rate weights and averages stay what they were.
+    options += ["--set", "seed=2", "--set", "training.learning_rate=1e-30"]
     status, _, err = program("train", tiny_recipe, "--init-from", finished_run, *options)
     assert status == 0
     assert f"begins with the weights of {finished_run}\nvocabulary: 300 rows copied\n" in err
-    old = load_file(finished_run / "model.safetensors")
-    assert old.keys() == seen[0].keys()
-    for name, tensor in seen[0].items():
+    old, new = (load_file(path / "model.safetensors") for path in (finished_run, run))
+    assert old.keys() == recorded[0].keys()
+    for name, tensor in recorded[0].items():
         assert torch.equal(tensor, old[name])
-    model, tokenizer = "tokenizer/joint.model", "tokenizer/tokenizer.json"
-    for file in (model, tokenizer):
+        torch.testing.assert_close(new[name], old[name])
+    for file in ("tokenizer/joint.model", "tokenizer/tokenizer.json"):
         assert (run / file).read_bytes() == (finished_run / file).read_bytes()
-    assert json.loads((run / "model.json").read_text())["updates"] == 3
     assert load_config(run / "config.yaml").training.init_from == finished_run
     corpora = json.loads((run / "corpora.json").read_text())
     assert corpora["init_from"] == {"weights": file_sha256(finished_run / "model.safetensors")}
 
 
-def test_a_run_with_added_tokens_says_which_they_are_and_begins_with_their_rows(
+def test_run_with_added_tokens_begins_with_their_rows(
     finished_run: Path,
     other_recipe: Path,
     tmp_path: Path,
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, seen = tmp_path / "run", weights_at_the_first_update(monkeypatch)
-    settings = ["training.max_updates=3", "tokenizer.added_tokens=30"]
-    options = [part for setting in settings for part in ("--set", setting)]
+    run, recorded = tmp_path / "run", record_first_weights(monkeypatch)
+    options = ["--set", "training.max_updates=1", "--set", "tokenizer.added_tokens=30"]
     status, _, err = program(
         "train", other_recipe, "--init-from", finished_run, "--run", run, *options
     )
     assert status == 0
-    assert (
-        "\nvocabulary: 300 rows copied, 30 new ones are the mean of their tokens' rows, suc" in err
-    )
+    assert "\nvocabulary: 300 rows copied, 30 new ones are means of the rows of their" in err
     old = load_file(finished_run / "model.safetensors")["target_embedding.weight"]
-    new = seen[0]["target_embedding.weight"]
+    new = recorded[0]["target_embedding.weight"]
     assert torch.equal(new[:300], old)
-    tokenizer = Tokenizer.load(run / "tokenizer")
-    number = tokenizer.target.processor.piece_to_id("零")
+    number = Tokenizer.load(run / "tokenizer").target.processor.piece_to_id("零")
     assert 300 <= number < 330
     (parts,) = Tokenizer.load(finished_run / "tokenizer").encode_target(["零"])
-    spelled = parts[-4:-1]  # its bytes; in front of them is the space, behind them the end mark
+    spelled = parts[-4:-1]  # its bytes, between the space and the end mark
     torch.testing.assert_close(new[number], torch.stack([old[part] for part in spelled]).mean(0))
-    # What was learnt is the new text, in new tokens, which come back out as text.
     status, out, _ = program("translate", run, stdin=b"one two\n")
     assert (status, out.count("\n")) == (0, 1)
 
 
-@pytest.fixture(scope="session", params=[0, 20], ids=["same", "extended"])
-def whole(
-    request: pytest.FixtureRequest,
-    finished_run: Path,
-    other_recipe: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Path:
-    """A fine-tuning that nobody stopped, with and without new tokens."""
+@pytest.fixture(scope="session")
+def whole(finished_run: Path, other_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an uninterrupted fine-tuning with new tokens and a frozen encoder."""
     run = tmp_path_factory.mktemp("runs") / "whole"
-    settings = [f"tokenizer.added_tokens={request.param}", "training.max_updates=20"]
+    settings = ["tokenizer.added_tokens=20", "training.max_updates=20", "training.keep_last=9"]
+    settings += ["training.freeze=[encoder]", f"training.init_from={finished_run}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        fine_tune(other_recipe, run, *settings, f"training.init_from={finished_run}")
+        train_with(other_recipe, run, *settings)
     return run
 
 
-@pytest.mark.parametrize("saved_before_death", [False, True])
-def test_a_fine_tuning_that_dies_comes_to_the_same_even_without_what_it_began_with(
-    saved_before_death: bool, whole: Path, finished_run: Path, tmp_path: Path
+def test_frozen_part_of_a_run_stays_and_has_no_optimizer_state(whole: Path) -> None:
+    checkpoints = RunFolder(whole).checkpoints
+    early, late = (checkpoints.weights(number) for number in (10, 20))
+    for name, tensor in early.items():
+        assert torch.equal(tensor, late[name]) == name.startswith("encoder"), name
+    saved = load_file(checkpoints.path(20) / OPTIMIZER)
+    assert saved
+    assert not any("encoder" in name for name in saved)
+
+
+@pytest.mark.parametrize("saved_before", [False, True])
+def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
+    saved_before: bool, whole: Path, finished_run: Path, tmp_path: Path
 ) -> None:
     origin = Path(shutil.copytree(finished_run, tmp_path / "origin"))
     settings = [f"training.init_from={origin}"]
     recipe = whole / "config.yaml"
     run, save = tmp_path / "run", Checkpoints.save
 
-    def dies(self: Checkpoints, *arguments: Any) -> None:
-        if saved_before_death:
+    def killed(self: Checkpoints, *arguments: Any) -> None:
+        if saved_before:
             save(self, *arguments)
-        raise Death
+        raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoints, "save", dies)
-        with pytest.raises(Death):
-            fine_tune(recipe, run, *settings)
-    assert RunFolder(run).checkpoints.updates() == ([10] if saved_before_death else [])
-    if saved_before_death:
+        patch.setattr(Checkpoints, "save", killed)
+        with pytest.raises(Killed):
+            train_with(recipe, run, *settings)
+    assert RunFolder(run).checkpoints.updates() == ([10] if saved_before else [])
+    if saved_before:
         shutil.rmtree(origin)
-    fine_tune(recipe, run, *settings)
+    train_with(recipe, run, *settings)
     for file in ("model.safetensors", "corpora.json", "tokenizer/joint.model"):
         assert (run / file).read_bytes() == (whole / file).read_bytes(), file
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    resumed = [event["update"] for event in events if event["event"] == "resume"]
-    assert resumed == ([10] if saved_before_death else [])
+    resumed = [event["update"] for event in journal(run, "resume")]
+    assert resumed == ([10] if saved_before else [])
 
 
-def test_the_average_of_the_weights_begins_with_them_too(
-    finished_run: Path, tiny_recipe: Path, tmp_path: Path
-) -> None:
-    settings = ["training.ema_decay=0.9", "training.learning_rate=1e-30", "training.max_updates=1"]
-    fine_tune(tiny_recipe, tmp_path / "run", *settings, f"training.init_from={finished_run}")
-    new, old = (load_file(run / "model.safetensors") for run in (tmp_path / "run", finished_run))
-    for name, tensor in new.items():
-        torch.testing.assert_close(tensor, old[name])
+def test_run_cannot_be_resumed_with_another_origin(finished_run: Path, tiny_recipe: Path) -> None:
+    config = load_config(tiny_recipe, overrides=[f"training.init_from={finished_run}"])
+    with pytest.raises(RunError, match=rf"\(training\.init_from: None -> {finished_run}\)"):
+        open_run(finished_run, config)
 
 
-def test_another_origin_is_another_run(
-    finished_run: Path, tiny_recipe: Path, tmp_path: Path
-) -> None:
-    run, settings = tmp_path / "run", ["training.max_updates=1"]
-    fine_tune(tiny_recipe, run, *settings)
-    told = rf"another config \(training\.init_from: None -> {finished_run}\)"
-    with pytest.raises(RunError, match=told):
-        fine_tune(tiny_recipe, run, *settings, f"training.init_from={finished_run}")
-
-
-def test_the_key_named_is_that_of_the_tokenizer_of_the_other_layout(
-    finished_run: Path, write_run: Write, tiny_recipe: Path, tmp_path: Path
+def test_origin_whose_tokenizer_has_the_other_layout_is_an_error(
+    write_run: Write, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     settings = ["tokenizer.vocabulary=separate", "model.tie_embeddings=decoder"]
     write_run("model.tie_embeddings=decoder")
     with pytest.raises(ConfigError, match=r"`training\.init_from` .*/old: its vocabulary is joint"):
-        fine_tune(tiny_recipe, tmp_path / "a", *settings, f"training.init_from={tmp_path}/old")
+        train_with(tiny_recipe, tmp_path / "a", *settings, f"training.init_from={tmp_path}/old")
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
-        ("gone", r"/tin: no such run folder; did you mean `tiny`\?$"),
-        (
-            "unfinished",
-            r"/tiny: its training has not finished, there is no model\.json yet; .* goes",
-        ),
-        (
-            "flipped",
-            r"/tiny/model\.safetensors: damaged \(its SHA-256 is not the one in model\.json",
-        ),
+        ("gone", r"/tin: .*did you mean `tiny`\?$"),
+        ("unfinished", r"/tiny: .*model\.json"),
+        ("flipped", r"/tiny/model\.safetensors: damaged"),
         ("tokenizer", r"/tiny/tokenizer/joint\.model: damaged"),
-        ("empty", r"/tiny: is no run folder, it holds no config\.yaml"),
+        ("empty", r"/tiny: .*config\.yaml"),
     ],
 )
-def test_an_origin_that_is_none_is_told_before_any_work(
-    damage: str, told: str, finished_run: Path, tiny_recipe: Path, tmp_path: Path
+def test_unusable_origin_is_an_error_before_any_work(
+    damage: str, message: str, finished_run: Path, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     origin = Path(shutil.copytree(finished_run, tmp_path / "tiny"))
+    flipped = {"flipped": "model.safetensors", "tokenizer": "tokenizer/joint.model"}
     if damage == "unfinished":
         (origin / "model.json").unlink()
     elif damage == "empty":
         (origin / "config.yaml").unlink()
-    elif damage in {"flipped", "tokenizer"}:
-        path = (
-            origin / {"flipped": "model.safetensors", "tokenizer": "tokenizer/joint.model"}[damage]
-        )
-        data = bytearray(path.read_bytes())
+    elif damage in flipped:
+        data = bytearray((origin / flipped[damage]).read_bytes())
         data[-1] ^= 1
-        path.write_bytes(data)
+        (origin / flipped[damage]).write_bytes(data)
     named = tmp_path / "tin" if damage == "gone" else origin
     run = tmp_path / "run"
-    with pytest.raises(RunError, match=told):
-        fine_tune(tiny_recipe, run, f"training.init_from={named}")
+    with pytest.raises(RunError, match=message):
+        train_with(tiny_recipe, run, f"training.init_from={named}")
     assert [path.name for path in run.iterdir() if path.name[0] != "."] == ["config.yaml"]
-    if damage == "gone":  # and nothing stands in the way of another try
-        fine_tune(tiny_recipe, run, "training.max_updates=1", f"training.init_from={origin}")
+    if damage == "gone":  # the folder can be used for another try
+        train_with(tiny_recipe, run, "training.max_updates=1", f"training.init_from={origin}")
+
+
+def part_of(name: str) -> str:
+    """Return the part that a parameter belongs to, by the module at the head of its name."""
+    (part,) = (part for part, modules in PARTS.items() if name.split(".")[0] in modules)
+    return part
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_embeddings": "none", "residual": "pre", "positional": "learned"},
+        {"tie_embeddings": "decoder", "positional": "relative_bias", "norm": "rmsnorm"},
+        {"tie_embeddings": "none", "positional": "relative"},
+    ],
+)
+def test_every_parameter_belongs_to_one_part(changes: dict[str, Any]) -> None:
+    made = transformer(**changes)
+    assert {part_of(name) for name, _ in made.named_parameters()} <= set(get_args(Part))
+    assert set(PARTS) == set(get_args(Part))
+    freeze(made, PARTS)
+    assert not any(parameter.requires_grad for parameter in made.parameters())
+
+
+@pytest.mark.parametrize(
+    ("tied", "frozen"),
+    [
+        ("none", ["encoder"]),
+        ("none", ["decoder"]),
+        ("none", ["source_embedding"]),
+        ("none", ["target_embedding", "output"]),
+        ("none", ["source_embedding", "target_embedding", "encoder", "decoder"]),
+        ("decoder", ["encoder", "source_embedding"]),
+        ("decoder", ["target_embedding", "output"]),
+        ("all", ["encoder", "decoder"]),
+        ("all", ["source_embedding", "target_embedding", "output"]),
+    ],
+)
+def test_frozen_parts_stay_and_do_not_count_in_the_gradient_norm(
+    tied: str, frozen: list[str]
+) -> None:
+    whole = transformer(tie_embeddings=tied, residual="pre", positional="learned")
+    made = copy.deepcopy(whole)
+    batch = collate(examples(4))
+    (TrainingPass(whole, 0.1)(batch).smoothed / batch.target_tokens).backward()
+    squares = [
+        float(parameter.grad.square().sum())
+        for name, parameter in whole.named_parameters()
+        if parameter.grad is not None and part_of(name) not in frozen
+    ]
+    freeze(made, frozen)
+    before = {name: each.detach().clone() for name, each in made.named_parameters()}
+    learning = learner(made, clip=0.5)
+    norms = [
+        each.gradient_norm
+        for each in fetch_metrics([train_step(learning, [batch], 0.01) for _ in range(3)])
+    ]
+    assert norms[0] == pytest.approx(sum(squares) ** 0.5, rel=1e-5)
+    for name, parameter in made.named_parameters():
+        stays = part_of(name) in frozen
+        assert torch.equal(parameter, before[name]) == stays, name
+        assert (parameter not in learning.optimizer.state) == stays, name
+
+
+def test_description_counts_frozen_parameters() -> None:
+    made = transformer(tie_embeddings="decoder")
+    assert describe_parameters(made) == f"{sum(p.numel() for p in made.parameters()):,} parameters"
+    freeze(made, ["source_embedding"])
+    assert describe_parameters(made).endswith(f" parameters, {20 * 16} of them frozen")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["training.freeze=[source_embedding, encoder]"],
+            "`training.freeze` names `source_embedding`, but `model.tie_embeddings: all` makes",
+        ),
+        (
+            ["training.freeze=[output]", "model.tie_embeddings=decoder"],
+            "`training.freeze` names `output`, but `model.tie_embeddings: decoder` makes one",
+        ),
+        ([f"training.freeze=[{', '.join(get_args(Part))}]"], "`training.freeze` names every part"),
+        (["training.freeze=[encodr]"], "did you mean `encoder`?"),
+    ],
+)
+def test_parts_that_cannot_be_frozen_are_an_error(
+    settings: list[str], message: str, tiny_recipe: Path
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_config(tiny_recipe, overrides=settings)

@@ -25,7 +25,7 @@ from mt.training.data import Corpus, prepare
 from mt.training.memory import LiveBytes, TrainingMemory, require_memory, training_memory
 from mt.training.run_folder import begin, open_run
 from mt.training.setup import build_learner, build_model
-from mt.training.step import update
+from mt.training.step import train_step
 
 CPU = torch.device("cpu")
 VOCABULARY = 500
@@ -100,9 +100,9 @@ def torch_counts(config: Config, pairs: Lengths, batches: int) -> int:
         for pair in pairs
     ]
     made = [collate(examples)] * batches
-    update(learner, made, 0.1)
+    train_step(learner, made, 0.1)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        update(learner, made, 0.1)
+        train_step(learner, made, 0.1)
     changes = sorted(
         (event.start_ns(), event.nbytes())
         for event in profiler.profiler.kineto_results.events()

@@ -1,7 +1,6 @@
-"""A run over several corpora."""
+"""Training on several corpora."""
 
 import json
-import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -22,21 +21,21 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.evaluation.passport import check_passport
 from mt.export.export import export_ctranslate2, export_marian
-from mt.training.data import Corpus, describe, first_plan, join, prepare
+from mt.training.data import Corpus, first_plan, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
-from mt.training.memory import corpus_memory, pair_place
+from mt.training.progress import describe_corpus
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
 
 FIRST = 20
-"""Pairs of the tiny corpus that stand in the first of two corpora."""
+"""Pairs in the first of two corpora."""
 
 
 @pytest.fixture
 def halves(tiny_recipe: Path, tmp_path: Path) -> Path:
-    """The tiny recipe with its training corpus cut in two, `few` and `many`."""
+    """Return the tiny recipe with its training corpus cut in two, `few` and `many`."""
     for side in ("en", "de"):
         lines = (tiny_recipe.parent / f"train.{side}").read_text().splitlines(keepends=True)
         (tmp_path / f"few.{side}").write_text("".join(lines[:FIRST]))
@@ -73,19 +72,18 @@ def places(update: PlannedUpdate) -> list[int]:
     return [place for batch in update.batches for place in batch.index.tolist()]
 
 
-def test_two_corpora_of_weight_one_are_trained_on_as_the_one_that_they_were_cut_from(
+def test_two_corpora_of_weight_one_equal_the_one_that_they_were_cut_from(
     tiny_recipe: Path, halves: Path, tmp_path: Path
 ) -> None:
-    settings = ("training.max_updates=6", "training.validate_every=6")
-    whole = load_config(tiny_recipe, overrides=settings)
-    train(whole, tmp_path / "whole")
-    cut = load_config(halves, overrides=settings)
-    train(cut, tmp_path / "cut")
-    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "cut")]
-    assert weights[0] == weights[1]
+    config, whole = prepared(tiny_recipe, tmp_path / "whole")
+    _, cut = prepared(halves, tmp_path / "cut")
+    assert whole.tokenizer.fingerprint == cut.tokenizer.fingerprint
+    assert texts(whole) == texts(cut)
+    plans = [first_plan(corpus, config, epoch=1) for corpus in (whole, cut)]
+    assert [each.tolist() for each in plans[0]] == [each.tolist() for each in plans[1]]
 
 
-def test_an_epoch_takes_what_the_weights_say_and_every_line_of_a_line_is_told(
+def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
     halves: Path, tmp_path: Path
 ) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS)
@@ -98,22 +96,22 @@ def test_an_epoch_takes_what_the_weights_say_and_every_line_of_a_line_is_told(
         assert max(counted[pair] for pair in range(FIRST, len(corpus.store))) == 1
         seen += counted
     assert [seen[pair] for pair in range(FIRST, len(corpus.store))] == [1] * many
-    told = describe(corpus, config, first_plan(corpus, config)).splitlines()
-    assert told[1] == (
+    lines = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    assert lines[1] == (
         f"epoch 1 takes {3 * FIRST + many // 2} pairs: {3 * FIRST} from the {FIRST} of `few` "
         f"(weight 3), {many // 2} from the {many} of `many` (weight 0.5)"
     )
-    assert told[2].startswith("about ")
+    assert lines[2].startswith("about ")
 
 
-def test_a_single_corpus_may_have_a_weight(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_single_corpus_can_have_a_weight(tiny_recipe: Path, tmp_path: Path) -> None:
     config, corpus = prepared(tiny_recipe, tmp_path / "run", "data.train.weight=2")
     plan = first_plan(corpus, config)
     counted = Counter(np.concatenate(plan).tolist())
     assert counted == dict.fromkeys(range(len(corpus.store)), 2)
 
 
-def test_resuming_at_any_update_gives_the_rest_of_the_epoch(halves: Path, tmp_path: Path) -> None:
+def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
 
     def updates(state: TrainState) -> list[tuple[int, int, list[int]]]:
@@ -129,7 +127,7 @@ def test_resuming_at_any_update_gives_the_rest_of_the_epoch(halves: Path, tmp_pa
 
 def test_two_ranks_share_the_updates_of_one(halves: Path, tmp_path: Path) -> None:
     config, alone = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
-    other = join(config, RunFolder(tmp_path / "run"))
+    other = open_prepared(config, RunFolder(tmp_path / "run"))
     worlds = [(World(), alone), (World(rank=0, size=2), alone), (World(rank=1, size=2), other)]
     found = [
         [
@@ -142,7 +140,7 @@ def test_two_ranks_share_the_updates_of_one(halves: Path, tmp_path: Path) -> Non
     assert one == [sorted(left + right) for left, right in zip(first, second, strict=True)]
 
 
-def test_each_corpus_has_its_store_which_other_weights_find_again(
+def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
     halves: Path, tmp_path: Path
 ) -> None:
     prepared(halves, tmp_path / "run", *WEIGHTS)
@@ -154,35 +152,7 @@ def test_each_corpus_has_its_store_which_other_weights_find_again(
     assert again.mixture.counts(0) == [28, 32]  # 20^(1/5) : 40^(1/5) is 1.82 : 2.09
 
 
-def test_what_the_cleaning_takes_is_told_of_each_corpus(halves: Path, tmp_path: Path) -> None:
-    for side in ("en", "de"):
-        path = tmp_path / f"many.{side}"
-        lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join([lines[0], *lines]))
-    config, corpus = prepared(halves, tmp_path / "run", "data.cleaning.duplicates=pair")
-    recorded = json.loads((tmp_path / "run" / "corpora.json").read_text())
-    assert recorded["cleaning.corpora.many"] == {"duplicates": 1}
-    assert "cleaning.corpora.few" not in recorded
-    assert len(recorded["train.corpora.few"]["source"]) == 64
-    total = len(corpus.parts["train.corpora.many"]) + 1
-    assert describe(corpus, config, first_plan(corpus, config)).startswith(
-        f"cleaning took out 1 of {total} pairs of `many`: 1 by `duplicates`\n"
-    )
-    assert corpus.store.left_out.total == total + FIRST
-
-
-def test_a_pair_is_found_in_its_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run")
-    places = [pair_place(config, corpus, index) for index in (0, FIRST - 1, FIRST, FIRST + 4)]
-    assert [place.split(" and ")[0] for place in places] == [
-        f"line 1 of {tmp_path}/few.en",
-        f"line {FIRST} of {tmp_path}/few.en",
-        f"line 1 of {tmp_path}/many.en",
-        f"line 5 of {tmp_path}/many.en",
-    ]
-
-
-def test_tokens_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None:
+def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
     plain = corpus.store
     for epoch in (0, 1):
@@ -197,19 +167,13 @@ def test_tokens_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None
     corpus.close()
 
 
-def test_the_memory_of_an_epoch_is_that_of_what_it_takes(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", "data.train.corpora.many.weight=0.001")
-    indices, _ = corpus_memory(config, corpus)
-    assert max(indices) < FIRST
-
-
-def test_weights_that_take_nothing_are_refused(halves: Path, tmp_path: Path) -> None:
+def test_weights_that_take_no_pair_are_an_error(halves: Path, tmp_path: Path) -> None:
     weights = [f"data.train.corpora.{name}.weight=0.001" for name in ("few", "many")]
-    with pytest.raises(ConfigError, match="`data.train`: of the 60 pairs, the weights take none"):
+    with pytest.raises(ConfigError, match="`data.train`: the weights take none of the 60 pairs"):
         prepared(halves, tmp_path / "run", *weights)
 
 
-def test_only_what_is_trained_on_has_a_weight(halves: Path) -> None:
+def test_weight_of_a_test_split_is_an_error(halves: Path) -> None:
     with pytest.raises(ConfigError, match=r"`data\.tests\.test\.weight`: only corpora that are"):
         load_config(halves, overrides=["data.tests.test.weight=2"])
     with pytest.raises(ConfigError, match=r"did you mean `data\.train\.corpora\.few\.weight`"):
@@ -224,8 +188,8 @@ TAGS = (
 )
 
 
-def test_every_source_line_begins_with_the_tag_of_its_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
+def test_source_lines_begin_with_the_tag_of_their_corpus(halves: Path, tmp_path: Path) -> None:
+    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
     numbers = corpus.tokenizer.source.tags
     wanted = [numbers["<bt>"]] * FIRST + [numbers["<2de>"]] * (len(corpus.store) - FIRST)
     for store in (corpus.store, corpus.epoch_store(0), corpus.epoch_store(1)):
@@ -235,14 +199,10 @@ def test_every_source_line_begins_with_the_tag_of_its_corpus(halves: Path, tmp_p
             token for each in examples for token in (*each.source[1:], *each.target)
         }
     assert {each.source[0] for each in corpus.valid_examples} == {numbers["<2de>"]}
-    places = [pair_place(config, corpus, index).split(" of ")[0] for index in (0, FIRST)]
-    assert places == ["line 1", "line 1"]
     corpus.close()
 
 
-def test_translation_evaluation_and_export_set_the_tag_as_training_does(
-    halves: Path, tmp_path: Path
-) -> None:
+def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = (*TAGS, "decoding.tag=<bt>")
     train(load_config(halves, overrides=settings), run)
@@ -278,9 +238,11 @@ def test_translation_evaluation_and_export_set_the_tag_as_training_does(
     assert exported.tokenizer.tag == "<bt>"
 
 
-def test_a_tag_that_is_not_reserved_is_refused(halves: Path, tmp_path: Path) -> None:
-    told = r"`data\.train\.corpora\.few\.tag` is `<bt>`, which `tokenizer\.tags` does not reserve"
-    with pytest.raises(ConfigError, match=told):
+def test_tag_that_is_not_reserved_is_an_error(halves: Path, tmp_path: Path) -> None:
+    message = (
+        r"`data\.train\.corpora\.few\.tag` is `<bt>`, which `tokenizer\.tags` does not reserve"
+    )
+    with pytest.raises(ConfigError, match=message):
         load_config(halves, overrides=["data.train.corpora.few.tag=<bt>"])
     with pytest.raises(ConfigError, match="`<unk>` is a special token already"):
         load_config(halves, overrides=["tokenizer.tags=[<unk>]"])
@@ -292,7 +254,7 @@ def test_a_tag_that_is_not_reserved_is_refused(halves: Path, tmp_path: Path) -> 
     assert {*corpus.tokenizer.source.tags} == {"<bt>", "<2de>"}
 
 
-def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
+def test_split_is_scored_in_its_own_languages_with_an_off_target_rate(
     halves: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("py3langid")
@@ -332,16 +294,7 @@ def test_a_direction_is_scored_in_its_own_languages_with_an_off_target_rate(
     assert check_passport(run / "evaluations/to_en.json").passed
 
 
-def test_a_run_of_one_direction_tells_no_off_target_rate(
-    finished_run: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(finished_run, tmp_path / "run")
-    scored = evaluate_run(tmp_path / "run", split="test")
-    assert scored.off_target is None
-    assert "off_target" not in json.loads((tmp_path / "run/evaluations/test.json").read_text())
-
-
-def test_a_corpus_is_cleaned_in_its_own_languages(halves: Path, tmp_path: Path) -> None:
+def test_corpus_is_cleaned_for_its_own_languages(halves: Path, tmp_path: Path) -> None:
     script = "data.cleaning.wrong_script=true"
     _, corpus = prepared(halves, tmp_path / "a", script)
     assert corpus.store.left_out.cleaned == {}
@@ -350,7 +303,7 @@ def test_a_corpus_is_cleaned_in_its_own_languages(halves: Path, tmp_path: Path) 
         prepared(halves, tmp_path / "b", script, greek)
 
 
-def test_the_corpora_of_a_mixture_are_written_each_by_itself(halves: Path, tmp_path: Path) -> None:
+def test_cleaned_corpora_of_a_mixture_are_written_separately(halves: Path, tmp_path: Path) -> None:
     overrides = ["data.cleaning.duplicates=pair", "data.train.corpora.few.target_language=el"]
     config = load_config(halves, overrides=overrides)
     few, many = open_training_corpora(config.data)

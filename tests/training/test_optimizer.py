@@ -1,13 +1,25 @@
-"""Learning-rate schedules at known points, and Adam's constants."""
+"""Learning-rate schedules at known points, Adam's constants, precisions and the moving average."""
 
-from typing import get_args
+import os
+from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mt.config import TrainingConfig
-from mt.training.optimizer import SCHEDULES, build_optimizer, learning_rate
+from mt.training.optimizer import (
+    SCHEDULES,
+    MovingAverage,
+    Precision,
+    build_optimizer,
+    choose_average,
+    choose_precision,
+    learning_rate,
+)
+from tests.factories import CPU
+
+FINITE, NOT_FINITE = torch.tensor(1.0), torch.tensor(float("nan"))
 
 
 def config(schedule: str, **changes: object) -> TrainingConfig:
@@ -36,17 +48,14 @@ def config(schedule: str, **changes: object) -> TrainingConfig:
         ("noam", 1600, 0.002 / 16 / 40),
         ("cosine", 100, 0.0005),
         ("cosine", 400, 0.002),
-        # A quarter of the way, half of it, three quarters; the cosine of 45 degrees is 0.707107.
+        # A quarter, a half and three quarters of the way; the cosine of 45 degrees is 0.707107.
         ("cosine", 800, 0.001 * 1.707107),
         ("cosine", 1200, 0.001),
         ("cosine", 1600, 0.001 * 0.292893),
-        ("cosine", 2000, 0.0),
         ("cosine", 3000, 0.0),
         ("linear", 100, 0.0005),
-        ("linear", 400, 0.002),
         ("linear", 800, 0.0015),
         ("linear", 1600, 0.0005),
-        ("linear", 2000, 0.0),
         ("linear", 3000, 0.0),
     ],
 )
@@ -55,37 +64,129 @@ def test_schedules(schedule: str, update: int, expected: float) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_schedules_that_end_come_down_to_the_final_rate_and_stay(schedule: str) -> None:
+def test_decay_ends_at_the_final_rate_whatever_max_updates_is(schedule: str) -> None:
     ending = config(schedule, final_learning_rate=0.0005)
     rates = [learning_rate(update, ending, 256) for update in range(1, 2500)]
-    assert rates[199] == pytest.approx(0.001)  # the rise is to the peak, whatever the end
+    assert rates[199] == pytest.approx(0.001)
     assert rates[399] == max(rates) == 0.002
     assert rates[1199] == pytest.approx((0.002 + 0.0005) / 2)
     assert rates[399:2000] == sorted(rates[399:2000], reverse=True)
     assert set(rates[1999:]) == {0.0005}
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_when_training_stops_does_not_move_a_schedule_that_ends(schedule: str) -> None:
-    """`training.max_updates` may change under a run, and must not change what it has learned."""
-    shorter, longer = config(schedule, max_updates=700), config(schedule, max_updates=2000)
-    for update in range(1, 701, 50):
-        assert learning_rate(update, shorter, 256) == learning_rate(update, longer, 256)
+    longer = config(schedule, final_learning_rate=0.0005, max_updates=700)
+    assert [learning_rate(update, longer, 256) for update in range(1, 2500)] == rates
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_no_warmup_begins_at_the_peak(schedule: str) -> None:
+def test_without_warmup_the_first_rate_is_the_highest(schedule: str) -> None:
     without = config(schedule, warmup_updates=0)
     rates = [learning_rate(update, without, 256) for update in range(1, 50)]
     assert rates[0] == max(rates)
 
 
-def test_the_config_offers_exactly_the_schedules_there_are() -> None:
-    annotation = TrainingConfig.model_fields["schedule"].annotation
-    assert set(get_args(annotation)) == set(SCHEDULES)
-
-
 def test_adam_has_the_papers_constants() -> None:
-    optimizer = build_optimizer(nn.Linear(2, 2), torch.device("cpu"))
-    group = optimizer.param_groups[0]
+    group = build_optimizer(nn.Linear(2, 2), CPU).param_groups[0]
     assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "d_model", "expected"),
+    [
+        ({"amx_bf16": True}, 256, "bf16"),
+        ({"amx_bf16": True, "avx512_bf16": True}, 255, "fp32"),
+        ({"amx_bf16": False, "avx512_bf16": True}, 128, "bf16"),
+        ({"amx_bf16": False, "avx512_bf16": True}, 127, "fp32"),
+        ({}, 1024, "fp32"),
+        (None, 1024, "fp32"),
+    ],
+)
+def test_auto_precision_is_bf16_for_wide_models_on_cpus_with_bf16_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+    capabilities: dict[str, bool] | None,
+    d_model: int,
+    expected: str,
+) -> None:
+    if capabilities is None:  # as in a release of torch without the function
+        monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    else:
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert choose_precision("auto", CPU, d_model).name == expected
+    for name in ("fp32", "bf16", "fp16"):
+        assert choose_precision(name, CPU, d_model).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+)
+def test_autocast_computes_in_the_named_precision(name: str, dtype: torch.dtype) -> None:
+    precision = choose_precision(name, CPU)
+    with precision.autocast():
+        assert (torch.ones(1, 1) @ torch.ones(1, 1)).dtype == dtype
+    assert precision.scaler.is_enabled() == (name == "fp16")
+
+
+def test_bf16_on_a_cpu_limits_the_kernel_cache_unless_the_user_set_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, "7")
+    Precision("bf16", CPU)
+    assert os.environ[name] == "7"
+    monkeypatch.delenv(name)
+    Precision("fp32", CPU)
+    assert name not in os.environ
+    Precision("bf16", CPU)
+    assert os.environ[name] == "256"
+
+
+def walk(weight: Tensor, steps: int) -> Iterator[tuple[int, Tensor]]:
+    """Change a weight step by step, as an optimizer does."""
+    for number in range(1, steps + 1):
+        with torch.no_grad():
+            weight += torch.randn(weight.shape)
+        yield number, weight.detach().clone()
+
+
+def test_moving_average_follows_its_formula_and_ignores_skipped_updates() -> None:
+    weight = nn.Parameter(torch.randn(3))
+    average = MovingAverage({"w": weight}, decay=0.7)
+    expected = weight.detach().double()
+    for number, now in walk(weight, 40):
+        if number == 20:
+            average.update(number, NOT_FINITE)
+            continue
+        average.update(number, FINITE)
+        share = {1: 2 / 11, 2: 3 / 12, 3: 4 / 13}.get(number, (1 + number) / (10 + number))
+        expected = min(share, 0.7) * expected + (1 - min(share, 0.7)) * now.double()
+    torch.testing.assert_close(average.averages()["w"], expected.float())
+
+
+def test_swapped_averages_are_in_the_model_for_the_block_alone() -> None:
+    weight = nn.Parameter(torch.randn(3))
+    average = MovingAverage({"w": weight}, decay=0.7)
+    for number, _ in walk(weight, 5):
+        average.update(number, FINITE)
+    learning, mean, address = weight.clone(), average.averages()["w"].clone(), weight.data_ptr()
+    assert not torch.equal(learning, mean)
+    with pytest.raises(ValueError, match="in the block"), average.swapped():
+        assert torch.equal(weight, mean)
+        assert torch.equal(average.averages()["w"], learning)
+        raise ValueError("in the block")
+    assert torch.equal(weight, learning)
+    assert torch.equal(average.averages()["w"], mean)
+    assert weight.data_ptr() == address
+    average.restore({"w": torch.zeros(3)})
+    assert torch.equal(average.averages()["w"], learning)
+    assert torch.equal(average.weights()["w"], torch.zeros(3))
+
+
+def test_moving_average_has_the_trainable_weights_or_none_without_a_decay() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(requires_grad=False)
+    assert choose_average(model, 0.9).averages().keys() == {"1.weight", "1.bias"}
+    off = choose_average(model, None)
+    before = [parameter.clone() for parameter in model.parameters()]
+    off.update(1, FINITE)
+    with off.swapped():
+        assert all(map(torch.equal, model.parameters(), before))
+    assert off.averages() == off.weights() == {}

@@ -1,40 +1,165 @@
-"""What the journal says of an interval: means over its tokens, and of its gradients' norms."""
+"""Journal, progress bar and TensorBoard."""
 
 import json
 import math
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mt.training.progress import Progress
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mt.training import progress as module
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append, open_board
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
+from tests.factories import config
+
+Program = Callable[..., tuple[int, str, str]]
+TRAINING = config(training={"tensorboard": "on"}).training
 
 
-def measured(loss: float, norm: float, tokens: int) -> StepMetrics:
-    """An update with this loss a token; the plain one is half of it."""
+def metrics(loss: float, norm: float, tokens: int) -> StepMetrics:
+    """Return an update with this loss per token and half of it as the plain loss."""
     counts = TokenCounts(source=2 * tokens, target=tokens)
     return StepMetrics(loss * tokens, loss * tokens / 2, norm, counts)
+
+
+def journalled(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
 def logged(path: Path, *updates: StepMetrics) -> dict[str, Any]:
     progress = Progress(path / "metrics.jsonl", done_updates=0, max_updates=None)
     for each in updates:
-        progress.taken(0.25)
-        progress.measured(each)
+        progress.advance(0.25)
+        progress.add(each)
     progress.log(TrainState(update=len(updates)))
-    line: dict[str, Any] = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+    (line,) = journalled(path)
     return line
 
 
 def test_losses_are_means_over_tokens_and_norms_over_updates(tmp_path: Path) -> None:
-    line = logged(tmp_path, measured(4.0, 3.0, 10), measured(2.0, 1.0, 30), measured(2.0, 2.0, 10))
+    line = logged(tmp_path, metrics(4.0, 3.0, 10), metrics(2.0, 1.0, 30), metrics(2.0, 2.0, 10))
     assert (line["event"], line["update"], line["learning_rate"]) == ("train", 3, 0.25)
     assert (line["loss"], line["nll"]) == (2.4, 1.2)
     assert (line["gradient_norm"], line["largest_gradient_norm"]) == (2.0, 3.0)
     assert (line["target_tokens"], line["skipped_updates"]) == (50, 0)
 
 
-def test_of_a_skipped_update_only_that_it_was_is_counted(tmp_path: Path) -> None:
-    line = logged(tmp_path, measured(4.0, 3.0, 10), measured(math.nan, math.inf, 10))
+def test_skipped_update_is_only_counted(tmp_path: Path) -> None:
+    line = logged(tmp_path, metrics(4.0, 3.0, 10), metrics(math.nan, math.inf, 10))
     assert (line["loss"], line["target_tokens"], line["skipped_updates"]) == (4.0, 10, 1)
     assert (line["gradient_norm"], line["largest_gradient_norm"]) == (3.0, 3.0)
+
+
+def test_cut_line_of_the_journal_does_not_swallow_the_next(tmp_path: Path) -> None:
+    journal = tmp_path / "metrics.jsonl"
+    append(journal, "one", value=1)
+    with journal.open("a") as file:
+        file.write('{"event": "to')
+    append(journal, "two", value=2)
+    first, _, last = journal.read_text().splitlines()
+    assert json.loads(first) == {"event": "one", "value": 1}
+    assert json.loads(last) == {"event": "two", "value": 2}
+
+
+def test_messages_and_warnings_are_printed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = Progress(tmp_path / "metrics.jsonl", done_updates=0, max_updates=None)
+    for update in (1, 2):
+        progress.say_once("a message")
+        progress.warn_once("copies", f"{update} copies", update=update)
+    assert capsys.readouterr().err == "a message\nwarning: 1 copies\n"
+    assert journalled(tmp_path) == [
+        {"event": "warning", "update": 1, "kind": "copies", "message": "1 copies"}
+    ]
+    silent = SilentProgress(tmp_path / "silent.jsonl", done_updates=0, max_updates=None)
+    silent.warn_once("copies", "3 copies", update=3)
+    assert capsys.readouterr().err == ""
+    assert not (tmp_path / "silent.jsonl").exists()
+
+
+def curves(folder: Path) -> dict[str, dict[int, float]]:
+    """Return the curves that TensorBoard draws: value by update, for each tag."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    found = {}
+    for tag in events.Tags()["scalars"]:
+        points = [(point.step, point.value) for point in events.Scalars(tag)]
+        found[tag] = dict(points)
+        assert [step for step, _ in points] == sorted(found[tag])  # in order, none of them twice
+    return found
+
+
+def write_run(path: Path, updates: Iterable[int]) -> None:
+    """Log some updates as one process of a run does, with a validation every 10."""
+    numbers = [*updates]
+    board = open_board(path / "tensorboard", TRAINING, numbers[0] - 1)
+    progress = Progress(
+        path / "metrics.jsonl", done_updates=numbers[0] - 1, max_updates=40, board=board
+    )
+    for update in numbers:
+        progress.advance(update / 1000)
+        progress.add(metrics(1.0 / update, 2.0, 10))
+        if update % 5 == 0:
+            progress.log(TrainState(update=update))
+        if update % 10 == 0:
+            progress.record("validation", update=update, bleu=float(update), signature="x")
+
+
+def test_tensorboard_shows_the_journal_and_each_update_once(tmp_path: Path) -> None:
+    for first, last in ((1, 8), (1, 17), (11, 40)):  # killed twice, resumed at a checkpoint
+        write_run(tmp_path, range(first, last + 1))
+    assert len([*(tmp_path / "tensorboard").iterdir()]) == 3
+    expected: dict[str, dict[int, Any]] = {}
+    for line in journalled(tmp_path):
+        for name in line.keys() - {"event", "update", "signature"}:
+            curve = expected.setdefault(f"{line['event']}/{name}", {})
+            curve[line["update"]] = pytest.approx(line[name])  # stored in fp32
+    found = curves(tmp_path / "tensorboard")
+    assert found == expected
+    assert [*found["train/loss"]] == [*range(5, 41, 5)]
+    assert [*found["validation/bleu"]] == [10, 20, 30, 40]
+
+
+def test_updates_after_a_rollback_are_shown_once(tmp_path: Path) -> None:
+    board = TensorBoard(tmp_path / "board", done_updates=0)
+    for loss, updates in ((1.0, (10, 20, 30, 40)), (2.0, (30, 40, 50)), (3.0, (50, 60))):
+        for update in updates:
+            board.add("train", {"update": update, "loss": loss})
+            if update % 20 == 0:
+                board.add("validation", {"update": update, "bleu": loss})
+            board.add("rollback", {"update": update, "loss": 99.0})  # not shown
+    assert curves(tmp_path / "board") == {
+        "train/loss": {10: 1.0, 20: 1.0, 30: 2.0, 40: 2.0, 50: 3.0, 60: 3.0},
+        "validation/bleu": {20: 1.0, 40: 2.0, 60: 3.0},
+    }
+
+
+def test_files_are_read_in_order_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, clock in enumerate((2e9, 1e9, 1.5e9)):
+        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+        board = TensorBoard(tmp_path / "board", done_updates=number)
+        for update in (number + 1, number + 2):
+            board.add("train", {"update": update, "loss": 10.0 * number + update})
+    assert curves(tmp_path / "board") == {"train/loss": {1: 1.0, 2: 12.0, 3: 23.0, 4: 24.0}}
+
+
+def test_missing_tensorboard_is_an_error_before_any_work(
+    tiny_recipe: Path, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    run = tmp_path / "run"
+    arguments = ["train", tiny_recipe, "--run", run]
+    status, out, err = program(*arguments, "--set", "training.tensorboard=on")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: `training.tensorboard: on` needs tensorboard: pip install")
+    assert not run.exists()
+    monkeypatch.setitem(sys.modules, "tensorboard", None)  # an import of it would fail
+    assert program(*arguments, "--set", "training.max_updates=1")[0] == 0
+    assert not (run / "tensorboard").exists()

@@ -1,0 +1,284 @@
+"""Training data of a run: cleaning, drawn tokens, warnings."""
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mt.config import Config
+from mt.config.loading import load_config
+from mt.data import sources as sources_module
+from mt.data.corpora import cache_folder
+from mt.data.lines import FileScan, scan
+from mt.data.store import PairStore
+from mt.errors import ConfigError, RunError
+from mt.training import data as module
+from mt.training.data import Corpus, first_plan, open_prepared, prepare
+from mt.training.loader import planned_updates
+from mt.training.progress import describe_corpus
+from mt.training.run_folder import RunFolder, open_run
+from mt.training.state import TrainState
+from tests.factories import CPU
+
+Program = Callable[..., tuple[int, str, str]]
+CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.mojibake=true")
+
+
+def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, Corpus]:
+    run.mkdir(exist_ok=True)
+    config = load_config(recipe, overrides=settings)
+    return config, prepare(config, RunFolder(run))
+
+
+def texts(corpus: Corpus, store: PairStore | None = None) -> list[tuple[str, str]]:
+    tokenizer, store = corpus.tokenizer, store or corpus.store
+    return [
+        (
+            tokenizer.decode_source(pair.source.tolist()),
+            tokenizer.decode_target(pair.target.tolist()),
+        )
+        for pair in store.examples(range(len(store)))
+    ]
+
+
+def drawn_stores() -> list[str]:
+    return sorted(path.name for path in (cache_folder() / "epochs").glob("*/*.arrow"))
+
+
+def test_without_sampling_every_epoch_has_the_same_store(tiny_recipe: Path, tmp_path: Path) -> None:
+    _, corpus = prepared(tiny_recipe, tmp_path / "run")
+    assert corpus.epoch_store(0) is corpus.epoch_store(7) is corpus.store
+    corpus.close()
+    assert not (cache_folder() / "epochs").exists()
+
+
+def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    _, plain = prepared(tiny_recipe, tmp_path / "plain")
+    settings = ["tokenizer.sampling=0.3", "training.target_tokens_per_update=40"]
+    config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
+    first, second = corpus.epoch_store(0), corpus.epoch_store(1)
+    assert texts(corpus) == texts(corpus, first) == texts(corpus, second)
+    assert not np.array_equal(first.lengths, second.lengths)
+    assert first.lengths.sum() > corpus.store.lengths.sum()
+    # Validation and the longest source are those of translation.
+    assert first.longest_source > plain.store.longest_source == corpus.store.longest_source
+    for ours, expected in zip(corpus.valid_examples, plain.valid_examples, strict=True):
+        assert ours.source.tolist() == expected.source.tolist()
+        assert ours.target.tolist() == expected.target.tolist()
+    # Plan and description are those of the epoch.
+    plan = first_plan(corpus, config, epoch=1)
+    assert len(plan) == round(second.lengths[:, 1].sum() / 40)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(len(corpus.store)))
+    text = describe_corpus(corpus, config, plan, epoch=1)
+    assert re.search(rf"\nabout {len(plan)} updates an epoch; padding", text)
+    corpus.close()
+    assert drawn_stores() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["tokenizer.sampling=0.3", "tokenizer.sampling_target=0"], [True, False]),
+        (["tokenizer.sampling_target=0.3"], [False, True]),
+    ],
+)
+def test_tokens_of_one_side_alone_can_be_drawn(
+    settings: list[str], expected: list[bool], tiny_recipe: Path, tmp_path: Path
+) -> None:
+    _, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
+    longer = corpus.epoch_store(0).lengths.sum(axis=0) > corpus.store.lengths.sum(axis=0)
+    assert longer.tolist() == expected
+    corpus.close()
+
+
+def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    settings = ("tokenizer.sampling=0.3", "training.max_epochs=2", "training.max_updates=null")
+
+    def batches(state: TrainState) -> list[list[list[int]]]:
+        config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
+        updates = [*planned_updates(config, corpus, state, CPU)]
+        corpus.close()
+        return [batch.source.tolist() for update in updates for batch in update.batches]
+
+    whole = batches(TrainState())
+    shutil.rmtree(cache_folder())
+    resumed = batches(TrainState(epoch=1, update_in_epoch=1))
+    assert 0 < len(resumed) < len(whole)
+    assert resumed == whole[-len(resumed) :]
+    assert drawn_stores() == []
+
+
+def test_each_file_is_scanned_once(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanned = []
+
+    def counted(path: Path) -> FileScan:
+        scanned.append(path.name)
+        return scan(path)
+
+    monkeypatch.setattr(sources_module, "scan", counted)
+    prepared(tiny_recipe, tmp_path / "run")
+    assert sorted(scanned) == [
+        f"{split}.{side}" for split in ("test", "train", "valid") for side in ("de", "en")
+    ]
+
+
+def test_copied_tokenizer_of_the_other_layout_is_an_error(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    copied = f"tokenizer.from={finished_run}"
+    separate = ["tokenizer.vocabulary=separate", "model.tie_embeddings=decoder"]
+    with pytest.raises(ConfigError, match="`tokenizer.from` .*: its vocabulary is joint, .* says"):
+        prepared(tiny_recipe, tmp_path / "separate", copied, *separate)
+    _, corpus = prepared(tiny_recipe, tmp_path / "joint", copied)
+    assert corpus.tokenizer.source_size == 300
+
+
+@pytest.fixture
+def dirty(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """Return the tiny recipe with faults in lines 3, 4 and 8, which `CLEAN` removes."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for path in tiny_recipe.parent.iterdir():
+        text = path.read_text().replace(str(tiny_recipe.parent), str(folder))
+        (folder / path.name).write_text(text)
+    for side in ("en", "de"):
+        lines = (folder / f"train.{side}").read_text().splitlines()
+        lines[2] = lines[3] = lines[0]
+        lines[7] = "one thrÃ©e"
+        (folder / f"train.{side}").write_text("".join(f"{line}\n" for line in lines))
+    return folder / "tiny.yaml"
+
+
+def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> None:
+    config, corpus = prepared(dirty, tmp_path / "run", *CLEAN)
+    lines = (dirty.parent / "train.en").read_text().splitlines()
+    assert [source for source, _ in texts(corpus)] == [*lines[:2], *lines[4:7], *lines[8:]]
+    assert not any("Ã" in text for text in corpus.tokenizer.source.texts().values())
+    removed = {"duplicates": 2, "mojibake": 1}
+    assert corpus.store.left_out.cleaned == removed
+    assert corpus.store.left_out.total == len(lines)
+    assert json.loads((tmp_path / "run/corpora.json").read_text())["cleaning"] == removed
+    first, second, *_ = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    assert re.fullmatch(r"cleaning removed 3 of \d+ pairs: (2|1) by `\w+`, (2|1) by `\w+`", first)
+    assert second.startswith(f"{len(lines) - 3} pairs to train on (0 too long and ")
+
+
+def test_noise_changes_the_training_sources_alone_and_is_counted(
+    dirty: Path, tmp_path: Path
+) -> None:
+    noise = ("data.cleaning.duplicates=pair", "data.cleaning.noise_case=0.5")
+    config, corpus = prepared(dirty, tmp_path / "run", *noise, "tokenizer.sampling=0.3")
+    lines = (dirty.parent / "train.en").read_text().splitlines()
+    sources, targets = zip(*texts(corpus), strict=True)
+    assert [text.lower() for text in sources] == [line.lower() for line in lines[:2] + lines[4:]]
+    assert texts(corpus, corpus.epoch_store(1)) == texts(corpus)
+    loud = sum(text.isupper() for text in sources)
+    assert 0 < loud < len(sources)
+    assert corpus.store.left_out.noisy == {"noise_case": loud}
+    assert not any(map(str.isupper, targets))
+    assert [pair.source.lower() for pair in corpus.valid] == [pair.source for pair in corpus.valid]
+    recorded = json.loads((tmp_path / "run/corpora.json").read_text())
+    assert recorded["cleaning"] == {"duplicates": 2, "noise_case": loud}
+    lines = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    assert lines[1] == f"noise changed sources: {loud} by `noise_case`"
+    corpus.close()
+
+
+def test_store_is_found_again_unless_the_cleaning_changed(dirty: Path, tmp_path: Path) -> None:
+    def stores() -> set[str]:
+        return {path.name for path in (cache_folder() / "pairs").iterdir()}
+
+    config, first = prepared(dirty, tmp_path / "run", *CLEAN)
+    one = stores()
+    again = prepare(config, RunFolder(tmp_path / "run"))
+    other_rank = open_prepared(config, RunFolder(tmp_path / "run"))
+    assert again.store.left_out == first.store.left_out
+    assert texts(other_rank) == texts(first)
+    assert stores() == one
+    prepared(dirty, tmp_path / "run", CLEAN[0])
+    assert len(stores()) == 2
+
+
+def test_run_cannot_be_resumed_with_another_cleaning(finished_run: Path, tiny_recipe: Path) -> None:
+    config = load_config(tiny_recipe, overrides=CLEAN)
+    with pytest.raises(RunError, match=r"data\.cleaning\.duplicates: None -> pair"):
+        open_run(finished_run, config)
+
+
+@pytest.fixture
+def repeated(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """Return the tiny recipe with every training pair four times."""
+    recipe = tiny_recipe.read_text(encoding="utf-8")
+    for language in ("en", "de"):
+        text = (tiny_recipe.parent / f"train.{language}").read_text(encoding="utf-8")
+        (tmp_path / f"train.{language}").write_text(text * 4, encoding="utf-8")
+        recipe = recipe.replace(
+            f"{tiny_recipe.parent}/train.{language}", f"{tmp_path}/train.{language}"
+        )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe, encoding="utf-8")
+    return path
+
+
+def warnings(log: pytest.LogCaptureFixture) -> list[str]:
+    """Return the logged warnings, and clear them."""
+    found = [each.getMessage() for each in log.records if each.levelno == logging.WARNING]
+    log.clear()
+    return found
+
+
+def test_faulty_corpus_is_warned_about_in_each_new_run_after_one_check(
+    repeated: Path,
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = tmp_path / "run"
+    settings = ("--set", "training.max_updates=1")
+    assert program("train", repeated, "--run", run, *settings)[0] == 0
+    (warning,) = warnings(caplog)
+    command = f"mt data check {run}/config.yaml"
+    assert warning.startswith("data.train: 75% of the pairs ")
+    assert warning.endswith(f"; run `{command}`")
+    assert program(*command.split()[1:])[0] == 0
+    warnings(caplog)
+
+    monkeypatch.setattr(module, "first_look", None)  # the result is cached
+    prepared(repeated, tmp_path / "second")
+    assert warnings(caplog) == [warning.replace(str(run), str(tmp_path / "second"))]
+    prepared(repeated, tmp_path / "off", "data.check=false")
+    assert warnings(caplog) == []
+    prepared(repeated, run)  # resumed
+    assert warnings(caplog) == []
+
+    for language in ("en", "de"):
+        with (tmp_path / f"train.{language}").open("a", encoding="utf-8") as file:
+            file.write("Something new.\n")
+    prepared(repeated, tmp_path / "third")  # another text, another check, which fails
+    (warning,) = warnings(caplog)
+    assert re.match(r"data\.train: not checked \(.*\); run `mt data check /", warning)
+
+
+@pytest.mark.parametrize(("tag", "count"), [("null", 2), ("<2de>", 1)])
+def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
+    tag: str, count: int, tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tags = ["tokenizer.tags=[<2de>]", "data.train.tag=<2de>", f"data.valid.tag={tag}"]
+    prepared(tiny_recipe, tmp_path / "run", *tags)
+    found = [message for message in warnings(caplog) if "tag" in message]
+    assert len(found) == count
+    assert found[-1] == (
+        "data.tests.test: has no tag, but every training corpus has one; set `data.tests.test.tag`"
+    )

@@ -1,0 +1,315 @@
+"""Whole runs: their end, the checkpoints and the final model that they keep, their output."""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mt.config.loading import load_config
+from mt.training import final_model, validation
+from mt.training import trainer as spine
+from mt.training.checkpoint import MODEL, OPTIMIZER
+from mt.training.run_folder import RunFolder
+from mt.training.setup import Session
+from mt.training.trainer import train
+from mt.training.validation import Validation, validate
+from tests.factories import journal
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+def train_with(recipe: Path, run: Path, *settings: str) -> str:
+    overrides = [each if "." in each.partition("=")[0] else f"training.{each}" for each in settings]
+    return train(load_config(recipe, overrides=overrides), run)
+
+
+def last_state(run: Path) -> dict[str, Any]:
+    checkpoints = RunFolder(run).checkpoints
+    path = checkpoints.path(checkpoints.updates()[-1]) / "state.json"
+    state: dict[str, Any] = json.loads(path.read_text())["state"]
+    return state
+
+
+def fix_final_losses(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
+    """Replace the losses of the validations of averaged checkpoints."""
+    remaining = iter(losses)
+
+    def replaced(*arguments: Any) -> Validation:
+        return replace(validate(*arguments), loss=next(remaining))
+
+    monkeypatch.setattr(final_model, "validate", replaced)
+
+
+def test_run_folder_holds_text_and_tensors_but_no_pickles(finished_run: Path) -> None:
+    paths = [path for path in finished_run.rglob("*") if path.is_file() and path.name != ".lock"]
+    files = [path.relative_to(finished_run) for path in paths]
+    assert {str(file) for file in files if file.parts[0] != "checkpoints"} == {
+        "README.md",
+        "config.yaml",
+        "corpora.json",
+        "environment.json",
+        "metrics.jsonl",
+        "model.json",
+        "model.safetensors",
+        "tokenizer/joint.model",
+        "tokenizer/tokenizer.json",
+    }
+    suffixes = {".json", ".jsonl", ".md", ".model", ".safetensors", ".yaml"}
+    assert {file.suffix for file in files} == suffixes
+
+
+def test_best_and_last_checkpoints_are_kept(tiny_recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = ["best_metric=bleu", "keep_best=2", "keep_last=1", "max_updates=35"]
+    # A rate this high makes the scores go up and down.
+    train_with(tiny_recipe, run, *settings, "learning_rate=0.05", "validate_every=5")
+    scores = {event["update"]: event["bleu"] for event in journal(run, "validation")}
+    ranked = sorted(scores, key=lambda update: (-scores[update], update))
+    assert [entry["update"] for entry in last_state(run)["best"]] == ranked[:2]
+    checkpoints = RunFolder(run).checkpoints
+    assert checkpoints.updates() == sorted({*ranked[:2], 35})
+    resumable = [path.parent.name for path in checkpoints.folder.glob(f"*/{OPTIMIZER}")]
+    assert resumable == [checkpoints.path(35).name]
+
+
+@pytest.mark.parametrize(
+    ("settings", "averaged"),
+    [
+        (["average=best", "best_metric=loss"], [10, 15]),
+        (["average=last", "keep_last=3"], [5, 10, 15]),
+        (["average=off"], [15]),
+    ],
+)
+def test_final_model_is_the_mean_that_the_config_names(
+    settings: list[str],
+    averaged: list[int],
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fix_final_losses(monkeypatch, 0.5)
+    run = tmp_path / "run"
+    result = train_with(tiny_recipe, run, "max_updates=15", "validate_every=5", *settings)
+    assert result.startswith(f"{run}: loss 0.500, ")
+    (final,) = journal(run, "final")
+    described = json.loads((run / "model.json").read_text())
+    assert final["averaged_updates"] == described["averaged_updates"] == averaged
+    kept = [load_file(RunFolder(run).checkpoints.path(update) / MODEL) for update in averaged]
+    for name, tensor in load_file(run / "model.safetensors").items():
+        mean = torch.stack([each[name] for each in kept]).mean(dim=0)
+        torch.testing.assert_close(tensor, mean)
+
+
+def test_final_model_is_the_best_checkpoint_if_the_mean_is_worse(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fix_final_losses(monkeypatch, 99.0, 0.5)
+    run = tmp_path / "run"
+    train_with(tiny_recipe, run, "max_updates=10", "validate_every=5")
+    assert "the mean of updates [5, 10] is worse (loss 99.000, " in capsys.readouterr().err
+    (final,) = journal(run, "final")
+    assert (final["averaged_updates"], final["loss"]) == ([10], 0.5)
+    best = RunFolder(run).checkpoints.path(10) / MODEL
+    assert (run / "model.safetensors").read_bytes() == best.read_bytes()
+
+
+def test_moving_average_is_validated_and_kept_and_does_not_change_training(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validated: list[dict[str, Tensor]] = []
+
+    def recording(learner: Any, *rest: Any) -> Any:
+        named = learner.model.named_parameters()
+        validated.append({name: each.detach().clone() for name, each in named})
+        return validate(learner, *rest)
+
+    settings = ["max_updates=8", "validate_every=4", "average=off"]
+    train_with(tiny_recipe, tmp_path / "off", *settings)
+    monkeypatch.setattr(spine, "validate", recording)
+    train_with(tiny_recipe, tmp_path / "on", *settings, "ema_decay=0.8")
+    off, on = (RunFolder(tmp_path / run).checkpoints.path(8) for run in ("off", "on"))
+    model, other = load_file(on / MODEL), load_file(on / OPTIMIZER)
+    for name, weight in load_file(off / MODEL).items():
+        assert torch.equal(other[f"learning.{name}"], weight)
+        assert torch.equal(validated[-1][name], model[name])
+    assert any(not torch.equal(model[name], other[f"learning.{name}"]) for name in model)
+    assert (tmp_path / "on" / "model.safetensors").read_bytes() == (on / MODEL).read_bytes()
+
+
+def test_patience_ends_a_run_without_gain(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "MIN_GROUP_SIZE", 1)
+    run = tmp_path / "run"
+    train_with(tiny_recipe, run, "patience=2", "validate_every=3", "learning_rate=1.0e-30")
+    validations = journal(run, "validation")
+    assert [event["update"] for event in validations] == [3, 6, 9]
+    assert [len(event["bleu_by_length"]) for event in validations] == [4, 4, 4]
+    assert (last_state(run)["update"], last_state(run)["validations_without_gain"]) == (9, 2)
+
+
+def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(spine, "metrics_are_due", lambda _: False)  # as on a GPU
+    run = tmp_path / "run"
+    train_with(tiny_recipe, run, "max_updates=null", "max_epochs=2")
+    err = capsys.readouterr().err
+    assert "4 updates an epoch" in err
+    assert "update 8, epoch 2: loss " in err
+    assert [event["update"] for event in journal(run, "validation")] == [8]
+    state = last_state(run)
+    assert (state["update"], state["epoch"], state["update_in_epoch"]) == (8, 1, 4)
+    counted = sum(event["target_tokens"] for event in journal(run, "train"))
+    assert counted == state["target_tokens"] > 0
+
+
+def test_validation_scores_are_those_of_translate_and_evaluate(
+    finished_run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+) -> None:
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (final,) = journal(run, "final")
+    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.on_repetition=keep"]
+    status, out, _ = program("evaluate", run, "--split", "valid", *greedy, "--json")
+    scores = json.loads(out)
+    assert status == 0
+    assert scores["bleu"]["score"] == final["bleu"] > 1.0
+    assert scores["chrf"]["score"] == final["chrf"] > 1.0
+    assert scores["bleu"]["signature"] == final["bleu_signature"]
+    _, translations, _ = program("translate", run, tiny_corpus / "valid.en", *greedy)
+    assert (run / "evaluations" / "valid.hypotheses.txt").read_text() == translations
+
+
+def test_run_folder_is_self_contained(
+    finished_run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
+) -> None:
+    text = (tiny_corpus / "test.en").read_bytes()
+    expected = program("translate", finished_run, stdin=text)
+    assert expected[0] == 0
+    assert expected[1].strip()
+    moved = tmp_path / "elsewhere" / "renamed"
+    shutil.copytree(finished_run, moved)
+    hidden = [tiny_corpus, finished_run]  # this test has an empty cache
+    try:
+        for folder in hidden:
+            folder.rename(folder.with_name(f"{folder.name}-hidden"))
+        assert program("translate", moved, stdin=text) == expected
+    finally:
+        for folder in hidden:
+            folder.with_name(f"{folder.name}-hidden").rename(folder)
+
+
+def train_in_bf16(recipe: Path, run: Path, *settings: str) -> None:
+    train_with(recipe, run, "precision=bf16", *settings)
+    assert json.loads((run / "environment.json").read_text())["precision"] == "bf16"
+    weights = load_file(run / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+def test_bf16_run_learns_like_fp32(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: set[torch.dtype] = set()
+    take_update = spine.take_update
+
+    def recording(session: Session, *rest: Any) -> None:
+        with session.learner.precision.autocast():
+            computed.add((torch.ones(1, 1) @ torch.ones(1, 1)).dtype)
+        take_update(session, *rest)
+
+    monkeypatch.setattr(spine, "take_update", recording)
+    train_in_bf16(tiny_recipe, tmp_path / "run", "max_updates=20")
+    assert computed == {torch.bfloat16}
+    low = [event["loss"] for event in journal(tmp_path / "run", "validation")]
+    full = [event["loss"] for event in journal(finished_run, "validation")][:2]
+    assert low != full
+    assert low == pytest.approx(full, rel=0.1)
+
+
+@pytest.mark.gpu
+def test_bf16_on_cuda_learns_like_fp32_on_a_cpu(
+    tiny_recipe: Path, tmp_path: Path, program: Program, tiny_corpus: Path
+) -> None:
+    run, full = tmp_path / "run", tmp_path / "full"
+    train_in_bf16(tiny_recipe, run, "device=cuda", "model.dropout=0.0")
+    train_with(tiny_recipe, full, "model.dropout=0.0")
+    gpu, cpu = ([event["loss"] for event in journal(each, "validation")] for each in (run, full))
+    assert gpu == pytest.approx(cpu, rel=0.1)
+    assert journal(run, "start")[0]["device"].startswith("cuda: ")
+    (final,) = journal(run, "final")
+    greedy = ["--set", "decoding.search=greedy", "--device", "cuda"]
+    _, out, _ = program("evaluate", run, "--split", "valid", *greedy, "--json")
+    assert json.loads(out)["bleu"]["score"] == final["bleu"]
+    assert program("translate", run, tiny_corpus / "test.en", "--device", "cpu")[0] == 0
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_lost_final_model_is_written_again(finished_run: Path, tmp_path: Path, damage: str) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    weights = run / "model.safetensors"
+    whole = weights.read_bytes()
+    if damage == "missing":
+        weights.unlink()
+    else:
+        weights.write_bytes(whole[:-1])
+    assert "finished already" not in train(load_config(run / "config.yaml"), run)
+    assert weights.read_bytes() == whole
+    assert "finished already" in train(load_config(run / "config.yaml"), run)
+
+
+def test_damaged_checkpoint_is_left_out_of_the_mean(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "model.safetensors").unlink()
+    best = [entry["update"] for entry in last_state(run)["best"]]
+    assert len(best) == 2
+    older = RunFolder(run).checkpoints.path(min(best))
+    (older / MODEL).write_bytes(b"")
+    train(load_config(run / "config.yaml"), run)
+    assert f"{older}: " in capsys.readouterr().err
+    assert json.loads((run / "model.json").read_text())["averaged_updates"] == [max(best)]
+
+
+def test_terminal_shows_a_bar_with_loss_speed_and_time_left(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    train_with(tiny_recipe, tmp_path / "run", "max_updates=5")
+    err = capsys.readouterr().err
+    assert re.search(r"5/5 \[00:\d\d<00:00.*smoothed loss \d\.\d+, [\d,]+ target tokens/s", err)
+    assert "update 5 of 5" not in err
+
+
+def test_copied_translations_are_warned_about_once(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    message = "90% of the validation translations equal their source"
+    monkeypatch.setattr(spine, "validation_warnings", lambda *_: [("copies", message)])
+    train_with(tiny_recipe, tmp_path / "run", "max_updates=2", "validate_every=1")
+    assert capsys.readouterr().err.count(f"warning: {message}\n") == 1
+    (event,) = journal(tmp_path / "run", "warning")
+    assert event == {"event": "warning", "update": 1, "kind": "copies", "message": message}
