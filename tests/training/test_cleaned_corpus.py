@@ -11,7 +11,6 @@ from mt.config.loading import load_config
 from mt.data.corpora import cache_folder
 from mt.errors import RunError
 from mt.training.data import Corpus, describe, first_plan, join, prepare
-from mt.training.memory import pair_place
 from mt.training.run_folder import RunFolder, open_run
 
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.mojibake=true")
@@ -105,12 +104,6 @@ def test_another_cleaning_is_another_store_and_the_same_one_is_found_again(
     assert stores() == one
     prepared(dirty, tmp_path / "run", CLEAN[0])
     assert len(stores()) == 2
-
-
-def test_pairs_that_were_taken_out_count_as_lines(dirty: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(dirty, tmp_path / "run", *CLEAN)
-    places = [pair_place(config, corpus, index) for index in (0, 1, 2, 5)]
-    assert [place.split(" of ")[0] for place in places] == ["line 1", "line 2", "line 5", "line 9"]
 
 
 def test_a_run_goes_on_with_its_own_cleaning_alone(finished_run: Path, tiny_recipe: Path) -> None:

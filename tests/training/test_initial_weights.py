@@ -312,7 +312,7 @@ def weights_at_the_first_update(
 
     Its memory is not counted before: that is a pass too, of weights without values.
     """
-    monkeypatch.setattr(spine, "require_memory", lambda *_: None)
+    monkeypatch.setattr(spine, "warn_of_low_memory", lambda *_: None)
     seen: list[dict[str, Tensor]] = []
     forward = TrainingPass.forward
 

@@ -25,7 +25,6 @@ from mt.export.export import export_ctranslate2, export_marian
 from mt.training.data import Corpus, describe, first_plan, join, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
-from mt.training.memory import corpus_memory, pair_place
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
@@ -171,17 +170,6 @@ def test_what_the_cleaning_takes_is_told_of_each_corpus(halves: Path, tmp_path: 
     assert corpus.store.left_out.total == total + FIRST
 
 
-def test_a_pair_is_found_in_its_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run")
-    places = [pair_place(config, corpus, index) for index in (0, FIRST - 1, FIRST, FIRST + 4)]
-    assert [place.split(" and ")[0] for place in places] == [
-        f"line 1 of {tmp_path}/few.en",
-        f"line {FIRST} of {tmp_path}/few.en",
-        f"line 1 of {tmp_path}/many.en",
-        f"line 5 of {tmp_path}/many.en",
-    ]
-
-
 def test_tokens_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
     plain = corpus.store
@@ -195,12 +183,6 @@ def test_tokens_are_drawn_for_every_corpus(halves: Path, tmp_path: Path) -> None
             assert drawn.lengths[part].sum() > plain.lengths[part].sum()
     assert sum(map(len, first_plan(corpus, config, epoch=1))) == sum(corpus.mixture.counts(1))
     corpus.close()
-
-
-def test_the_memory_of_an_epoch_is_that_of_what_it_takes(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", "data.train.corpora.many.weight=0.001")
-    indices, _ = corpus_memory(config, corpus)
-    assert max(indices) < FIRST
 
 
 def test_weights_that_take_nothing_are_refused(halves: Path, tmp_path: Path) -> None:
@@ -235,8 +217,6 @@ def test_every_source_line_begins_with_the_tag_of_its_corpus(halves: Path, tmp_p
             token for each in examples for token in (*each.source[1:], *each.target)
         }
     assert {each.source[0] for each in corpus.valid_examples} == {numbers["<2de>"]}
-    places = [pair_place(config, corpus, index).split(" of ")[0] for index in (0, FIRST)]
-    assert places == ["line 1", "line 1"]
     corpus.close()
 
 
