@@ -207,7 +207,7 @@ TAGS = (
 
 
 def test_every_source_line_begins_with_the_tag_of_its_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
+    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
     numbers = corpus.tokenizer.source.tags
     wanted = [numbers["<bt>"]] * FIRST + [numbers["<2de>"]] * (len(corpus.store) - FIRST)
     for store in (corpus.store, corpus.epoch_store(0), corpus.epoch_store(1)):
