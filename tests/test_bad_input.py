@@ -225,13 +225,13 @@ def test_a_tokenizer_folder_that_is_none(place: Place) -> None:
 def test_a_run_folder_that_is_none(command: str, place: Place) -> None:
     other = "translate" if command == "evaluate" else "evaluate"
     assert place.refused(command, place.corpus) == (
-        f"{place.corpus}: is no run folder, it holds no config.yaml"
+        f"{place.corpus}: not a run folder, config.yaml is missing"
     )
     assert place.refused(command, place.recipe).startswith(f"{place.recipe}: is a file, a run fold")
     wrong = place.path / "rum"
     assert place.refused(command, wrong) == f"{wrong}: no such run folder; did you mean `run`?"
     (place.run / "model.json").unlink()
-    assert "its training has not finished" in place.refused(other, place.run)
+    assert "the training has not finished" in place.refused(other, place.run)
 
 
 def test_weights_that_are_damaged(place: Place) -> None:
@@ -303,7 +303,7 @@ def test_a_folder_that_holds_another_run(place: Place) -> None:
 def test_a_folder_that_holds_something_else(place: Place) -> None:
     for folder in (place.path, place.corpus):
         told = place.refused("train", place.recipe, "--run", folder)
-        assert told == f"{folder}: holds something that is no run; name another folder with --run"
+        assert told == f"{folder}: not empty, and not a run folder; name another folder with --run"
 
 
 def test_a_recipe_is_not_overwritten_by_the_run_beside_it(place: Place) -> None:
@@ -312,7 +312,7 @@ def test_a_recipe_is_not_overwritten_by_the_run_beside_it(place: Place) -> None:
     folder.mkdir()
     recipe = place.recipe.rename(folder / "config.yaml")
     told = place.refused("train", recipe, "--run", folder)
-    assert told == f"{folder}: holds something that is no run; name another folder with --run"
+    assert told == f"{folder}: not empty, and not a run folder; name another folder with --run"
 
 
 def test_a_run_that_failed_before_it_trained_may_be_tried_again(place: Place) -> None:

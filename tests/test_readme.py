@@ -26,7 +26,7 @@ PAGES = [
     ROOT / "data" / "quickstart" / "README.md",
     ROOT / "CHANGELOG.md",
 ]
-GROUPS = [["plot"], ["bench"], ["selftest"], ["data"]]
+GROUPS = [["plot"], ["bench"], ["data"]]
 """Commands that have commands of their own."""
 SHELLS = {"sh", "bash", "shell"}
 BEFORE_A_PROGRAM = {"$", "do", "then", "time", "nohup", "env"}

@@ -13,7 +13,6 @@ from mt.cli.evaluate import evaluate
 from mt.cli.export import export, import_
 from mt.cli.inspect import info, inspect, plot
 from mt.cli.plan import plan
-from mt.cli.selftest import selftest
 from mt.cli.train import ablate, average, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
@@ -49,7 +48,6 @@ def build_app() -> typer.Typer:
     app.add_typer(bench)
     app.add_typer(data)
     app.add_typer(plot)
-    app.add_typer(selftest)
     return app
 
 

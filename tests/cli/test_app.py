@@ -239,7 +239,6 @@ def test_the_commands_and_options_are_frozen(mt: Program) -> None:
         "bench": ["--help"],  # its sub-commands have a test of their own
         "data": ["--help"],  # likewise
         "plot": ["--help"],  # likewise
-        "selftest": ["--help"],  # likewise
     }
 
 

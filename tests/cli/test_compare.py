@@ -89,7 +89,7 @@ def test_the_same_text_in_two_files_is_no_difference(program: Program) -> None:
         (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),
         ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
         (["."], "there is nothing to compare with"),
-        (["poor.txt", "."], ".: is no run folder, it holds no config.yaml"),
+        (["poor.txt", "."], ".: not a run folder, config.yaml is missing"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], message: str, program: Program) -> None:

@@ -20,7 +20,7 @@ def test_the_options_are_frozen(program: Program) -> None:
 def test_what_is_no_run_is_told(program: Program, tmp_path: Path) -> None:
     status, out, err = program("data", "tokenizer", tmp_path)
     assert (status, out) == (2, "")
-    assert err == f"error: {tmp_path}: is no run folder, it holds no config.yaml\n"
+    assert err == f"error: {tmp_path}: not a run folder, config.yaml is missing\n"
 
 
 def test_the_tokenizer_of_a_run_cannot_be_set(program: Program, finished_run: Path) -> None:

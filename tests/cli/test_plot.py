@@ -85,7 +85,7 @@ def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None
         ("plot positions tiny.yaml -o a.png --set model.positional=none", "has nothing to draw"),
         ("plot positions tiny.yaml -o a.png --positions 1", "'--positions'"),
         ("plot positions . -o a.png --set seed=2", "--set does not go with a run"),
-        ("plot positions . -o a.png", ".: is no run folder, it holds no config.yaml"),
+        ("plot positions . -o a.png", ".: not a run folder, config.yaml is missing"),
         ("plot attention run x -o a.png", "run: no such run folder"),
         ("plot attention run x -o a.png --set seed=2", "only keys of `decoding` can be set here"),
     ],

@@ -157,13 +157,13 @@ def test_a_run_with_another_tokenizer_joins_no_ensemble(run: Path, finished_run:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: (run / "config.yaml").unlink(), "is no run folder, it holds no config.yaml"),
-        (lambda run: (run / "model.json").unlink(), "has not finished.*mt train .*goes on"),
+        (lambda run: (run / "config.yaml").unlink(), "not a run folder, config.yaml is missing"),
+        (lambda run: (run / "model.json").unlink(), "has not finished.*mt train .*continues"),
         (lambda run: (run / "model.safetensors").unlink(), "model.safetensors is missing"),
         (lambda run: (run / "model.json").write_text("{"), "model.json: damaged"),
         (lambda run: (run / "model.json").write_text("[]"), "model.json: damaged"),
         (lambda run: describe(run, longest_source="x"), "model.json: damaged"),
-        (lambda run: describe(run, format=2), "of format 2, this version of mt knows 1"),
+        (lambda run: describe(run, format=2), "format 2 is not supported, this version of mt reads 1"),
         (lambda run: describe(run, tokenizer="f" * 64), "tokenizer of another run.*f{12}"),
         (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
         (break_weights, "damaged .its SHA-256 is not the one in model.json"),

@@ -113,7 +113,7 @@ def test_no_training_takes_its_place(run: Path, tmp_path: Path, program: Program
     status, _, err = program("train", output / "config.yaml", "--run", output, *longer)
     assert (status, err) == (
         2,
-        f"error: {output}: holds a model, but no checkpoint to go on from "
+        f"error: {output}: holds a model, but no checkpoint to resume from "
         "(training.max_updates: 40 -> 50); name another folder with --run\n",
     )
     assert contents(output) == before
@@ -142,11 +142,11 @@ def test_a_run_that_has_not_ended_can_be_averaged(
         ),
         (
             ["--best", "4"],
-            "RUN: 4 best checkpoints were asked for, it keeps 3: those after update 10, 20, 30",
+            "RUN: 4 best checkpoints are not kept, only 3: those after update 10, 20, 30",
         ),
         (
             ["--last", "5"],
-            "RUN: 5 checkpoints were asked for, it keeps 4: those after update 10, 20, 30, 40",
+            "RUN: 5 checkpoints are not kept, only 4: those after update 10, 20, 30, 40",
         ),
         (
             ["--best", "2", "--last", "2"],
@@ -166,7 +166,7 @@ def test_what_is_not_there_is_told(
 def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path, program: Program) -> None:
     (tmp_path / "thesis.txt").write_text("my only copy")
     status, out, err = program("average", run, "--output", tmp_path)
-    told = f"error: {tmp_path}: exists already; name a folder that is not there yet\n"
+    told = f"error: {tmp_path}: exists already; name a new folder\n"
     assert (status, out, err) == (2, "", told)
     assert (tmp_path / "thesis.txt").read_text() == "my only copy"
 
@@ -190,10 +190,10 @@ def test_a_folder_without_checkpoints_is_told(tmp_path: Path, run: Path, program
     assert program("average", missing, "--output", output) == (2, "", told)
     bare = tmp_path / "bare"
     bare.mkdir()
-    told = f"error: {bare}: is no run folder, it holds no config.yaml\n"
+    told = f"error: {bare}: not a run folder, config.yaml is missing\n"
     assert program("average", bare, "--output", output) == (2, "", told)
     shutil.copy(run / "config.yaml", bare)
-    told = f"error: {bare}: holds no checkpoint to average\n"
+    told = f"error: {bare}: there is no checkpoint to average\n"
     assert program("average", bare, "--output", output) == (2, "", told)
 
 

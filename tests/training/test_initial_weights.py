@@ -461,14 +461,14 @@ def test_the_key_named_is_that_of_the_tokenizer_of_the_other_layout(
         ("gone", r"/tin: no such run folder; did you mean `tiny`\?$"),
         (
             "unfinished",
-            r"/tiny: its training has not finished, there is no model\.json yet; .* goes",
+            r"/tiny: the training has not finished, model\.json is missing; .* continues",
         ),
         (
             "flipped",
             r"/tiny/model\.safetensors: damaged \(its SHA-256 is not the one in model\.json",
         ),
         ("tokenizer", r"/tiny/tokenizer/joint\.model: damaged"),
-        ("empty", r"/tiny: is no run folder, it holds no config\.yaml"),
+        ("empty", r"/tiny: not a run folder, config\.yaml is missing"),
     ],
 )
 def test_an_origin_that_is_none_is_told_before_any_work(

@@ -70,7 +70,7 @@ def test_a_second_signal_leaves_at_once_with_its_status(
     # Each begins on a new line: the cursor stands behind a progress bar.
     assert capfdbinary.readouterr().err == (
         b"\nstopping after this update; a second signal stops at once\n"
-        b"\nstopped at once; the same command goes on from the newest checkpoint\n"
+        b"\nstopped at once; the same command continues from the newest checkpoint\n"
     )
 
 

@@ -83,7 +83,7 @@ def test_a_folder_with_a_lock_alone_is_empty(tmp_path: Path) -> None:
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("my only copy")
-    with pytest.raises(RunError, match="holds something that is no run"):
+    with pytest.raises(RunError, match="not empty, and not a run folder"):
         opened(tmp_path, config())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(RunError, match="is a file"):
@@ -107,7 +107,7 @@ def test_two_trainings_do_not_meet_in_one_folder(tmp_path: Path) -> None:
     folder, _ = opened(tmp_path / "x", config())
     with (
         only_training(folder),
-        pytest.raises(RunError, match="another training is at work here"),
+        pytest.raises(RunError, match="another training is running here"),
         only_training(folder),
     ):
         pass

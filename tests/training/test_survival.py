@@ -17,7 +17,7 @@ import pytest
 from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.training import trainer as spine
-from mt.training.checkpoint import Checkpoints, is_whole
+from mt.training.checkpoint import Checkpoints, is_valid
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
 
@@ -77,7 +77,7 @@ def children() -> Iterator[list["subprocess.Popen[bytes]"]]:
 def only_checkpoint(run: Path) -> int:
     checkpoints = RunFolder(run).checkpoints
     (update,) = checkpoints.updates()
-    assert is_whole(checkpoints.path(update))
+    assert is_valid(checkpoints.path(update))
     return update
 
 
@@ -130,7 +130,7 @@ def test_a_second_signal_while_saving_leaves_at_once_and_the_run_whole(
     err = child.communicate(timeout=30)[1].decode()
     assert time.monotonic() - asked_at < 10
     assert child.returncode == 130
-    assert "\nstopped at once; the same command goes on from the newest checkpoint\n" in err
+    assert "\nstopped at once; the same command continues from the newest checkpoint\n" in err
     (training.run / "saving").unlink()
     assert only_checkpoint(training.run) == 5
     settings = [f"training.{setting}" for setting in (*settings, "max_updates=40")]
@@ -169,7 +169,7 @@ def test_a_run_folder_that_is_removed_ends_the_run_and_does_not_come_back(
     assert (status, out) == (2, "")
     assert err.endswith(
         f"error: {run}: the run folder was removed or renamed during the training, which ends "
-        "here; if it has a new name, --run with that name goes on\n"
+        "here; if it was renamed, --run with the new name continues it\n"
     )
     assert not run.exists()
 

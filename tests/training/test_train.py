@@ -271,7 +271,7 @@ def test_a_damaged_checkpoint_is_left_out_of_the_mean(
     older = checkpoints.path(min(best))
     (older / MODEL).write_bytes(b"")
     train(load_config(run / "config.yaml"), run)
-    assert f"{older}: is damaged or gone, left out" in capsys.readouterr().err
+    assert f"{older}: damaged or missing, not used" in capsys.readouterr().err
     assert json.loads((run / "model.json").read_text())["averaged_updates"] == [max(best)]
 
 
