@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def train_killed(config: Config, run: Path, kills: list[Kill]) -> int:
 class TrainingProcess:
     """A training in a process with its own cache, observed through its run folder."""
 
-    def __init__(self, config: Config, run: Path) -> None:
+    def __init__(self, config: Config, run: Path, stderr: int | None = None) -> None:
         folder = RunFolder(run)
         self.run, self.journal, self.saves = run, folder.metrics, folder.checkpoints.folder
         self.bytes_before = self.journal.stat().st_size if self.journal.exists() else 0
@@ -86,7 +87,7 @@ class TrainingProcess:
         torch.optim.Adam([torch.zeros(1)])
         pyarrow.array(np.zeros(1))
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=run_training, args=(config, run))
+        self.process = context.Process(target=run_training, args=(config, run, stderr))
         self.process.start()
 
     def wait(self) -> None:
@@ -94,8 +95,7 @@ class TrainingProcess:
         self.process.join(DEADLINE_SECONDS)
         if self.process.exitcode is None:
             self.process.kill()
-        log = self.run.with_name(f"{self.run.name}.log").read_text(encoding="utf-8")
-        assert self.process.exitcode == 0, log
+        assert self.process.exitcode == 0, log_of(self.run).read_text(encoding="utf-8")
 
     def kill(self, kill: Kill) -> bool:
         """Kill the process at its moment; return False where it has ended before."""
@@ -133,7 +133,7 @@ class TrainingProcess:
         return found
 
 
-def run_training(config: Config, run: Path) -> None:
+def run_training(config: Config, run: Path, stderr: int | None) -> None:
     """Train as `mt train` does; stdout and stderr go into a file beside the run folder."""
 
     def trained() -> int:
@@ -141,11 +141,16 @@ def run_training(config: Config, run: Path) -> None:
         return 0
 
     os.environ["MT_CACHE"] = str(run.with_name(f"{run.name}.cache"))
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored in tests that run under nohup
     torch.set_num_threads(1)
-    with run.with_name(f"{run.name}.log").open("a", encoding="utf-8") as file:
-        sys.stdout = sys.stderr = file
-        os.dup2(file.fileno(), 2)
+    with log_of(run).open("a", encoding="utf-8") as file:
+        os.dup2(file.fileno() if stderr is None else stderr, 2)
+        sys.stdout = sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.exit(run_reporting_errors(trained))
+
+
+def log_of(run: Path) -> Path:
+    return run.with_name(f"{run.name}.log")
 
 
 def outcome(run: Path) -> dict[str, Any]:
