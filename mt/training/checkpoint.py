@@ -92,7 +92,7 @@ class Checkpoints:
             self._rename(temporary)
 
     def resume(self, learner: Learner, among: Iterable[int] | None = None) -> TrainState | None:
-        """Load the newest valid checkpoint into `learner`; return None where there is none at all.
+        """Load the newest valid checkpoint into `learner`; return None without checkpoints.
 
         `among` restricts the choice to some updates. Damaged checkpoints are skipped with a
         warning. Raises RunError where none is left, or for a state of another version of mt.
@@ -282,7 +282,7 @@ def _read_manifest(folder: Path) -> dict[str, _Entry]:
 
 
 def _damage(folder: Path) -> str | None:
-    """Return the first file that differs from the manifest, and how; None if there is none."""
+    """Return the first file that differs from the manifest, and how, or None."""
     name = MANIFEST
     try:
         for name, entry in _read_manifest(folder).items():

@@ -1,6 +1,5 @@
 """Memory of training: estimate, warning, and batches that are split where a device is too small."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from mt.training.step import BatchTooLarge, TrainingPass, update
 from mt.training.trainer import take_update, train
 from tests import factories
 from tests.factories import CPU
+from tests.training.killed_training import events
 
 VOCABULARY = 500
 
@@ -144,11 +144,8 @@ def positions(batch: Batch) -> int:
     return batch.source.numel() + batch.target_in.numel()
 
 
-def with_room_for(patch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """Have a device that cannot take a batch of more positions; return the sizes that it was given.
-
-    A batch that is too large fails in its backward pass, when it has left some gradients.
-    """
+def limit_positions(patch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let larger batches fail in the backward pass, after some gradients; return their sizes."""
     forward, backward, sizes = TrainingPass.forward, Precision.backward, [0]
 
     def seen(training_pass: TrainingPass, batch: Batch) -> LossSums:
@@ -166,13 +163,8 @@ def with_room_for(patch: pytest.MonkeyPatch, most: int) -> list[int]:
     return sizes
 
 
-def events(run: Path, name: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
-    return [line for line in lines if line["event"] == name]
-
-
 def gradients(session: Session) -> list[Tensor]:
-    """Take the first update of a session; return the gradients with which it steps."""
+    """Take the first update of a session and return its gradients."""
     taken: list[Tensor] = []
 
     def look(*_: object) -> None:
@@ -187,14 +179,14 @@ def gradients(session: Session) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("most", [150, 60, 30])
-def test_an_update_taken_in_halves_is_the_same_update(
+def test_update_in_halves_is_the_same_update(
     most: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
     whole = gradients(session)
     session.learner.model.load_state_dict(before)
     fresh = replace(session, state=type(session.state)(), unread=[])
-    sizes = with_room_for(monkeypatch, most)
+    sizes = limit_positions(monkeypatch, most)
     halved = gradients(fresh)
     assert max(sizes) > most, "nothing was too large"
     torch.testing.assert_close(halved, whole, atol=1e-6, rtol=1e-5)
@@ -203,14 +195,14 @@ def test_an_update_taken_in_halves_is_the_same_update(
     torch.testing.assert_close((ours.nll, ours.smoothed), (theirs.nll, theirs.smoothed))
 
 
-def test_a_run_goes_on_says_it_once_and_learns_the_same(
+def test_run_with_split_batches_learns_the_same_and_warns_once(
     tiny_recipe: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     train(config(tiny_recipe), tmp_path / "whole")
-    with_room_for(monkeypatch, 150)
+    limit_positions(monkeypatch, 150)
     capsys.readouterr()
     train(config(tiny_recipe), tmp_path / "halved")
     assert (
@@ -231,10 +223,8 @@ def test_a_run_goes_on_says_it_once_and_learns_the_same(
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_a_pair_that_does_not_fit_by_itself_is_named(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_room_for(monkeypatch, 3)
+def test_pair_that_does_not_fit_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_positions(monkeypatch, 3)
     with pytest.raises(UserError) as told:
         gradients(session)
     (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
@@ -245,7 +235,7 @@ def test_a_pair_that_does_not_fit_by_itself_is_named(
     )
 
 
-def test_several_processes_do_not_split(session: Session) -> None:
+def test_several_ranks_do_not_split(session: Session) -> None:
     distributed = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(distributed)
     alone = replace(session, learner=replace(session.learner, training_pass=distributed))
@@ -261,7 +251,7 @@ def test_several_processes_do_not_split(session: Session) -> None:
         in_smaller_batches(alone, [batch], failing)
 
 
-def test_memory_that_lacks_for_the_step_is_no_matter_of_batches(session: Session) -> None:
+def test_model_that_does_not_fit_is_an_error(session: Session) -> None:
     def failing(batches: list[Batch]) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -269,7 +259,7 @@ def test_memory_that_lacks_for_the_step_is_no_matter_of_batches(session: Session
         in_smaller_batches(session, [], failing)
 
 
-def test_the_heaviest_batch_is_the_one_with_the_most_positions() -> None:
+def test_heaviest_batch_has_the_most_positions() -> None:
     lengths = np.array([[3, 3], [5, 9], [9, 5], [2, 2], [8, 8], [8, 8]], dtype=np.int32)
     plan = [np.array([0, 3, 1]), np.array([2, 4, 5])]
     assert sorted(heaviest(plan, lengths, max_tokens_per_batch=100)) == [2, 4, 5]
@@ -277,7 +267,7 @@ def test_the_heaviest_batch_is_the_one_with_the_most_positions() -> None:
     assert sorted(heaviest(plan, lengths, max_tokens_per_batch=16)) == [4, 5]
 
 
-def test_the_heaviest_batch_is_tried_first_and_changes_nothing(
+def test_trying_the_heaviest_batch_changes_nothing(
     session: Session,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -289,7 +279,7 @@ def test_the_heaviest_batch_is_tried_first_and_changes_nothing(
     batch = heaviest(plan, lengths, max_tokens_per_batch=200)
     most = len(batch) * int(lengths[batch].max(axis=0).sum())
     before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
-    sizes = with_room_for(monkeypatch, most - 1)
+    sizes = limit_positions(monkeypatch, most - 1)
     try_heaviest(session)
     assert sizes[1] == most
     assert len(sizes) > 2, "the batch was not halved"
@@ -301,7 +291,7 @@ def test_the_heaviest_batch_is_tried_first_and_changes_nothing(
     assert session.state == type(session.state)()
 
 
-def test_trying_it_leaves_a_run_with_dropout_as_it_is(
+def test_trying_the_heaviest_batch_does_not_change_a_run_with_dropout(
     tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ["training.max_updates=5"]

@@ -1,6 +1,5 @@
-"""`torchrun ... -m mt train`: the same run by several processes, on one host and on two."""
+"""`torchrun ... -m mt train` with several ranks, on one host and on two."""
 
-import json
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -21,6 +19,7 @@ from mt.config.loading import load_config
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
+from tests.training.killed_training import events
 
 EXACT = ("model.dropout=0.0", "training.max_updates=20")
 ENDLESS = (
@@ -100,11 +99,6 @@ def await_true(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def events(run: Path, name: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
-    return [line for line in lines if line["event"] == name]
-
-
 def weights(path: Path) -> dict[str, Tensor]:
     """Return the weights without the biases of keys.
 
@@ -131,12 +125,12 @@ def whole(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_two_processes_train_as_one_and_one_goes_on_where_they_stopped(
+def test_two_ranks_train_as_one_and_one_resumes_their_run(
     whole: Path, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     out, err = train_by(2, tiny_recipe, run, *EXACT, "training.max_updates=10")
-    # Everything is said once, though there are two.
+    # Only rank 0 prints.
     assert re.fullmatch(rf"{run}: loss [^\n]*\n", out)
     assert err.count("60 pairs to train on") == err.count("update 10 of 10") == 1
     assert [(event["ranks"], event["update"]) for event in events(run, "start")] == [(2, 0)]
@@ -155,7 +149,7 @@ def test_two_processes_train_as_one_and_one_goes_on_where_they_stopped(
 
 
 @pytest.mark.slow
-def test_four_processes_train_as_one(whole: Path, tiny_recipe: Path, tmp_path: Path) -> None:
+def test_four_ranks_train_as_one(whole: Path, tiny_recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train_by(4, tiny_recipe, run, *EXACT)
     assert farthest(whole / MODEL, run / MODEL) < 1e-5
@@ -164,10 +158,10 @@ def test_four_processes_train_as_one(whole: Path, tiny_recipe: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_run_by_four_processes_is_the_same_bit_for_bit_when_resumed(
+def test_resumed_run_of_four_ranks_is_bit_for_bit_the_same(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    """With dropout, and with more ranks than two: then the order of a sum matters."""
+    """With dropout, and with more than two ranks: then the order of a sum matters."""
     straight, resumed = tmp_path / "straight", tmp_path / "resumed"
     train_by(4, tiny_recipe, straight, "training.max_updates=20")
     train_by(4, tiny_recipe, resumed, "training.max_updates=10")
@@ -200,7 +194,7 @@ def test_killed_rank_ends_the_job_and_is_named(tiny_recipe: Path, tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["torchrun", "rank 1"])
-def test_a_signal_to_one_stops_all_after_the_same_update(
+def test_signal_to_one_rank_stops_all_after_the_same_update(
     whom: str, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
