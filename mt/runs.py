@@ -1,4 +1,4 @@
-"""What a folder of `mt export` holds, and what it cannot do; without torch or CTranslate2."""
+"""Files of a run folder and of an export, and their verification; without torch or CTranslate2."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,11 @@ from typing import Any, Literal, Protocol
 from mt.errors import RunError, did_you_mean
 from mt.files import file_sha256, write_json
 
-MODEL_FORMAT = 1
-CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = (
-    "config.yaml",
-    "model.json",
-    "model.safetensors",
-    "tokenizer",
-)
+CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
+TOKENIZER_FOLDER, EVALUATIONS_FOLDER = "tokenizer", "evaluations"
 CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json", "metrics.jsonl"
-EVALUATIONS_FOLDER = "evaluations"
+EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
+MODEL_FORMAT = EXPORT_FORMAT = 1
 
 
 class TokenizerFacts(Protocol):
@@ -38,7 +34,7 @@ class TokenizerFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What model.json says that translating needs; `tokenizer` and `weights` are SHA-256."""
+    """The part of model.json that translation needs; `tokenizer` and `weights` are SHA-256."""
 
     longest_source: int
     tokenizer: str
@@ -47,17 +43,17 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What model.json says of where a model comes from; that of an imported one has no training."""
+    """The origin of a model in model.json; an imported model has a score text only."""
 
     score: str
-    """What it has reached on the valid split, or where else it is from."""
+    """Score on the validation split, or the origin of an imported model."""
     updates: int = 0
-    """How many updates its newest checkpoint had."""
+    """Updates of the newest checkpoint in the mean."""
     averaged_updates: Sequence[int] = ()
     pairs: Mapping[str, int] = field(default_factory=dict)
-    """How many pairs it has learnt from, and how many were left out or validated."""
+    """Pairs trained on, left out and validated on."""
     ends: Mapping[str, int | None] = field(default_factory=dict)
-    """The keys of its config that said when to stop."""
+    """The config keys that ended the run, and their values."""
 
 
 def check_run_folder(run: Path) -> None:
@@ -65,40 +61,36 @@ def check_run_folder(run: Path) -> None:
     if not run.is_dir():
         if run.exists():
             raise RunError(f"{run}: is a file, a run folder was expected")
-        beside = run.parent.iterdir() if run.parent.is_dir() else ()
-        near = did_you_mean(run.name, [entry.name for entry in beside if entry.is_dir()])
+        siblings = run.parent.iterdir() if run.parent.is_dir() else ()
+        near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
         raise RunError(f"{run}: no such run folder{near}")
     if not (run / CONFIG_FILE).is_file():
-        raise RunError(f"{run}: is no run folder, it holds no {CONFIG_FILE}")
+        raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
 
 
 def check_finished(run: Path) -> None:
-    """Raise RunError, saying what is missing, unless a folder is that of a finished run."""
+    """Raise RunError, with the missing file, unless a folder is that of a finished run."""
     check_run_folder(run)
     if not (run / MODEL_FILE).is_file():
         raise RunError(
-            f"{run}: its training has not finished, there is no {MODEL_FILE} yet; "
-            f"`mt train {run / CONFIG_FILE} --run {run}` goes on with it"
+            f"{run}: the training has not finished, {MODEL_FILE} is missing; "
+            f"`mt train {run / CONFIG_FILE} --run {run}` continues it"
         )
     if not (run / WEIGHTS_FILE).is_file():
-        raise RunError(f"{run}: {WEIGHTS_FILE} is missing, the run folder is not complete")
+        raise RunError(f"{run}: the run folder is not complete, {WEIGHTS_FILE} is missing")
 
 
 def read_description(path: Path) -> Description:
-    """Read a model.json; raise RunError where it is damaged or of another format."""
+    """Read a model.json; raise RunError where it is damaged or has another format."""
+    content = _read_json(path, MODEL_FORMAT)
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != MODEL_FORMAT:
-            raise RunError(
-                f"{path}: of format {content['format']}, this version of mt knows {MODEL_FORMAT}"
-            )
         return Description(
             longest_source=int(content["longest_source"]),
             tokenizer=str(content["tokenizer"]),
             weights=str(content["weights"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: damaged, or not written by mt") from error
+        raise _damaged(path) from error
 
 
 def write_description(
@@ -120,14 +112,10 @@ def write_description(
 
 
 def check_weights(run: Path, sha256: str) -> None:
-    """Raise RunError unless the weights of a run are those that its model.json names."""
-    path = run / WEIGHTS_FILE
-    if file_sha256(path) != sha256:
-        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {MODEL_FILE})")
+    """Raise RunError unless the weights of a run have this SHA-256."""
+    _check_sha256(run / WEIGHTS_FILE, sha256, MODEL_FILE)
 
 
-EXPORT_FORMAT = 1
-EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
 Quantization = Literal[
     "none", "int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16"
 ]
@@ -140,22 +128,22 @@ class Exported:
     kind: Literal["ctranslate2"]
     quantization: Quantization
     longest_source: int
-    """Tokens of the longest source side that the model was trained on, end mark included."""
+    """Tokens of the longest source side in training, end mark included."""
     positions: int
-    """Tokens of the longest sequence that the exported model can do."""
+    """Tokens of the longest sequence that the exported model supports."""
     weights: str
-    """Of the run that was exported."""
+    """Weights of the exported run."""
     tokenizer: str
     model: str
-    """Of model.bin."""
+    """The file model.bin."""
     details: dict[str, str] = field(default_factory=dict)
-    """The SHA-256 of each further file that CTranslate2 reads, by its name."""
+    """SHA-256 of each further file that CTranslate2 reads, by name."""
     parity: dict[str, Any] = field(default_factory=dict)
-    """What the comparison with the run has shown."""
+    """Result of the comparison with the run."""
 
 
 def is_exported(folder: Path) -> bool:
-    """Tell whether `mt export` has written a folder."""
+    """Return True for a folder of `mt export`."""
     return (folder / EXPORT_FILE).is_file()
 
 
@@ -165,28 +153,47 @@ def write_exported(folder: Path, exported: Exported) -> None:
 
 
 def read_exported(folder: Path) -> Exported:
-    """Read export.json; raise RunError where it is damaged or of another format."""
+    """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
+    content = _read_json(path, EXPORT_FORMAT)
     try:
-        content = json.loads(path.read_bytes())
-        version = content.pop("format")
-        if version != EXPORT_FORMAT:
-            raise RunError(f"{path}: of format {version}, this version of mt knows {EXPORT_FORMAT}")
         return Exported(**content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path}: damaged, or not written by mt") from error
+    except TypeError as error:
+        raise _damaged(path) from error
 
 
 def check_exported_model(folder: Path, exported: Exported) -> None:
-    """Raise RunError unless the model of a folder is the one that its export.json names."""
+    """Raise RunError unless the model files of an export are those that export.json lists."""
     for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():
         path = folder / name
         if not path.is_file():
             raise RunError(f"{path}: missing, the exported folder is not complete")
-        if file_sha256(path) != sha256:
-            raise RunError(f"{path}: damaged (its SHA-256 is not the one in {EXPORT_FILE})")
+        _check_sha256(path, sha256, EXPORT_FILE)
 
 
 def exported_details(folder: Path) -> list[Path]:
     """Return the files that CTranslate2 reads besides model.bin: its config and vocabularies."""
     return [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
+
+
+def _read_json(path: Path, supported: int) -> dict[str, Any]:
+    """Return the contents of a JSON file without its format number."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        number = content.pop("format")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path) from error
+    if number != supported:
+        raise RunError(
+            f"{path}: format {number} is not supported, this version of mt reads {supported}"
+        )
+    return content
+
+
+def _check_sha256(path: Path, sha256: str, listed_in: str) -> None:
+    if file_sha256(path) != sha256:
+        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {listed_in})")
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(f"{path}: damaged, or not written by mt")

@@ -18,8 +18,8 @@ from mt.errors import RunError
 from mt.profiling.cost import BYTES_PER_NUMBER, synchronize
 from mt.profiling.training_speed import MatmulRates, session_matmul_rate, timed
 from mt.special_ids import EOS
-from mt.training.data import Corpus
-from mt.training.memory import available_bytes, corpus_memory, in_smaller_batches, require_memory
+from mt.training.data import Corpus, first_plan
+from mt.training.memory import available_memory, estimate_memory, heaviest, in_smaller_batches
 from mt.training.run_folder import peak_memory_mib
 from mt.training.setup import Session
 from mt.training.step import train_step
@@ -71,19 +71,19 @@ def free_memory(device: torch.device) -> int | None:
     """Return what a device has to give, of a CPU what the machine has; None where nobody says."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return available_bytes() if device.type == "cpu" else None
+    return available_memory() if device.type == "cpu" else None
 
 
 def expected_bytes(config: Config, corpus: Corpus) -> int:
-    """Return what training on a CPU is likely to add to the program before it.
-
-    What the counting itself takes is part of it, as it is of training. Raises UserError where the
-    machine surely has too little.
-    """
-    before = process_bytes() or 0
-    require_memory(config, corpus)
-    _, needed = corpus_memory(config, corpus)
-    return needed.likely + (process_bytes() or 0) - before
+    """Return what training on a CPU is likely to add to the program before it."""
+    budget = config.training.max_tokens_per_batch
+    batch = heaviest(first_plan(corpus, config), corpus.store.lengths, max_tokens_per_batch=budget)
+    return estimate_memory(
+        config,
+        corpus.store.lengths[batch],
+        source_vocabulary=corpus.tokenizer.source_size,
+        target_vocabulary=corpus.tokenizer.target_size,
+    )
 
 
 def require_disk(

@@ -19,7 +19,7 @@ from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks
 from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
-from mt.training.memory import in_smaller_batches, require_memory, try_heaviest
+from mt.training.memory import in_smaller_batches, try_heaviest, warn_of_low_memory
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append, require_tensorboard
 from mt.training.run_folder import RunFolder, begin, only_training, open_run
@@ -68,8 +68,8 @@ def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: W
     agree_on_folder(world, config, folder)
     open_corpus = prepare if world.is_main else open_prepared
     corpus = world.rank0_first(lambda: open_corpus(config, folder))
-    if device.type == "cpu":
-        require_memory(config, corpus)
+    if device.type == "cpu" and world.is_main:
+        warn_of_low_memory(config, corpus)
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:

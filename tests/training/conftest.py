@@ -1,4 +1,4 @@
-"""What the tests of several ranks share: one program runs all their scenarios."""
+"""Fixtures for tests with several ranks: one program runs all their scenarios."""
 
 import json
 import os
@@ -17,25 +17,28 @@ SCENARIOS = Path(__file__).with_name("rank_scenarios.py")
 class Rank:
     """How one rank of a scenario ended."""
 
-    process: int
     status: int | str
     stderr: str
     result: Any
 
     @property
-    def told(self) -> list[str]:
-        """What it told its user."""
+    def errors(self) -> list[str]:
         return [line for line in self.stderr.splitlines() if line.startswith("error: ")]
 
 
 @pytest.fixture(scope="session")
 def scenarios() -> dict[str, dict[int, Rank]]:
-    """Return what became of each rank of each scenario."""
+    """Return the end of each rank of each scenario."""
     if sys.platform == "win32":
         pytest.skip("needs fork")
-    command = [sys.executable, str(SCENARIOS)]
     environment = {**os.environ, "PYTHONPATH": str(SCENARIOS.parents[2]), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(SCENARIOS)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return {
         scenario: {int(rank): Rank(**report) for rank, report in ranks.items()}

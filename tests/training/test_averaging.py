@@ -1,4 +1,4 @@
-"""`mt average`: which checkpoints it takes, what it makes of them, and what it refuses."""
+"""`mt average`: choice of checkpoints, their mean, and errors."""
 
 import json
 import shutil
@@ -12,19 +12,19 @@ import torch
 from safetensors.torch import load_file
 
 from mt.config.loading import load_config
-from mt.training import trainer as spine
+from mt.training import trainer
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
 from mt.training.validation import Validation, validate
 
 Program = Callable[..., tuple[int, str, str]]
 LOSSES = (3.0, 1.0, 2.0, 4.0)
-"""What the validations after 10, 20, 30 and 40 updates find."""
+"""Of the validations after 10, 20, 30 and 40 updates."""
 
 
 @pytest.fixture(scope="module")
 def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with checkpoints after 10, 20, 30 and 40 updates; from the best on: 20, 30, 10."""
+    """Return a run with checkpoints after 10, 20, 30 and 40 updates; the best: 20, 30, 10."""
     losses = iter(LOSSES)
 
     def found(*arguments: Any) -> Validation:
@@ -34,9 +34,9 @@ def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = ["training.keep_last=4", "training.keep_best=3"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(spine, "validate", found)
+        patch.setattr(trainer, "validate", found)
         torch.set_num_threads(1)
-        spine.train(load_config(tiny_recipe, overrides=settings), path)
+        trainer.train(load_config(tiny_recipe, overrides=settings), path)
     return path
 
 
@@ -45,7 +45,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def mean_of(run: Path, *updates: int) -> dict[str, torch.Tensor]:
-    """Return the mean by its definition, from the files alone."""
     folders = [run / "checkpoints" / f"update-{update:09d}" for update in updates]
     files = [load_file(folder / MODEL) for folder in folders]
     sums = {name: sum(file[name].double() for file in files) for name in files[0]}
@@ -63,7 +62,7 @@ def mean_of(run: Path, *updates: int) -> dict[str, torch.Tensor]:
         (["--updates", "30,30"], [30]),
     ],
 )
-def test_the_mean_of_the_checkpoints_that_are_meant(
+def test_mean_of_chosen_checkpoints(
     options: list[str],
     averaged: list[int],
     run: Path,
@@ -86,7 +85,7 @@ def test_the_mean_of_the_checkpoints_that_are_meant(
     assert [path.name for path in output.parent.iterdir()] == ["mean"]
 
 
-def test_the_new_folder_is_all_that_a_model_needs(
+def test_new_folder_is_complete(
     run: Path, tiny_corpus: Path, tmp_path: Path, program: Program
 ) -> None:
     before = contents(run)
@@ -96,7 +95,7 @@ def test_the_new_folder_is_all_that_a_model_needs(
     greedy = ["--set", "decoding.search=greedy", "--set", "decoding.on_repetition=keep"]
     status, out, _ = program("evaluate", output, "--split", "valid", *greedy, "--json")
     assert status == 0
-    # The score that was told is that of the model that was written.
+    # The printed score is that of the written model.
     assert f"BLEU {json.loads(out)['bleu']['score']:.2f}" in told
     text = (tiny_corpus / "test.en").read_bytes()
     assert program("translate", output, stdin=text)[1].count("\n") == text.count(b"\n")
@@ -104,8 +103,7 @@ def test_the_new_folder_is_all_that_a_model_needs(
     assert (status, out) == (0, told.replace(f"{output}: ", f"{output}: finished already; "))
 
 
-def test_no_training_takes_its_place(run: Path, tmp_path: Path, program: Program) -> None:
-    """There is nothing to go on from: a training would begin anew, and end in its place."""
+def test_training_does_not_overwrite_it(run: Path, tmp_path: Path, program: Program) -> None:
     output = tmp_path / "mean"
     assert program("average", run, "--output", output)[0] == 0
     before = contents(output)
@@ -113,13 +111,13 @@ def test_no_training_takes_its_place(run: Path, tmp_path: Path, program: Program
     status, _, err = program("train", output / "config.yaml", "--run", output, *longer)
     assert (status, err) == (
         2,
-        f"error: {output}: holds a model, but no checkpoint to go on from "
+        f"error: {output}: holds a model, but no checkpoint to resume from "
         "(training.max_updates: 40 -> 50); name another folder with --run\n",
     )
     assert contents(output) == before
 
 
-def test_a_run_that_has_not_ended_can_be_averaged(
+def test_unfinished_run_can_be_averaged(
     run: Path, tiny_recipe: Path, tmp_path: Path, program: Program
 ) -> None:
     unfinished = shutil.copytree(run, tmp_path / "unfinished")
@@ -142,11 +140,11 @@ def test_a_run_that_has_not_ended_can_be_averaged(
         ),
         (
             ["--best", "4"],
-            "RUN: 4 best checkpoints were asked for, it keeps 3: those after update 10, 20, 30",
+            "RUN: 4 best checkpoints are not kept, only 3: those after update 10, 20, 30",
         ),
         (
             ["--last", "5"],
-            "RUN: 5 checkpoints were asked for, it keeps 4: those after update 10, 20, 30, 40",
+            "RUN: 5 checkpoints are not kept, only 4: those after update 10, 20, 30, 40",
         ),
         (
             ["--best", "2", "--last", "2"],
@@ -154,7 +152,7 @@ def test_a_run_that_has_not_ended_can_be_averaged(
         ),
     ],
 )
-def test_what_is_not_there_is_told(
+def test_missing_checkpoints_are_an_error(
     options: list[str], told: str, run: Path, tmp_path: Path, program: Program
 ) -> None:
     output = tmp_path / "mean"
@@ -163,15 +161,15 @@ def test_what_is_not_there_is_told(
     assert not output.exists()
 
 
-def test_what_is_there_is_not_overwritten(run: Path, tmp_path: Path, program: Program) -> None:
+def test_existing_output_is_not_overwritten(run: Path, tmp_path: Path, program: Program) -> None:
     (tmp_path / "thesis.txt").write_text("my only copy")
     status, out, err = program("average", run, "--output", tmp_path)
-    told = f"error: {tmp_path}: exists already; name a folder that is not there yet\n"
+    told = f"error: {tmp_path}: exists already; name a new folder\n"
     assert (status, out, err) == (2, "", told)
     assert (tmp_path / "thesis.txt").read_text() == "my only copy"
 
 
-def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program) -> None:
+def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program) -> None:
     harmed = shutil.copytree(run, tmp_path / "run")
     checkpoint = RunFolder(harmed).checkpoints.path(30)
     (checkpoint / MODEL).write_bytes((checkpoint / MODEL).read_bytes()[:-1])
@@ -183,21 +181,21 @@ def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Progr
     assert program("average", harmed, "--updates", "10,20", "--output", output)[0] == 0
 
 
-def test_a_folder_without_checkpoints_is_told(tmp_path: Path, run: Path, program: Program) -> None:
+def test_run_without_checkpoints_is_an_error(tmp_path: Path, run: Path, program: Program) -> None:
     output = tmp_path / "mean"
     missing = run.with_name("fuor")
     told = f"error: {missing}: no such run folder; did you mean `four`?\n"
     assert program("average", missing, "--output", output) == (2, "", told)
     bare = tmp_path / "bare"
     bare.mkdir()
-    told = f"error: {bare}: is no run folder, it holds no config.yaml\n"
+    told = f"error: {bare}: not a run folder, config.yaml is missing\n"
     assert program("average", bare, "--output", output) == (2, "", told)
     shutil.copy(run / "config.yaml", bare)
-    told = f"error: {bare}: holds no checkpoint to average\n"
+    told = f"error: {bare}: there is no checkpoint to average\n"
     assert program("average", bare, "--output", output) == (2, "", told)
 
 
-def test_nothing_is_left_of_a_write_that_fails(
+def test_failed_write_leaves_nothing_behind(
     run: Path, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

@@ -1,6 +1,7 @@
-"""Ranks that talk to each other, and gradients that are summed over them."""
+"""Collectives, summed gradients, and the end of a job in which one rank fails."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,30 +12,30 @@ from mt.errors import UserError
 from mt.training.distributed import World, accumulate, settle, world
 
 Scenarios = dict[str, dict[int, Any]]
+LOST_RANK_1 = (
+    "error: rank 0 on host a: no answer from rank 1 (host a): it has failed or cannot be reached; "
+    "the same command continues from the newest checkpoint"
+)
 
 
-def test_all_ranks_hear_the_same(scenarios: Scenarios) -> None:
-    ranks = scenarios["talk"]
-    results = [rank.result for rank in ranks.values()]
-    assert [result.pop("leads") for result in results] == [True, False, False, False]
-    assert results == [results[0]] * 4
-    assert results[0]["share"] == {"text": "größer", "number": 0.1}
-    assert results[0]["share nothing"] is None
-    assert results[0]["largest"] == [3, 0]
-    assert results[0]["add_up"] == [4.0, 0.0 + 1.0 + 2.0 + 3.0]
+def test_collectives_return_the_same_on_all_ranks(scenarios: Scenarios) -> None:
+    results = [rank.result for rank in scenarios["collectives"].values()]
+    assert [result.pop("is_main") for result in results] == [True, False, False, False]
+    broadcast = {"text": "größer", "number": 0.1}
+    assert results == 4 * [{"broadcast": broadcast, "max": [3, 0], "sum": [4.0, 6.0]}]
 
 
-def test_the_ranks_of_each_other_host_wait_for_their_first(scenarios: Scenarios) -> None:
+def test_rank0_first_then_first_rank_of_each_other_host(scenarios: Scenarios) -> None:
     """Ranks 0 and 1 are on one host, 2 and 3 on another."""
-    seen = [rank.result for rank in scenarios["work in turn on two hosts"].values()]
-    assert seen[0] == ""
-    assert seen[2] == "0"
-    assert {seen[1][:2], seen[3][:2]} == {"02"}
+    before = [rank.result for rank in scenarios["rank0 first"].values()]
+    assert before[0] == ""
+    assert before[2] == "0"
+    assert {before[1][:2], before[3][:2]} == {"02"}
 
 
 @pytest.mark.parametrize("update", ["all", "three"])
-def test_the_gradient_is_that_of_one_process(update: str, scenarios: Scenarios) -> None:
-    """Of 32 pairs in several micro-batches a rank, and of three pairs on four ranks."""
+def test_gradient_is_that_of_one_process(update: str, scenarios: Scenarios) -> None:
+    """With several micro-batches on each rank, and with three pairs for four ranks."""
     results = [rank.result[update] for rank in scenarios["gradients"].values()]
     for result in results:
         assert result["off"] < 1e-6 < 1e-3 * result["largest"]
@@ -47,45 +48,76 @@ def test_the_gradient_is_that_of_one_process(update: str, scenarios: Scenarios) 
         assert all(len(each) == 1 and each[0] > 0 for each in tokens[:3])
 
 
-def test_a_resumed_training_adds_up_in_the_same_order(scenarios: Scenarios) -> None:
+def test_resumed_training_adds_gradients_in_the_same_order(scenarios: Scenarios) -> None:
     assert [rank.result for rank in scenarios["resumed"].values()] == [True] * 4
 
 
-def test_what_differs_between_ranks_is_named(scenarios: Scenarios) -> None:
-    ranks = scenarios["disagree"]
-    assert [rank.told for rank in ranks.values()] == [
-        [],
-        [],
-        [
-            "error: the version of torch differs: 2.8 on rank 2 (host a), 2.9 on rank 0; "
-            "all must train with the same"
-        ],
-    ]
-
-
 @pytest.mark.parametrize(
-    ("scenario", "told"),
+    ("scenario", "message"),
     [
-        (
-            "weights differ",
-            r"error: the hash of the weights differs: \w{64} on rank 1 \(host a\), ",
-        ),
-        (
-            "configs differ",
-            r"error: `training.learning_rate` differs: 0.1 on rank 1 \(host a\), 0.2 on rank 0; ",
-        ),
+        ("different weights", r"the hash of the weights differs: \w{64} here, \w{64} on rank 0; "),
+        ("different configs", r"`training.learning_rate` differs: 0.1 here, 0.2 on rank 0; "),
     ],
 )
-def test_ranks_that_would_not_train_the_same_are_refused(
-    scenario: str, told: str, scenarios: Scenarios
+def test_ranks_with_different_facts_do_not_train(
+    scenario: str, message: str, scenarios: Scenarios
 ) -> None:
     ranks = scenarios[scenario]
-    assert [len(rank.told) for rank in ranks.values()] == [0, 1, 0]
-    assert re.match(told, ranks[1].told[0])
+    assert re.match(rf"error: rank 1 on host a: {message}all ranks must ", *ranks[1].errors)
     assert [rank.status for rank in ranks.values()] == [2, 2, 2]
 
 
-def test_alone_everything_is_the_identity() -> None:
+@pytest.mark.parametrize(
+    ("scenario", "status"), [("killed", -9), ("killed between updates", -9), ("frozen", "stuck")]
+)
+def test_first_surviving_rank_names_lost_rank(
+    scenario: str, status: int | str, scenarios: Scenarios
+) -> None:
+    ranks = scenarios[scenario]
+    assert [rank.status for rank in ranks.values()] == [2, status, 2]
+    assert [rank.errors for rank in ranks.values()] == [[LOST_RANK_1], [], []]
+
+
+def test_absent_rank_is_named(scenarios: Scenarios) -> None:
+    ranks = scenarios["absent"]
+    assert ranks[0].errors == [LOST_RANK_1.replace("1 (host a)", "1 (host unknown)")]
+    assert (ranks[2].status, ranks[2].errors) == (2, [])
+
+
+def test_rank_0_is_lost_with_its_store(scenarios: Scenarios) -> None:
+    _, first, other = scenarios["store lost"].values()
+    assert first.errors[0].startswith("error: rank 1 on host a: no answer from rank 0 (")
+    assert (first.status, other.status, other.errors) == (2, 2, [])
+
+
+def test_user_error_names_its_rank_on_every_host(scenarios: Scenarios) -> None:
+    """Ranks 0 and 1 are on one host, 2 and 3 on another."""
+    ranks = scenarios["user error"]
+    assert {rank.status for rank in ranks.values()} == {2}
+    assert ranks[1].errors == ["error: rank 1 on host a: lower the rate"]
+    assert ranks[0].errors == [LOST_RANK_1]
+    assert ranks[2].errors == [LOST_RANK_1.replace("rank 0 on host a", "rank 2 on host b")]
+    assert ranks[3].errors == []
+
+
+def test_defect_keeps_its_traceback_and_ends_other_ranks(scenarios: Scenarios) -> None:
+    ranks = scenarios["defect"]
+    assert ranks[1].stderr.rstrip().endswith("RuntimeError: shapes differ")
+    assert [rank.status for rank in ranks.values()] == [2, 1, 2]
+    assert ranks[0].errors == [LOST_RANK_1]
+
+
+def test_unreachable_store_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mt.training.distributed.TIMEOUT", timedelta(seconds=0.5))
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    unreachable = pytest.raises(UserError, match="^rank 1 on host .*: torchrun's store cannot be")
+    with unreachable, world("cpu"):
+        pass
+
+
+def test_alone_every_method_is_local() -> None:
     module, tensor = nn.Linear(2, 1), torch.ones(2)
     with world("cpu") as here:
         assert here == World(rank=0, size=1, local_rank=0)
@@ -104,15 +136,13 @@ def test_alone_everything_is_the_identity() -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_every_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rank_of_a_host_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr("platform.node", lambda: "giant")
     cuda = torch.device("cuda")
     places = [World(rank, 4, rank % 2).place(cuda) for rank in range(4)]
     assert [place.index for place in places] == [0, 1, 0, 1]
-    with pytest.raises(UserError, match=r"^host giant has 2 GPUs, too few for rank 2, its process"):
+    with pytest.raises(UserError, match=r"^host giant has 2 GPUs, too few for rank 2 \(local rank"):
         World(2, 3, 2).place(cuda)
-    with pytest.raises(
-        UserError, match=r"device `mps`: several processes train on `cuda` or `cpu`"
-    ):
+    with pytest.raises(UserError, match=r"device `mps`: several ranks train on `cuda` or `cpu`"):
         World(0, 2, 0).place(torch.device("mps"))

@@ -1,4 +1,4 @@
-"""Signals: the first is noted, a second one ends the program at once, whatever it is doing."""
+"""Signals: the first is recorded, a second one ends the program at once."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mt.training.interruption import SIGNALS, interruptible
+from mt.training.interruption import interruptible
 
-Told = pytest.CaptureFixture[bytes]
+Stderr = pytest.CaptureFixture[bytes]
 STATUS = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 128 + signal.SIGUSR1, "SIGTERM": 143}
-"""What shells report for programs that these signals have ended."""
+"""Exit status of a program that a signal has ended, as shells report it."""
 
 
 class LeftAtOnceError(Exception):
@@ -20,7 +20,7 @@ class LeftAtOnceError(Exception):
 
 @pytest.fixture
 def leaving(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Turn the end of the process into an exception; return what moves the clock on."""
+    """Turn the end of the process into an exception; return a function that advances the clock."""
     now = [100.0]
 
     def leave(status: int) -> None:
@@ -38,12 +38,8 @@ def hit(name: str) -> None:
     os.kill(os.getpid(), signal.Signals[name])
 
 
-def test_all_of_them_are_handled() -> None:
-    assert {number.name for number in SIGNALS} == STATUS.keys()
-
-
 @pytest.mark.parametrize("name", STATUS)
-def test_a_signal_is_noted_and_gives_the_usual_status(name: str) -> None:
+def test_signal_is_recorded_and_gives_the_usual_status(name: str) -> None:
     before = signal.getsignal(signal.Signals[name])
     with interruptible() as interruption:
         assert interruption.signal is None
@@ -57,8 +53,8 @@ def test_a_signal_is_noted_and_gives_the_usual_status(name: str) -> None:
     ("first", "second"),
     [("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGUSR1", "SIGTERM"), ("SIGHUP", "SIGINT")],
 )
-def test_a_second_signal_leaves_at_once_with_its_status(
-    first: str, second: str, leaving: Callable[[float], None], capfdbinary: Told
+def test_second_signal_exits_at_once_with_its_status(
+    first: str, second: str, leaving: Callable[[float], None], capfdbinary: Stderr
 ) -> None:
     with interruptible() as interruption:
         hit(first)
@@ -67,14 +63,14 @@ def test_a_second_signal_leaves_at_once_with_its_status(
             hit(second)
     assert left.value.args == (STATUS[second],)
     assert interruption.exit_status == STATUS[first]
-    # Each begins on a new line: the cursor stands behind a progress bar.
+    # Each begins on a new line, below a progress bar.
     assert capfdbinary.readouterr().err == (
         b"\nstopping after this update; a second signal stops at once\n"
-        b"\nstopped at once; the same command goes on from the newest checkpoint\n"
+        b"\nstopped at once; the same command continues from the newest checkpoint\n"
     )
 
 
-def test_what_timeout_sends_twice_is_one_request(leaving: Callable[[float], None]) -> None:
+def test_two_signals_of_timeout_are_one_request(leaving: Callable[[float], None]) -> None:
     with interruptible() as interruption:
         hit("SIGTERM")
         leaving(0.01)
@@ -82,7 +78,7 @@ def test_what_timeout_sends_twice_is_one_request(leaving: Callable[[float], None
     assert interruption.exit_status == 143
 
 
-def test_a_terminal_that_hangs_up_twice_asks_once(leaving: Callable[[float], None]) -> None:
+def test_second_hang_up_does_not_count(leaving: Callable[[float], None]) -> None:
     with interruptible() as interruption:
         hit("SIGHUP")
         leaving(5.0)
@@ -90,7 +86,7 @@ def test_a_terminal_that_hangs_up_twice_asks_once(leaving: Callable[[float], Non
     assert interruption.exit_status == 129
 
 
-def test_under_nohup_the_end_of_the_terminal_is_nothing() -> None:
+def test_hang_up_is_ignored_under_nohup() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible() as interruption:
@@ -101,7 +97,7 @@ def test_under_nohup_the_end_of_the_terminal_is_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_terminal_that_is_gone_does_not_make_the_handler_fail(
+def test_handler_survives_a_closed_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def gone(*_: object) -> None:
@@ -113,7 +109,7 @@ def test_a_terminal_that_is_gone_does_not_make_the_handler_fail(
     assert interruption.exit_status == 129
 
 
-def test_what_handled_signals_before_does_so_again_after_an_error() -> None:
+def test_previous_handlers_are_restored_after_an_error() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(ZeroDivisionError), interruptible():
         raise ZeroDivisionError
@@ -122,7 +118,7 @@ def test_what_handled_signals_before_does_so_again_after_an_error() -> None:
 
 @pytest.mark.parametrize("name", STATUS)
 @pytest.mark.parametrize("before_it", [True, False])
-def test_inside_another_both_are_told(name: str, before_it: bool) -> None:
+def test_nested_blocks_share_the_signal(name: str, before_it: bool) -> None:
     handler = signal.getsignal(signal.Signals[name])
     with interruptible() as outer:
         if before_it:

@@ -1,301 +1,302 @@
-"""The memory of training: counted as torch counts it, measured as the system does, and told."""
+"""Memory of training: estimate, warning, and batches that are split where a device is too small."""
 
-import json
 import logging
-import os
-import platform
-import re
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.data.batches import Lengths, collate
+from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
-from mt.training import memory as memory_module
-from mt.training.data import Corpus, prepare
-from mt.training.memory import LiveBytes, TrainingMemory, require_memory, training_memory
-from mt.training.run_folder import begin, open_run
-from mt.training.setup import build_learner, build_model
-from mt.training.step import train_step
+from mt.training import memory
+from mt.training.data import first_plan, prepare
+from mt.training.loader import planned_updates
+from mt.training.loss import LossSums
+from mt.training.memory import (
+    available_memory,
+    estimate_memory,
+    heaviest,
+    in_smaller_batches,
+    try_heaviest,
+    warn_of_low_memory,
+)
+from mt.training.optimizer import Precision
+from mt.training.run_folder import RunFolder
+from mt.training.setup import Session, build_learner, build_model, start
+from mt.training.step import BatchTooLarge, TrainingPass
+from mt.training.trainer import take_update, train
+from tests import factories
+from tests.factories import CPU
+from tests.training.killed_training import events
 
-CPU = torch.device("cpu")
 VOCABULARY = 500
-MIB = 2**20
 
 
-def config(model: dict[str, Any], **training: Any) -> Config:
-    source = {"format": "text", "source": "a.en", "target": "a.de"}
-    data = {"source_language": "en", "target_language": "de", "train": source, "valid": source}
-    return Config.model_validate(
-        {"data": data, "model": model, "training": {"max_updates": 1, "device": "cpu", **training}}
-    )
-
-
-SMALL = {"d_model": 64, "d_ff": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-
-
-def lengths(rows: int, source: int, target: int) -> Lengths:
-    """Lengths of pairs of which the first is the longest, and the others a little shorter."""
-    drawn = np.random.default_rng(1).integers(0, 4, (rows, 2))
-    drawn[0] = 0
-    return (np.array([[source, target]]) - drawn).astype(np.int32)
-
-
-def counted(config: Config, pairs: Lengths, batches_per_update: int = 1) -> TrainingMemory:
-    return training_memory(
-        config,
-        pairs,
-        source_vocabulary=VOCABULARY,
-        target_vocabulary=VOCABULARY,
-        batches_per_update=batches_per_update,
-    )
-
-
-# Counting.
-
-
-def test_tensors_that_live_together_are_counted_together() -> None:
-    with LiveBytes() as bytes_:
-        a = torch.zeros(1000)
-        b = a + 1
-        view = b[:10]
-        del b
-        assert (bytes_.live, bytes_.peak) == (8000, 8000)
-        del view
-        assert bytes_.live == 4000
-        c = a.to(torch.float64)
-        assert (bytes_.live, bytes_.peak) == (12000, 12000)
-        del a, c
-    assert (bytes_.live, bytes_.peak) == (0, 12000)
-
-
-def test_an_operation_in_place_makes_nothing() -> None:
-    with LiveBytes() as bytes_:
-        a = torch.zeros(1000)
-        a += 1
-        a.view(10, 100).mul_(2)
-    assert bytes_.peak == 4000
-
-
-class _Vocabularies:
+class Vocabularies:
     source_size = target_size = VOCABULARY
 
 
-def torch_counts(config: Config, pairs: Lengths, batches: int) -> int:
-    """Return the bytes that torch's own allocator has out at most in an update, and the model's."""
-    learner = build_learner(config, build_model(config, _Vocabularies(), CPU), CPU)  # type: ignore[arg-type]
-    learner.model.train()
+def allocated_bytes(config: Config, lengths: Any) -> int:
+    """Return the peak of torch's allocator during an update, and the lasting tensors."""
+    model = build_model(config, Vocabularies(), CPU)  # type: ignore[arg-type]
+    learner = build_learner(config, model, CPU)
     ids = np.random.default_rng(1)
-    examples = [
-        Example(0, *(ids.integers(4, VOCABULARY, each).astype(np.int32) for each in pair))
-        for pair in pairs
+    pairs = [
+        [ids.integers(4, VOCABULARY, side).astype(np.int32) for side in pair] for pair in lengths
     ]
-    made = [collate(examples)] * batches
-    train_step(learner, made, 0.1)
+    batch = collate([Example(0, *pair) for pair in pairs])
+    train_step(learner, [batch], 0.1)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        train_step(learner, made, 0.1)
-    changes = sorted(
-        (event.start_ns(), event.nbytes())
-        for event in profiler.profiler.kineto_results.events()
-        if event.name() == "[memory]"
-    )
-    peak = int(np.cumsum([size for _, size in changes]).max())
-    tensors = [*learner.model.parameters(), *learner.average.averages().values()]
+        train_step(learner, [batch], 0.1)
+    events = profiler.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    tensors = [*model.parameters(), *learner.average.averages().values()]
     tensors += [each for state in learner.optimizer.state.values() for each in state.values()]
+    peak = int(np.cumsum([size for _, size in changes]).max())
     return peak + sum(tensor.nbytes for tensor in tensors)
 
 
 @pytest.mark.parametrize(
-    ("changes", "training", "batches"),
+    ("model", "training"),
     [
-        ({}, {}, 1),
-        ({}, {}, 2),
-        ({"d_model": 128, "d_ff": 512}, {"ema_decay": 0.99}, 1),
-        ({"positional": "relative", "feed_forward": "swiglu", "norm": "rmsnorm"}, {}, 1),
-        ({"residual": "deepnorm"}, {"precision": "bf16"}, 1),
-        ({}, {"r_drop": 1.0}, 1),
+        ({}, {}),
+        ({"d_model": 128, "d_ff": 512, "feed_forward": "gelu"}, {"ema_decay": 0.99}),
+        ({"positional": "relative", "feed_forward": "swiglu", "norm": "rmsnorm"}, {}),
+        ({"positional": "rotary", "residual": "sandwich", "kv_heads": 1}, {}),
+        ({"attention_dropout": 0.1, "feed_forward_dropout": 0.1}, {"r_drop": 1.0}),
     ],
 )
-def test_the_count_is_torchs_own(
-    changes: dict[str, Any], training: dict[str, Any], batches: int
+def test_estimate_is_what_torch_allocates_times_heap_factor(
+    model: dict[str, Any], training: dict[str, Any]
 ) -> None:
-    recipe, pairs = config({**SMALL, **changes}, **training), lengths(48, 30, 26)
-    found = counted(recipe, pairs, batches).tensors
-    assert found == pytest.approx(torch_counts(recipe, pairs, batches), rel=0.02)
-    assert found > 5 * MIB
+    shape = {"d_model": 64, "d_ff": 128, "heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+    config = factories.config(
+        model={**shape, "dropout": 0.1, **model}, training={"precision": "fp32", **training}
+    )
+    lengths = np.full((96, 2), (30, 26), dtype=np.int32)
+    sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY}
+    estimated = estimate_memory(config, lengths, **sizes)
+    assert estimated == pytest.approx(1.4 * allocated_bytes(config, lengths), rel=0.15)
 
 
-POSITIONAL = ("sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none")
-FEED_FORWARD = ("relu", "gelu", "swish", "glu", "swiglu", "geglu")
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux's /proc")
+def test_available_memory_is_read_from_meminfo() -> None:
+    available = available_memory()
+    assert available is not None
+    assert 2**20 < available < 2**50
 
 
-@pytest.mark.parametrize("positional", POSITIONAL)
-@pytest.mark.parametrize("residual", ["post", "sandwich"])
-def test_every_variant_can_be_counted(positional: str, residual: str) -> None:
-    choices = {"positional": positional, "residual": residual, "encoder_layers": 1}
-    number = POSITIONAL.index(positional)
-    choices["feed_forward"] = FEED_FORWARD[number % len(FEED_FORWARD)]
-    recipe = config({**SMALL, **choices, "decoder_layers": 1})
-    few, many = (counted(recipe, lengths(rows, 20, 20)) for rows in (8, 64))
-    assert 0 < few.tensors < many.tensors
+@pytest.mark.parametrize(
+    "text", ["MemFree: 7 kB\n", "MemAvailable: many\n", "MemAvailable:\n", None]
+)
+def test_available_memory_is_unknown_on_other_systems(
+    text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: Any, **__: Any) -> str:
+        if text is None:
+            raise FileNotFoundError
+        return text
+
+    monkeypatch.setattr(Path, "read_text", read)
+    assert available_memory() is None
 
 
-def test_counting_leaves_no_trace() -> None:
-    before = torch.get_rng_state()
-    counted(config(SMALL), lengths(4, 10, 10))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert type(torch.zeros(1)) is torch.Tensor
-
-
-# Measuring.
-
-CHILD = """
-import json, os, resource, sys
-from pathlib import Path
-from mt.config.loading import load_config
-from mt.training import train as spine
-from mt.training.memory import corpus_memory
-
-PAGE = os.sysconf("SC_PAGE_SIZE")
-told = {}
-start = spine.start
-
-def noting(config, folder, corpus, *rest):
-    told["likely"] = corpus_memory(config, corpus)[1].likely
-    told["before"] = PAGE * int(Path("/proc/self/statm").read_text().split()[1])
-    return start(config, folder, corpus, *rest)
-
-spine.start = noting
-recipe, updates = sys.argv[1:]
-config = load_config(Path(recipe), overrides=[f"training.max_updates={updates}"])
-spine.train(config, Path(recipe).parent / updates)
-told["peak"] = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps(told))
-"""
-RECIPE = """
-data:
-  source_language: en
-  target_language: de
-  train: {{source: {folder}/train.en, target: {folder}/train.de}}
-  valid: {{source: {folder}/valid.en, target: {folder}/valid.de}}
-  max_tokens: 1024
-tokenizer: {{vocabulary_size: 4000}}
-model: {{{model}}}
-training:
-  target_tokens_per_update: {tokens}
-  max_tokens_per_batch: {tokens}
-  device: cpu
-  validate_every: 1000
-"""
-MODELS = {
-    "short": ("d_model: 256, d_ff: 1024, heads: 4, encoder_layers: 3, decoder_layers: 3", 2048, 10),
-    "wide": ("d_model: 512, d_ff: 2048, heads: 8, encoder_layers: 1, decoder_layers: 1", 1024, 10),
-    "long": ("d_model: 128, d_ff: 256, heads: 4, encoder_layers: 2, decoder_layers: 2", 2048, 90),
-}
-"""Sizes, target tokens of an update and of a batch, and words of a sentence."""
-
-
-def write_corpus(folder: Path, words: int) -> None:
-    draw = np.random.default_rng(1)
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    vocabulary = ["".join(draw.choice(letters, size)) for size in draw.integers(2, 9, 3000)]
-    for split, count in (("train", 40_000 // words), ("valid", 4)):
-        sizes = draw.integers(words // 2, words * 2, count)
-        for side in ("en", "de"):
-            lines = [
-                " ".join(draw.choice(vocabulary, 3 if split == "valid" else size))
-                for size in sizes + draw.integers(-1, 2, count)
-            ]
-            (folder / f"{split}.{side}").write_text("".join(f"{line}\n" for line in lines))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the heap that was measured")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_process_takes_what_is_likely(name: str, tmp_path: Path) -> None:
-    model, tokens, words = MODELS[name]
-    write_corpus(tmp_path, words)
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.format(folder=tmp_path, model=model, tokens=tokens))
-    environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    for updates in ("1", "12"):  # the second process finds the corpus encoded
-        ran = subprocess.run(
-            [sys.executable, "-c", CHILD, recipe, updates],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    told = json.loads(ran.stdout)
-    assert told["likely"] == pytest.approx(told["peak"] - told["before"], rel=0.1)
-
-
-# Telling.
+def config(recipe: Path, *settings: str) -> Config:
+    overrides = [f"training.{each}" for each in ("max_updates=12", "validate_every=6", *settings)]
+    return load_config(recipe, overrides=["model.dropout=0.0", *overrides])
 
 
 @pytest.fixture
-def prepared(tiny_recipe: Path, tmp_path: Path) -> tuple[Config, Corpus]:
-    recipe = load_config(tiny_recipe)
-    folder, _ = open_run(tmp_path / "run", recipe)
-    begin(folder, recipe)
-    return recipe, prepare(recipe, folder)
+def session(tiny_recipe: Path, tmp_path: Path) -> Session:
+    (tmp_path / "session").mkdir()
+    folder, chosen = RunFolder(tmp_path / "session"), config(tiny_recipe)
+    return start(chosen, folder, prepare(chosen, folder), CPU, [])
 
 
-def with_available(patch: pytest.MonkeyPatch, available: int | None) -> None:
-    patch.setattr(memory_module, "available_bytes", lambda: available)
-
-
-def test_too_little_memory_is_told_before_the_training(
-    prepared: tuple[Config, Corpus], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_available(monkeypatch, 2**18)
-    with pytest.raises(UserError) as told:
-        require_memory(*prepared)
-    message = str(told.value)
-    assert message.startswith("training needs at least 0.00 GiB, and 0.00 GiB of memory are free: ")
-    assert "the heaviest batch has " in message
-    pattern = (
-        rf"up to (\d+) source and (\d+) target tokens, the longest is line (\d+) of {tiny_corpus}"
-    )
-    found = re.search(pattern, message)
-    assert found is not None
-    source, target, line = map(int, found.groups())
-    sides = prepared[1].store.lengths[line - 1]  # all lines of this corpus are in the store
-    assert sides.max() == max(source, target)
-    assert message.endswith(
-        "; lower `training.max_tokens_per_batch`, now 200 (the updates stay the same), or in a new "
-        "run `data.max_tokens`, now 40, or take a smaller model"
-    )
-
-
-def test_what_is_likely_too_little_is_a_warning(
-    prepared: tuple[Config, Corpus],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with_available(monkeypatch, 10 * MIB)
-    require_memory(*prepared)
-    (told,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert told.message.startswith("training will take about 0.02 GiB, and 0.01 GiB of memory are")
-
-
-@pytest.mark.parametrize("available", [2**40, None])
-def test_enough_memory_or_nobody_knows_is_no_word(
+@pytest.mark.parametrize(("available", "warns"), [(2**20, True), (2**40, False), (None, False)])
+def test_warning_where_estimate_exceeds_available_memory(
     available: int | None,
-    prepared: tuple[Config, Corpus],
+    warns: bool,
+    session: Session,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with_available(monkeypatch, available)
-    require_memory(*prepared)
-    assert caplog.messages == []
+    monkeypatch.setattr(memory, "available_memory", lambda: available)
+    with caplog.at_level(logging.WARNING, "mt"):
+        warn_of_low_memory(session.config, session.corpus)
+    assert bool(caplog.messages) is warns
+    for message in caplog.messages:
+        assert message.startswith("training will take about 0.00 GiB of memory, and 0.00 GiB are ")
+        assert "pairs of up to 11 source and 11 target tokens" in message
+        assert "lower `training.max_tokens_per_batch`, now 200 (the updates stay the" in message
+
+
+def positions(batch: Batch) -> int:
+    return batch.source.numel() + batch.target_in.numel()
+
+
+def limit_positions(patch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let larger batches fail in the backward pass, after some gradients; return their sizes."""
+    forward, backward, sizes = TrainingPass.forward, Precision.backward, [0]
+
+    def seen(training_pass: TrainingPass, batch: Batch) -> LossSums:
+        if training_pass.training:  # not in a validation
+            sizes.append(positions(batch))
+        return forward(training_pass, batch)
+
+    def failing(precision: Precision, loss: Tensor) -> None:
+        backward(precision, loss)
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    patch.setattr(TrainingPass, "forward", seen)
+    patch.setattr(Precision, "backward", failing)
+    return sizes
+
+
+def gradients(session: Session) -> list[Tensor]:
+    """Take the first update of a session and return its gradients."""
+    taken: list[Tensor] = []
+
+    def look(*_: object) -> None:
+        parameters = session.learner.model.parameters()
+        taken.extend(each.grad.clone() for each in parameters if each.grad is not None)
+
+    handle = session.learner.optimizer.register_step_pre_hook(look)
+    planned = planned_updates(session.config, session.corpus, session.state, CPU)
+    take_update(session, next(planned))
+    handle.remove()
+    return taken
+
+
+@pytest.mark.parametrize("most", [150, 60, 30])
+def test_update_in_halves_is_the_same_update(
+    most: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    whole = gradients(session)
+    session.learner.model.load_state_dict(before)
+    fresh = replace(session, state=type(session.state)(), unread=[])
+    sizes = limit_positions(monkeypatch, most)
+    halved = gradients(fresh)
+    assert max(sizes) > most, "nothing was too large"
+    torch.testing.assert_close(halved, whole, atol=1e-6, rtol=1e-5)
+    ours, theirs = fresh.unread[0], session.unread[0]
+    assert ours.tokens == theirs.tokens
+    torch.testing.assert_close((ours.nll, ours.smoothed), (theirs.nll, theirs.smoothed))
+
+
+def test_run_with_split_batches_learns_the_same_and_warns_once(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    train(config(tiny_recipe), tmp_path / "whole")
+    limit_positions(monkeypatch, 150)
+    capsys.readouterr()
+    train(config(tiny_recipe), tmp_path / "halved")
+    assert (
+        capsys.readouterr().err.count(
+            "the device has too little memory for a batch: such batches are split in halves, which "
+            "is slower, and the updates stay the same; to avoid it, lower "
+            "`training.max_tokens_per_batch`, now 200\n"
+        )
+        == 1
+    )
+    told = events(tmp_path / "halved", "out_of_memory")
+    assert all(line["source_positions"] + line["target_positions"] > 150 for line in told)
+    assert {line["update"] for line in told} == {*range(12)}
+    losses = [
+        [line["loss"] for line in events(tmp_path / run, "validation")]
+        for run in ("whole", "halved")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_pair_that_does_not_fit_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_positions(monkeypatch, 3)
+    with pytest.raises(UserError) as told:
+        gradients(session)
+    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+    (pair,) = session.corpus.store.examples(batch.index[:1].numpy())
+    assert str(told.value).startswith(
+        f"pair {pair.index + 1} of the encoded corpus, with {len(pair.source)} source and "
+        f"{len(pair.target)} target tokens, does not fit into the device's memory: in a new run "
+    )
+
+
+def test_several_ranks_do_not_split(session: Session) -> None:
+    distributed = DistributedDataParallel.__new__(DistributedDataParallel)
+    torch.nn.Module.__init__(distributed)
+    alone = replace(session, learner=replace(session.learner, training_pass=distributed))
+    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+
+    def failing(batches: list[Batch]) -> None:
+        raise BatchTooLarge(0)
+
+    rows = len(batch.index)
+    with pytest.raises(
+        UserError, match=f"this rank's .* a batch of {rows} pairs: lower `training."
+    ):
+        in_smaller_batches(alone, [batch], failing)
+
+
+def test_model_that_does_not_fit_is_an_error(session: Session) -> None:
+    def failing(batches: list[Batch]) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(UserError, match="too little memory for the model and its optimizer"):
+        in_smaller_batches(session, [], failing)
+
+
+def test_heaviest_batch_has_the_most_positions() -> None:
+    lengths = np.array([[3, 3], [5, 9], [9, 5], [2, 2], [8, 8], [8, 8]], dtype=np.int32)
+    plan = [np.array([0, 3, 1]), np.array([2, 4, 5])]
+    assert sorted(heaviest(plan, lengths, max_tokens_per_batch=100)) == [2, 4, 5]
+    # 9 + 5 in one row and 16 in two: the two rows of 8 are the heaviest that fit.
+    assert sorted(heaviest(plan, lengths, max_tokens_per_batch=16)) == [4, 5]
+
+
+def test_trying_the_heaviest_batch_changes_nothing(
+    session: Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    plan = first_plan(session.corpus, session.config)
+    lengths = session.corpus.store.lengths
+    batch = heaviest(plan, lengths, max_tokens_per_batch=200)
+    most = len(batch) * int(lengths[batch].max(axis=0).sum())
+    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    sizes = limit_positions(monkeypatch, most - 1)
+    try_heaviest(session)
+    assert sizes[1] == most
+    assert len(sizes) > 2, "the batch was not halved"
+    assert "too little memory for a batch" in capsys.readouterr().err
+    model = session.learner.model
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not session.learner.optimizer.state
+    assert session.state == type(session.state)()
+
+
+def test_trying_the_heaviest_batch_does_not_change_a_run_with_dropout(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["training.max_updates=5"]
+    train(load_config(tiny_recipe, overrides=settings), tmp_path / "run")
+    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    train(load_config(tiny_recipe, overrides=settings), tmp_path / "tried")
+    one, other = (tmp_path / run / "model.safetensors" for run in ("run", "tried"))
+    assert one.read_bytes() == other.read_bytes()
