@@ -41,8 +41,8 @@ from mt.config import ModelConfig
 from mt.errors import run_reporting_errors
 from mt.model.attention import EVERYWHERE, Attention, Mask
 from mt.model.device import select_device
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL, Positional
+from mt.model.sublayers import FEED_FORWARD
 from mt.model.transformer import SelfAttention
 from mt.model.weights import Gains
 from mt.plotting.figures import check_picture, line_look, write_picture

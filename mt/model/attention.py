@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.model.dropout import Dropout
+from mt.model.sublayers import Dropout
 from mt.model.weights import Gains, glorot
 
 _FIRST_ROOM = 16

@@ -10,10 +10,8 @@ from torch.nn import functional as F
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
-from mt.model.dropout import Dropout
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL, Positional
-from mt.model.residual import RESIDUALS
+from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
 from mt.model.weights import Gains
 from mt.special_ids import PAD
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mt.model.dropout import Dropout
+from mt.model.sublayers import Dropout
 
 
 def dropped(p: float, shape: tuple[int, ...] = (500, 401)) -> torch.Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.model.feed_forward import FEED_FORWARD, FeedForward, GatedFeedForward
+from mt.model.sublayers import FEED_FORWARD, FeedForward, GatedFeedForward
 
 CONFIG = ModelConfig(d_model=8, d_ff=13, heads=2)  # no multiple of anything
 X = torch.linspace(-4, 4, 5 * 8).view(5, 8)

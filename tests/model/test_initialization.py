@@ -8,7 +8,7 @@ from torch import nn
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.model.residual import deepnorm_constants
+from mt.model.sublayers import deepnorm_constants
 from mt.model.transformer import Transformer
 
 CONFIG = ModelConfig(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.model.feed_forward import FEED_FORWARD, GatedFeedForward
+from mt.model.sublayers import FEED_FORWARD, GatedFeedForward
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, PAD
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.model.residual import DeepNorm
+from mt.model.sublayers import DeepNorm
 from mt.model.transformer import Transformer
 
 SIDES: list[Side] = ["encoder", "decoder"]

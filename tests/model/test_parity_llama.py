@@ -18,9 +18,8 @@ from transformers.models.llama.modeling_llama import (
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL
-from mt.model.residual import NORMS
+from mt.model.sublayers import FEED_FORWARD, NORMS
 from mt.model.transformer import SelfAttention, Transformer
 from mt.model.weights import Gains
 

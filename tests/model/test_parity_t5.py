@@ -12,8 +12,8 @@ from transformers.models.t5.modeling_t5 import T5Attention, T5DenseGatedActDense
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL, Mask
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL
+from mt.model.sublayers import FEED_FORWARD
 from mt.model.transformer import SelfAttention, Transformer
 from mt.model.weights import Gains
 from mt.special_ids import BOS, EOS, PAD

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.model.dropout import Dropout
-from mt.model.residual import NORMS, RESIDUALS, DeepNorm, Sandwich, deepnorm_constants
+from mt.model.sublayers import NORMS, RESIDUALS, DeepNorm, Dropout, Sandwich, deepnorm_constants
 from mt.model.transformer import Transformer
 from mt.model.weights import Gains
 

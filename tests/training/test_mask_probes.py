@@ -10,7 +10,7 @@ from mt.data.store import Example
 from mt.model import transformer
 from mt.model.attention import EVERYWHERE
 from mt.model.positional import POSITIONAL
-from mt.model.residual import RESIDUALS
+from mt.model.sublayers import RESIDUALS
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training import diagnosis as mask_probes

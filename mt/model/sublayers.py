@@ -1,15 +1,43 @@
-"""How a sublayer is wrapped: dropout, the residual connection and the normalisation."""
+"""The parts of a sublayer beside attention: dropout, norms, feed-forward layers and residuals."""
 
 from collections.abc import Callable
+from functools import partial
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.model.dropout import Dropout
-from mt.model.weights import Gains
+from mt.model.weights import Gains, glorot
 
+Activation = Callable[[Tensor], Tensor]
 Sublayer = Callable[[Tensor], Tensor]
+_DRAWS = 2**16
+"""Values of the 16 bits that decide about one element."""
+
+
+class Dropout(nn.Dropout):
+    """Zero each element with probability p, multiply the others by 1 / (1 - p).
+
+    Srivastava et al. 2014. On a CPU an element is decided by 16 random bits, four from each draw
+    of torch's generator, instead of a draw of its own: 0.4 of the time of torch's dropout, forward
+    and backward. There, p is rounded to a multiple of 2^-16.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x, some of it dropped in training."""
+        if not self.training or self.p == 0.0:
+            return x
+        return x * _factors(x, self.p) if x.device.type == "cpu" else super().forward(x)
+
+
+def _factors(x: Tensor, p: float) -> Tensor:
+    """Return 0 or 1 / (1 - p) for each element of x."""
+    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+    dropped = min(round(p * _DRAWS), _DRAWS - 1)
+    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _DRAWS // 2
+    return kept.to(x.dtype).mul_(_DRAWS / (_DRAWS - dropped))
 
 
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:
@@ -35,6 +63,67 @@ NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "layernorm": layer_norm,
     "rmsnorm": RMSNorm,
 }
+
+
+class FeedForward(nn.Module):
+    """activation(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, for ReLU).
+
+    GELU is the exact one, with the error function (Hendrycks and Gimpel 2016); Swish is
+    x sigmoid(x) (Ramachandran et al. 2017, beta = 1).
+    """
+
+    def __init__(self, activation: Activation, config: ModelConfig, gain: float) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gain = gain
+        self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
+        self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
+        self.dropout = Dropout(config.feed_forward_dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the matrices by Glorot's rule, times the gain; biases begin at zero."""
+        glorot(self.inner, self.gain)
+        glorot(self.outer, self.gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [... D] to [... D]."""
+        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(nn.Module):
+    """(activation(x W + b) * (x V + c)) W2 + b2 (Shazeer 2020, equations 5 and 6)."""
+
+    def __init__(self, activation: Activation, config: ModelConfig, gain: float) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gain = gain
+        self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
+        self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
+        self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
+        self.dropout = Dropout(config.feed_forward_dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the matrices by Glorot's rule, times the gain; biases begin at zero."""
+        for linear in (self.gate, self.inner, self.outer):
+            glorot(linear, self.gain)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [... D] to [... D]."""
+        gated = self.activation(self.gate(x)) * self.inner(x)
+        return self.outer(self.dropout(gated))  # type: ignore[no-any-return]
+
+
+FEED_FORWARD: dict[str, Callable[[ModelConfig, float], nn.Module]] = {
+    "relu": partial(FeedForward, F.relu),
+    "gelu": partial(FeedForward, F.gelu),
+    "swish": partial(FeedForward, F.silu),
+    "glu": partial(GatedFeedForward, torch.sigmoid),
+    "swiglu": partial(GatedFeedForward, F.silu),
+    "geglu": partial(GatedFeedForward, F.gelu),
+}
+"""Each makes a layer of a config and a gain for its initial weights."""
 
 
 class PostNorm(nn.Module):
