@@ -1,4 +1,4 @@
-"""The parts of a sublayer beside attention: dropout, norms, feed-forward layers and residuals."""
+"""Parts of a sublayer besides attention: dropout, norms, feed-forward layers, residual wrappers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,30 +14,26 @@ from mt.model.weights import Gains, glorot
 Activation = Callable[[Tensor], Tensor]
 Sublayer = Callable[[Tensor], Tensor]
 _DRAWS = 2**16
-"""Values of the 16 bits that decide about one element."""
+"""Number of values of the 16 random bits that decide about one element."""
 
 
 class Dropout(nn.Dropout):
-    """Zero each element with probability p, multiply the others by 1 / (1 - p).
+    """Zero each element with probability p and multiply the others by 1 / (1 - p).
 
-    Srivastava et al. 2014. On a CPU an element is decided by 16 random bits, four from each draw
-    of torch's generator, instead of a draw of its own: 0.4 of the time of torch's dropout, forward
-    and backward. There, p is rounded to a multiple of 2^-16.
+    Srivastava et al. 2014. On a CPU, 16 random bits decide about an element, which takes 0.4 of the
+    time of torch's dropout; p is rounded to a multiple of 2^-16.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x, some of it dropped in training."""
+        """Drop elements of x in training; return x unchanged otherwise."""
         if not self.training or self.p == 0.0:
             return x
-        return x * _factors(x, self.p) if x.device.type == "cpu" else super().forward(x)
-
-
-def _factors(x: Tensor, p: float) -> Tensor:
-    """Return 0 or 1 / (1 - p) for each element of x."""
-    draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-    dropped = min(round(p * _DRAWS), _DRAWS - 1)
-    kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _DRAWS // 2
-    return kept.to(x.dtype).mul_(_DRAWS / (_DRAWS - dropped))
+        if x.device.type != "cpu":
+            return super().forward(x)
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        dropped = min(round(self.p * _DRAWS), _DRAWS - 1)
+        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _DRAWS // 2
+        return x * kept.to(x.dtype).mul_(_DRAWS / (_DRAWS - dropped))
 
 
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:
@@ -48,7 +44,7 @@ def layer_norm(config: ModelConfig) -> nn.LayerNorm:
 class RMSNorm(nn.RMSNorm):
     """RMSNorm over the last axis: no mean, no bias (Zhang and Sennrich 2019).
 
-    In mixed precision it computes in that of its gain, as autocast lets LayerNorm do.
+    In mixed precision it computes in the precision of its gain, as LayerNorm does under autocast.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -68,23 +64,17 @@ NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
 class FeedForward(nn.Module):
     """activation(x W1 + b1) W2 + b2 (Vaswani et al. 2017, equation 2, for ReLU).
 
-    GELU is the exact one, with the error function (Hendrycks and Gimpel 2016); Swish is
-    x sigmoid(x) (Ramachandran et al. 2017, beta = 1).
+    GELU is exact (Hendrycks and Gimpel 2016); Swish is x sigmoid(x) (Ramachandran et al. 2017).
     """
 
     def __init__(self, activation: Activation, config: ModelConfig, gain: float) -> None:
         super().__init__()
         self.activation = activation
-        self.gain = gain
         self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
         self.dropout = Dropout(config.feed_forward_dropout)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the matrices by Glorot's rule, times the gain; biases begin at zero."""
-        glorot(self.inner, self.gain)
-        glorot(self.outer, self.gain)
+        for linear in (self.inner, self.outer):
+            glorot(linear, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [... D] to [... D]."""
@@ -97,17 +87,12 @@ class GatedFeedForward(nn.Module):
     def __init__(self, activation: Activation, config: ModelConfig, gain: float) -> None:
         super().__init__()
         self.activation = activation
-        self.gain = gain
         self.gate = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
         self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
         self.dropout = Dropout(config.feed_forward_dropout)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the matrices by Glorot's rule, times the gain; biases begin at zero."""
         for linear in (self.gate, self.inner, self.outer):
-            glorot(linear, self.gain)
+            glorot(linear, gain)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [... D] to [... D]."""
@@ -123,7 +108,7 @@ FEED_FORWARD: dict[str, Callable[[ModelConfig, float], nn.Module]] = {
     "swiglu": partial(GatedFeedForward, F.silu),
     "geglu": partial(GatedFeedForward, F.gelu),
 }
-"""Each makes a layer of a config and a gain for its initial weights."""
+"""Constructors by name; the arguments are a config and the gain of the initial weights."""
 
 
 class PostNorm(nn.Module):
@@ -136,18 +121,18 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Return the wrapped sublayer's output, of the shape of x [... D]."""
+        """Apply the wrapped sublayer to x [... D]; return the same shape."""
         return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
 
     @staticmethod
     def gains(config: ModelConfig, side: Side) -> Gains:
-        """Return what the initial weights of the wrapped sublayers are scaled by."""
+        """Return the gains of the initial weights of the wrapped sublayers."""
         del config, side
         return Gains()
 
     @staticmethod
     def final_norm(config: ModelConfig) -> nn.Module:
-        """Return what stands after the last layer of a stack: here nothing."""
+        """Return the module after the last layer of a stack; Post-Norm needs none."""
         del config
         return nn.Identity()
 
@@ -156,12 +141,12 @@ class PreNorm(PostNorm):
     """x + Dropout(Sublayer(Norm(x))), and a norm after the last layer (Xiong et al. 2020)."""
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Return the wrapped sublayer's output, of the shape of x [... D]."""
+        """Apply the wrapped sublayer to x [... D]; return the same shape."""
         return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
 
     @staticmethod
     def final_norm(config: ModelConfig) -> nn.Module:
-        """Return a norm: the sum that leaves the last layer has not been through any."""
+        """Return a norm: the last layer's output is a sum that no norm has scaled."""
         return NORMS[config.norm](config)
 
 
@@ -173,27 +158,24 @@ class Sandwich(PreNorm):
         self.norm_after = NORMS[config.norm](config)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Return the wrapped sublayer's output, of the shape of x [... D]."""
+        """Apply the wrapped sublayer to x [... D]; return the same shape."""
         return x + self.norm_after(self.dropout(sublayer(self.norm(x))))  # type: ignore[no-any-return]
 
 
 class DeepNorm(PostNorm):
-    """Norm(alpha x + Dropout(Sublayer(x))), with smaller initial weights (Wang et al. 2022).
-
-    alpha, and beta for the weights, follow from the depths of both stacks (their figure 2).
-    """
+    """Norm(alpha x + Dropout(Sublayer(x))), with smaller initial weights (Wang et al. 2022)."""
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
         self.alpha, _ = deepnorm_constants(config, side)
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Return the wrapped sublayer's output, of the shape of x [... D]."""
+        """Apply the wrapped sublayer to x [... D]; return the same shape."""
         return self.norm(self.alpha * x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
 
     @staticmethod
     def gains(config: ModelConfig, side: Side) -> Gains:
-        """Return beta for values, outputs and feed-forward, 1 for queries and keys."""
+        """Return beta for values, outputs and feed-forward layers, 1 for queries and keys."""
         _, beta = deepnorm_constants(config, side)
         return Gains(query_key=1.0, value=beta, output=beta, feed_forward=beta)
 

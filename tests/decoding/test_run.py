@@ -168,7 +168,7 @@ def test_a_run_with_another_tokenizer_joins_no_ensemble(run: Path, finished_run:
         (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
         (break_weights, "damaged .its SHA-256 is not the one in model.json"),
         (cut_weights_unnoticed, "damaged"),
-        (change_shape, r"does not fit the config: `.*` is 32.*, the config wants 48"),
+        (change_shape, r"does not fit the config: `.*` is 32.*, the config needs 48"),
     ],
 )
 def test_each_damage_is_a_clear_error(run: Path, damage: Any, message: str) -> None:
