@@ -69,8 +69,10 @@ Extrapolated from 12 updates on this machine.
 
 
 @pytest.fixture
-def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_recipe: Path) -> Callable[..., Any]:
-    """Return a function that sets the plan that is made, PLAN at first."""
+def planned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_recipe: Path
+) -> Callable[..., Any]:
+    """Return a function that replaces `plan_training` by one that returns PLAN with changes."""
     monkeypatch.chdir(tmp_path)
     Path("my.yaml").write_text(tiny_recipe.read_text())
 
