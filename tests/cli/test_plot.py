@@ -73,7 +73,7 @@ def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None
     [
         ("plot masks", "Missing option '--output'"),
         ("plot mask", "No such command 'mask'. Did you mean 'masks'?"),
-        ("plot masks -o a.jpg", "a.jpg: a picture is a .png or .svg file, its name has to end so"),
+        ("plot masks -o a.jpg", "a.jpg: not a picture; the name must end in .png or .svg"),
         ("plot masks -o none/a.png", "there is no folder none"),
         ("plot schedule tiny.yml -o a.png", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         (
@@ -81,7 +81,7 @@ def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None
             "did you mean `training.sched",
         ),
         ("plot schedule tiny.yaml -o a.png --updates 0", "'--updates'"),
-        ("plot schedule tiny.yaml -o a", "a: a picture is a .png or .svg file"),
+        ("plot schedule tiny.yaml -o a", "a: not a picture"),
         ("plot positions tiny.yaml -o a.png --set model.positional=none", "has nothing to draw"),
         ("plot positions tiny.yaml -o a.png --positions 1", "'--positions'"),
         ("plot positions . -o a.png --set seed=2", "--set does not go with a run"),
