@@ -1,9 +1,9 @@
-"""How fast subword sampling draws an epoch, and how much longer the text becomes.
+"""Speed of subword sampling for an epoch, and the growth of the text in tokens.
 
     python bench/sampling.py --config configs/multi30k-en-de.yaml
 
-One thread, in seconds of its processor time, so that other programs matter little. Beside it
-SentencePiece encoding the same text the usual way, one thread too. Tables go to stdout.
+Times are CPU time of one thread, which other programs disturb little. For comparison, SentencePiece
+encodes the same text without sampling, also in one thread. Tables go to stdout.
 """
 
 import argparse
@@ -30,7 +30,7 @@ STRENGTHS = (0.1, 0.2, 0.5)
 
 @dataclass(frozen=True)
 class Speed:
-    """How long the two sides of some pairs took, and how many tokens they came to."""
+    """Time and tokens for both sides of some pairs."""
 
     name: str
     seconds: float
@@ -38,7 +38,7 @@ class Speed:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train both kinds of tokenizer, encode and draw, print the tables."""
+    """Train both kinds of tokenizer, encode, sample, and print the tables."""
     options = _parser().parse_args(arguments)
     config = load_config(options.config)
     source = open_source(config.data.train, config.data)
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(tokenizer: Tokenizer, sides: list[list[str]]) -> list[Speed]:
-    """Encode the usual way, then draw with each strength."""
+    """Encode without sampling, then sample with each strength."""
     vocabularies = (tokenizer.source, tokenizer.target)
     plain: list[Rows] = []
 
@@ -70,7 +70,7 @@ def measure(tokenizer: Tokenizer, sides: list[list[str]]) -> list[Speed]:
         plain[:] = map(Rows.of, map(encode, vocabularies, sides))
         return sum(len(rows.values) for rows in plain)
 
-    speeds = [_speed("SentencePiece, nothing drawn", encoded)]
+    speeds = [_speed("SentencePiece, no sampling", encoded)]
     for strength in STRENGTHS:
         samplers = [Sampler(vocabulary, strength) for vocabulary in vocabularies]
         speeds.append(_speed(f"sampling {strength}", partial(_draw, samplers, plain)))
@@ -78,7 +78,7 @@ def measure(tokenizer: Tokenizer, sides: list[list[str]]) -> list[Speed]:
 
 
 def _draw(samplers: list[Sampler], plain: list[Rows]) -> int:
-    """Return how many tokens are drawn for both sides."""
+    """Return the number of sampled tokens of both sides."""
     random = np.random.default_rng(1)
     return sum(
         len(sampler.sample(rows, random, max_tokens=sys.maxsize).values)
@@ -87,7 +87,7 @@ def _draw(samplers: list[Sampler], plain: list[Rows]) -> int:
 
 
 def as_markdown(speeds: Sequence[Speed], pairs: int) -> str:
-    """Return a row for each way, with the tokens as a multiple of the first."""
+    """Return a row for each measurement, with the tokens as a multiple of the first."""
     lines = ["| | pairs a second | tokens |", "| --- | ---: | ---: |"]
     for speed in speeds:
         growth = speed.tokens / speeds[0].tokens
