@@ -63,7 +63,7 @@ def benchmark_decoding(
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> DecodingBenchmark:
-    """Time the translation of the first test split of a run, or of `valid` if there is none.
+    """Time the translation of the first test split of a run, or else of `valid`.
 
     Each search is run with each batch size, after a first batch as warm-up. `overrides` are
     `decoding.KEY=VALUE`; search and batch size are set here. Raises the errors of
