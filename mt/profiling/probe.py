@@ -81,7 +81,7 @@ def _time_validation(session: Session) -> float:
     limited = config.model_copy(update={"decoding": config.decoding.model_copy(update=limits)})
     with _without_eos(session.learner.model.output):
         seconds = _timed(session, lambda: validate(session.learner, part, limited))
-    return seconds * target / int(lengths[sample, TARGET].sum())
+    return seconds * float(target / lengths[sample, TARGET].sum())
 
 
 def _sample(lengths: NDArray[np.integer], batch_size: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Recorded attention weights are those that the model used, in every variant."""
 
 import typing
+from typing import Any
 
 import pytest
 import torch
@@ -18,9 +19,9 @@ SOURCE = torch.tensor([[5, 6, 7, 8, EOS], [9, 5, EOS, PAD, PAD]])
 TARGET_IN = torch.tensor([[BOS, 7, 8, 9], [BOS, 6, PAD, PAD]])
 
 
-def tiny(positional: str, **keys: object) -> Transformer:
-    depths = {"encoder_layers": 2, "decoder_layers": 3}
-    return transformer(positional=positional, relative_clip=2, **depths, **keys).eval()
+def tiny(positional: str, **keys: Any) -> Transformer:
+    keys |= {"positional": positional, "relative_clip": 2, "encoder_layers": 2, "decoder_layers": 3}
+    return transformer(**keys).eval()
 
 
 def each(maps: AttentionMaps) -> tuple[Tensor, Tensor, Tensor]:
