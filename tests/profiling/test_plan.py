@@ -151,6 +151,14 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     assert (found.memory_bytes, found.memory_free_bytes) == (2**33, 7)
 
 
+@pytest.mark.gpu
+def test_memory_of_a_gpu_is_measured(plan: Plan) -> None:
+    found = plan(device="cuda")
+    assert found.memory_bytes is not None
+    assert found.memory_free_bytes is not None
+    assert 4 * found.parameters < found.memory_bytes < found.memory_free_bytes
+
+
 def test_too_little_disk_is_an_error_before_the_probe(
     plan: Plan, probed: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

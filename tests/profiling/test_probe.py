@@ -16,6 +16,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.profiling import probe as module
 from mt.profiling.probe import probe
 from mt.profiling.training_speed import Timing, with_end
+from mt.special_ids import EOS
 from mt.training.data import prepare
 from mt.training.run_folder import RunFolder
 from mt.training.setup import Session, start
@@ -87,8 +88,9 @@ def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_
     monkeypatch.setattr(module, "VALIDATION_BATCHES", 3)
     monkeypatch.setattr(module, "timed", lambda *_, warmup: TIMING)
     monkeypatch.setattr(module, "_timed", lambda _, work: (work(), 2.0)[1])
-    with torch.no_grad():  # all tokens are equally probable, EOS first
-        session.learner.model.output.weight[:] = 0.0
+    session.learner.model.output.register_forward_hook(
+        lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([EOS]), 100.0)
+    )
     decoding = session.config.decoding.model_copy(update={"batch_size": batch_size})
     config = session.config.model_copy(update={"decoding": decoding})
     measured = probe(replace(session, config=config), update_flops=FLOPS)
@@ -99,4 +101,4 @@ def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_
     written, wanted = sum(len(each.ids) for _, each in found), lengths[chosen, TARGET].sum()
     assert abs(written - wanted) <= 3 * len(found)
     assert measured.validation == pytest.approx(2.0 * lengths[:, TARGET].sum() / wanted)
-    assert not session.learner.model.output._forward_hooks
+    assert len(session.learner.model.output._forward_hooks) == 1
