@@ -49,7 +49,6 @@ def plan(
 
 def _facts(planned: "TrainingPlan") -> list[tuple[str, str]]:
     frozen = planned.parameters - planned.learning_parameters
-    of_which = f", {frozen:,} of them frozen" if frozen else ""
     epochs = planned.updates / planned.updates_per_epoch
     padding, batch = planned.padding_efficiency, planned.heaviest_batch
     memory, free = planned.memory_bytes, planned.memory_free_bytes
