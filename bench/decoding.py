@@ -1,11 +1,11 @@
-"""The speed of `mt translate` beside CTranslate2's own, text file to text file, interleaved.
+"""Speed of `mt translate` compared to CTranslate2 alone, from text file to text file.
 
     mt export runs/my --to ctranslate2 --output exported
     python bench/decoding.py runs/my exported text.en --rounds 5 --set decoding.beam=5
 
-Three take turns: CTranslate2 in a bare loop over tokens that are ready, `mt translate` with the
-exported folder, and `mt translate` with the run itself. The bare loop keeps no text and ranks as
-CTranslate2 does by default; the batches are the same. Loading the model counts for none.
+Three programs take turns: CTranslate2 in a bare loop over prepared tokens, `mt translate` with the
+exported folder, and `mt translate` with the run. The bare loop skips detokenisation and uses
+CTranslate2's default ranking; the batches are the same. Loading the model is not timed.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from mt.model.device import keep_freed_memory
 
 
 def main() -> None:
-    """Print the speeds of each round, and the medians of their ratios."""
+    """Print the speeds of each round and the median ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("exported", type=Path)
@@ -38,21 +38,21 @@ def main() -> None:
     ratios: dict[str, list[float]] = {name: [] for name in translators}
     for _ in range(arguments.rounds):
         bare = timed_bare(translator, batches)
-        told = [f"bare {len(lines) / bare:7.1f} sentences/s"]
+        cells = [f"bare {len(lines) / bare:7.1f} sentences/s"]
         for name, each in translators.items():
             seconds = timed_file(each, arguments.file)
             ratios[name].append(bare / seconds)
-            told.append(f"{name} {len(lines) / seconds:7.1f}")
-        print("  ".join(told))
+            cells.append(f"{name} {len(lines) / seconds:7.1f}")
+        print("  ".join(cells))
     for name, of_name in ratios.items():
         print(
-            f"{name}: {statistics.median(of_name):.2f} times as fast as the bare loop, the median "
-            f"of {len(of_name)}, {min(of_name):.2f} to {max(of_name):.2f}"
+            f"{name}: {statistics.median(of_name):.2f} times as fast as the bare loop, median of "
+            f"{len(of_name)}, {min(of_name):.2f} to {max(of_name):.2f}"
         )
 
 
 def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
-    """Return the tokens in batches of about one length."""
+    """Return the tokens in batches of similar length."""
     tokens = sorted(translator.tokenizer.source.processor.encode(lines, out_type=str), key=len)
     size = translator.decoding.sentences_at_once
     ended = [[*each, "</s>"] for each in tokens[::-1]]
@@ -60,7 +60,7 @@ def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
 
 
 def timed_bare(translator: Translator, batches: list[list[list[str]]]) -> float:
-    """Return the seconds of CTranslate2 alone."""
+    """Return the time of CTranslate2 alone, in seconds."""
     engine, decoding = translator.engine, translator.decoding
     assert isinstance(engine, CTranslate2Engine)
     rows = 1 if decoding.search == "greedy" else decoding.beam
@@ -81,7 +81,7 @@ def timed_bare(translator: Translator, batches: list[list[list[str]]]) -> float:
 
 
 def timed_file(translator: Translator, file: Path) -> float:
-    """Return the seconds from a file to a file."""
+    """Return the time from file to file, in seconds."""
     with tempfile.TemporaryFile() as out:
         started_at = time.perf_counter()
         write_translations(translator, read_lines(file), job=FileJob(file), out=out)

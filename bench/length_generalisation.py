@@ -1,13 +1,13 @@
-"""Sentences longer than any in training: one small model for each positional encoding.
+"""Quality on sentences longer than any in training, for each positional encoding.
 
     python bench/length_generalisation.py -o docs/images/length-generalisation.svg
 
-Each kind is trained on the pairs of at most 15 tokens a side (`data.max_tokens`), in a run folder
-that a second call goes on with or finds finished. Then each model is scored on pairs by the tokens
-of their longer side: the first bucket holds pairs as short as those of training, from the
-validation split; the others hold pairs of the training corpus that were too long to be trained on.
-Long sentences are harder for any model, so there is a control: as much training, but on pairs of
-all lengths, with sinusoids. It has seen the pairs of all buckets but the first.
+A small model of each kind is trained on the pairs of at most 15 tokens a side (`data.max_tokens`),
+in a run folder that a second call resumes or reuses. Each model is scored on buckets of pairs, by
+the tokens of the longer side. The first bucket has pairs of the validation split as short as those
+of training; the others have pairs of the training corpus that were too long for training. Long
+sentences are harder for any model, so there is a control with sinusoids: as much training, on pairs
+of all lengths, which include the pairs of all buckets but the first.
 Tables go to stdout, progress to stderr.
 """
 
@@ -67,7 +67,7 @@ _logger = logging.getLogger("mt.bench")
 
 @dataclass(frozen=True)
 class Bucket:
-    """Pairs whose longer side has `first` to `last` tokens, end mark included."""
+    """Pairs whose longer side has `first` to `last` tokens, EOS included."""
 
     first: int
     last: int
@@ -75,13 +75,13 @@ class Bucket:
 
     @property
     def name(self) -> str:
-        """The range of lengths."""
+        """Range of lengths."""
         return f"{self.first}-{self.last}"
 
 
 @dataclass(frozen=True)
 class Point:
-    """How good a model is on the pairs of one bucket."""
+    """Quality of a model on the pairs of a bucket."""
 
     loss: float
     """Teacher-forced, without smoothing, in nats per target token."""
@@ -109,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _logger.info("%s: scoring", kind)
         translator = _whole_lines(_run(kind, options), config)
         if translator.tokenizer.fingerprint != tokenizer.fingerprint:
-            raise UserError(f"{_run(kind, options)}: has another tokenizer than {first}'s run")
+            raise UserError(
+                f"{_run(kind, options)}: the tokenizer differs from {first}'s; set other --runs"
+            )
         results[kind] = [_score(translator, bucket, config) for bucket in buckets]
     print(as_markdown(results, buckets))
     if options.output is not None:
@@ -122,8 +124,8 @@ def make_buckets(
 ) -> list[Bucket]:
     """Return up to `most` pairs, drawn by the config's seed, for each range of lengths.
 
-    The first range is that of training, and its pairs are those of the validation split. The
-    others end at `ends`; their pairs are those of the training corpus that are too long for it.
+    The first range is that of training, with pairs of the validation split. The others end at
+    `ends`, with pairs of the training corpus that are too long for training.
     """
     longest, random = config.data.max_tokens, np.random.default_rng(config.seed)
     starts = [1, longest + 1, *(end + 1 for end in ends[:-1])]
@@ -136,14 +138,14 @@ def make_buckets(
         pairs = held_out if first == 1 else left_out
         fitting = [pair for pair, length in pairs if first <= length <= last]
         if not fitting:
-            raise UserError(f"there is no pair of {first} to {last} tokens")
+            raise UserError(f"the corpus has no pair of {first} to {last} tokens; set other --ends")
         chosen = random.permutation(len(fitting))[:most]
         buckets.append(Bucket(first, last, tuple(fitting[number] for number in chosen)))
     return buckets
 
 
 def as_markdown(results: dict[str, list[Point]], buckets: Sequence[Bucket]) -> str:
-    """Return tables of losses, of BLEU with its signature, and of lengths; a row for each kind."""
+    """Return tables of losses, BLEU with its signature, and lengths, with a row for each kind."""
     names = [bucket.name for bucket in buckets]
     header = [_row("positional", names), "| --- |" + " ---: |" * len(names)]
     counts = _row("pairs", [f"{len(bucket.pairs)}" for bucket in buckets])
@@ -199,7 +201,7 @@ def _config(kind: str, options: argparse.Namespace) -> Config:
 
 
 def _control_config(options: argparse.Namespace) -> Config:
-    """Return the config of the control: the recipe's own limit on lengths."""
+    """Return the config of the control, with the recipe's own limit on lengths."""
     limit = load_config(options.config).data.max_tokens
     overrides = [*OVERRIDES, *options.set, f"data.max_tokens={limit}"]
     return load_config(options.config, overrides=[*overrides, "model.positional=sinusoidal"])
@@ -213,8 +215,8 @@ def _run(kind: str, options: argparse.Namespace) -> Path:
 def _with_lengths(
     source: Source | None, config: Config, tokenizer: Tokenizer
 ) -> list[tuple[SentencePair, int]]:
-    """Return the pairs of a split, none with an empty side, and the tokens of the longer side."""
-    assert source is not None, "training and validation splits are always there"
+    """Return the pairs of a split without empty sides, and the tokens of the longer side."""
+    assert source is not None, "training and validation splits are required"
     pairs = [
         pair
         for pair in open_source(source, config.data).pairs()
@@ -237,7 +239,7 @@ def _examples(pairs: Sequence[SentencePair], tokenizer: Tokenizer) -> list[Examp
 
 
 def _whole_lines(run: Path, config: Config) -> Translator:
-    """Return a run's greedy translator that splits no line, however long."""
+    """Return a run's greedy translator, which never splits a line."""
     loaded = load_translator(
         run, overrides=["decoding.search=greedy"], device=config.training.device
     )

@@ -1,18 +1,17 @@
-"""Time and memory of attention and feed-forward as sentences grow, at the base model's width.
+"""Time and memory of attention and feed-forward layers by sentence length, at base width.
 
     python bench/lengths.py -o docs/images/attention-cost.svg
 
-One sentence at a time (batch 1, so no padding and no padding mask), fp32, on the encoder's side.
-Measured are the feed-forward layer (ReLU); self-attention whole (projections, scores, softmax,
-values, and what the positional encoding does in each layer); its core alone (all of that without
-the four projections); and, where the encoding has a bias on the scores, the making of this bias,
-which a stack does once for all of its layers.
+The batch is one sentence without padding, in fp32, on the encoder's side. The parts are the
+feed-forward layer (ReLU); self-attention (projections, scores, softmax, values, and the work of the
+positional encoding in each layer); its core, which is self-attention without the four projections;
+and, for encodings with a bias on the scores, the computation of this bias, once per stack.
 
-On the CPU one thread computes, and its CPU time is taken, which other work on the machine disturbs
-little; elsewhere it is the time on the clock. A time is the median over rounds, each of which goes
-through all cases; in a round, short cases are repeated and their mean is taken. Memory is the peak
-of what torch has allocated for tensors during one call, on top of weights and inputs (of a finished
-bias too): from the records of torch.profiler on the CPU, from the allocator's own count on CUDA.
+On the CPU one thread computes and its CPU time is measured, which other programs disturb little;
+elsewhere it is wall-clock time. A time is the median over rounds through all cases; within a round,
+short cases are repeated and averaged. Memory is the peak of tensors that torch allocates during a
+call, beyond weights, inputs and a finished bias: from torch.profiler on the CPU, from the allocator
+on CUDA.
 Tables go to stdout, progress to stderr.
 """
 
@@ -41,19 +40,19 @@ from mt.config import ModelConfig
 from mt.errors import run_reporting_errors
 from mt.model.attention import EVERYWHERE, Attention, Mask
 from mt.model.device import select_device
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL, Positional
+from mt.model.sublayers import FEED_FORWARD
 from mt.model.transformer import SelfAttention
 from mt.model.weights import Gains
 from mt.plotting.figures import check_picture, line_look, write_picture
 
 LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 KINDS = ("none", "rotary", "alibi", "relative_bias", "relative")
-"""`sinusoidal` and `learned` cost attention what `none` does."""
+"""In attention, `sinusoidal` and `learned` cost the same as `none`."""
 FEED_FORWARD_NAME = "feed-forward"
 MARKERS = "osD^vXP"
 POSITIONS_A_ROUND = 1024
-"""A case is repeated until so many positions have been computed; long ones run once."""
+"""A case is repeated until this many positions have been computed."""
 MIB = 2**20
 
 Pass = Literal["forward", "forward and backward"]
@@ -62,33 +61,33 @@ PASSES: tuple[Pass, Pass] = ("forward", "forward and backward")
 
 @dataclass(frozen=True)
 class Work:
-    """What a part does at one length."""
+    """Work of a part at one length."""
 
     run: Callable[[], Tensor]
     leaves: list[Tensor]
-    """Inputs and weights that the backward pass computes gradients of; may be empty."""
+    """Inputs and weights that get gradients; may be empty."""
 
 
 Part = Callable[[int], Work]
-"""Prepares the work of a length."""
+"""Function that prepares the work of a length."""
 
 
 @dataclass
 class Case:
-    """A part at a length, in one of the passes, and what has been measured of it."""
+    """A part at a length, in one of the passes, with its measurements."""
 
     part: str
     length: int
     pass_: Pass
     call: Callable[[], None]
     seconds: list[float] = field(default_factory=list)
-    """One of each round."""
+    """One per round."""
     peak_mib: float | None = None
-    """None where the device does not tell."""
+    """None where it is unknown."""
 
     @property
     def milliseconds(self) -> float:
-        """The median of the rounds."""
+        """Median of the rounds."""
         return 1000 * statistics.median(self.seconds)
 
 
@@ -121,7 +120,7 @@ def make_cases(lengths: Sequence[int], device: torch.device) -> Iterator[Case]:
 
 
 def as_markdown(cases: Sequence[Case]) -> str:
-    """Return four tables, a row for each part: time and memory of either pass, by length."""
+    """Return four tables with a row for each part: time and memory of each pass, by length."""
     tables = []
     for pass_ in PASSES:
         chosen = [case for case in cases if case.pass_ == pass_]
@@ -178,14 +177,14 @@ def _core(config: ModelConfig, length: int) -> Work:
     of_layer = positional.layer(0)
 
     def run() -> Tensor:
-        turned = positional.rotate(q, 0), positional.rotate(k, 0)
-        return of_layer.attend(attention, *turned, v, _mask(bias))
+        rotated = positional.rotate(q, 0), positional.rotate(k, 0)
+        return of_layer.attend(attention, *rotated, v, _mask(bias))
 
     return Work(run, [*leaves, q, k, v, *of_layer.parameters()])
 
 
 def _bias(config: ModelConfig, length: int) -> Work:
-    """Compute what all layers of a stack add to their scores."""
+    """Compute the bias on the scores of all layers of a stack."""
     positional = _positional(config)
 
     def run() -> Tensor:
@@ -198,11 +197,11 @@ def _bias(config: ModelConfig, length: int) -> Work:
 
 def _positional(config: ModelConfig) -> Positional:
     positional = POSITIONAL[config.positional](config, "encoder")
-    return positional.to(torch.get_default_device())  # tables of sines begin on the CPU
+    return positional.to(torch.get_default_device())  # tables of sinusoids start on the CPU
 
 
 def _made_bias(positional: Positional, length: int) -> tuple[Tensor | None, list[Tensor]]:
-    """Return a stack's bias, made beforehand, if there is one; and again as a leaf, if learned."""
+    """Return a stack's finished bias, if any, and a list that holds it if it is learned."""
     bias = positional.bias(length, length)
     if bias is None:
         return None, []
@@ -214,7 +213,7 @@ def _mask(bias: Tensor | None) -> Mask:
     """Return the mask of an encoder without padding."""
     if bias is None or torch.is_grad_enabled():
         return EVERYWHERE.with_bias(bias)
-    return EVERYWHERE.with_bias(bias.detach())  # it needs no gradient, and the kernels ask
+    return EVERYWHERE.with_bias(bias.detach())  # some kernels reject masks with gradients
 
 
 def _leaf(*shape: int) -> Tensor:
@@ -271,7 +270,7 @@ def measure_peaks(cases: Sequence[Case], device: torch.device) -> None:
 
 
 def _measure_on_cpu(cases: Sequence[Case]) -> None:
-    """Take the peaks from the profiler's records; one session, as it is not silent about each."""
+    """Take the peaks from the profiler's records, in one session because each one logs."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for number, case in enumerate(tqdm(cases, "memory", disable=None)):
             case.call()
@@ -290,7 +289,7 @@ def _measure_on_cpu(cases: Sequence[Case]) -> None:
 
 
 def _peak(changes: Sequence[dict[str, Any]]) -> int:
-    """Return the most bytes held at once, of those that were taken within these changes."""
+    """Return the most bytes held at once, of those allocated within these changes."""
     sizes = [int(change["args"]["Bytes"]) for change in changes]
     return max(accumulate(sizes, initial=0))
 
@@ -327,7 +326,7 @@ def _draw(cases: Sequence[Case]) -> Figure:
 
 
 def _lines(axes: Axes, cases: Sequence[Case], attribute: str) -> None:
-    """Draw a line for feed-forward, for each whole attention, and for the plainest core."""
+    """Draw a line for feed-forward, for each attention, and for the plainest core."""
     drawn = dict.fromkeys(case.part for case in cases if not case.part.startswith(("core", "bias")))
     for number, part in enumerate([*drawn, "core, none"]):
         points = [(case.length, getattr(case, attribute)) for case in cases if case.part == part]
@@ -344,7 +343,7 @@ def _lines(axes: Axes, cases: Sequence[Case], attribute: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths], rotation=45)
-    axes.yaxis.set_major_formatter("{x:,g}")  # powers in TeX are text to `write_picture`
+    axes.yaxis.set_major_formatter("{x:,g}")  # `write_picture` does not parse TeX
     axes.grid(color="#e5e5e5")
     axes.set_axisbelow(True)
 

@@ -1,8 +1,8 @@
-"""The baseline of `make bench`: the Transformer of a config as a plain, padded PyTorch loop.
+"""Baseline of `make bench`: the Transformer of a config in a plain, padded PyTorch loop.
 
-It is what one writes to be right in a hundred lines: every batch is a rectangle, the loss and the
-dropout are PyTorch's own, the memory allocator is left alone. The sentences of each update are
-those of `mt`; nothing of its model or training is used. One line of JSON goes to stdout.
+It is a straightforward, correct implementation: batches are padded, loss and dropout are PyTorch's,
+the memory allocator has its defaults. The sentences of each update are those of `mt`, whose model
+and training are not used. One line of JSON goes to stdout.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from mt.errors import UserError, listed, run_reporting_errors
 from mt.special_ids import BOS, PAD
 
 SIZES = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "dropout"}
-"""What a config may say of the model; all else is the paper's."""
+"""Config keys of the model that may be set; all others must be the paper's."""
 TextPair = tuple[Tensor, Tensor]
 
 
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         self.value, self.output = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """Let x [B T D] look at memory [B S D] where `mask` is True; None: nowhere ahead."""
+        """Attend from x [B T D] to memory [B S D] where `mask` is True; causally if it is None."""
         projected = self.query(x), self.key(memory), self.value(memory)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in projected)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
@@ -56,7 +56,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """A Post-Norm layer: of the encoder with one attention, of the decoder with two."""
+    """A Post-Norm layer, with one attention in the encoder and two in the decoder."""
 
     def __init__(self, config: ModelConfig, attentions: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The Transformer of the paper; one matrix for all embeddings and the output layer."""
+    """The paper's Transformer, with one matrix for all embeddings and the output layer."""
 
     def __init__(self, config: ModelConfig, vocabulary: int, longest: int) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Return the states [B T D] that enter a stack."""
+        """Return the input states [B T D] of a stack."""
         x = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
         return self.dropout(x + self.positions[: ids.shape[1]])
 
@@ -126,7 +126,7 @@ def batch_loss(model: Transformer, batch: TextPair, label_smoothing: float) -> T
 
 
 def updates(store: PairStore, config: Config) -> Iterator[list[TextPair]]:
-    """Yield the batches of each update, epoch after epoch: the sentences that `mt` takes."""
+    """Yield the batches of each update, epoch after epoch, with the sentences of `mt`."""
     lengths, training = store.lengths, config.training
     for epoch in count():
         plan = plan_updates(
@@ -150,7 +150,7 @@ def _padded(examples: list[Example]) -> TextPair:
 
 
 def run(config: Config, warmup: int, measured: int) -> dict[str, float]:
-    """Train for `warmup` updates and `measured` more; return what the latter took."""
+    """Train for `warmup` updates and `measured` more; return the measurements of the latter."""
     store, vocabulary = prepare(config)
     torch.manual_seed(config.seed)
     training, longest = config.training, int(store.lengths.max())
@@ -190,11 +190,11 @@ def run(config: Config, warmup: int, measured: int) -> dict[str, float]:
 
 
 def prepare(config: Config) -> tuple[PairStore, int]:
-    """Return the encoded training pairs, and the size of their vocabulary."""
+    """Return the encoded training pairs and the size of their vocabulary."""
     default = ModelConfig()
     odd = [k for k, v in config.model if k not in SIZES and v != getattr(default, k)]
     if odd:
-        raise UserError(f"the plain loop has only the paper's model; take out {listed(odd)}")
+        raise UserError(f"the plain loop supports only the paper's model; remove {listed(odd)}")
     pairs = open_source(config.data.train, config.data)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = _tokenizer(config, pairs, Path(folder))

@@ -1,11 +1,11 @@
-"""From the command to the first update, on a prepared corpus: seconds by stage.
+"""Time from the command to the first update on a prepared corpus, by stage.
 
     python bench/startup.py --pairs 300000
 
-Makes up a corpus in a temporary folder, has `mt train` prepare it, and then starts runs that find
-its tokenizer and its encoded pairs, as a user's second run does. Each is a process of its own; the
-table on stdout shows the fastest, since other programs can only slow one down. What importing
-torch takes stands apart, with the part of it that its optimisers import later.
+A random corpus is prepared by `mt train` in a temporary folder. Then runs are started that reuse
+its tokenizer and encoded pairs, as a user's second run does, each in a process of its own. The
+table on stdout shows the fastest run, because other programs can only slow a run down. Importing
+torch is listed separately, as is the part of it that optimisers import later.
 """
 
 import argparse
@@ -37,15 +37,15 @@ WORDS = 20_000
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 IMPORTS = ("import torch", "import torch._dynamo")
 LAST = "first update"
-"""What the other stages lead to."""
+"""Stage that the others prepare."""
 
 
 class FirstUpdateDoneError(BaseException):
-    """Ends the command where nothing more is to be measured."""
+    """Ends the command after the first update."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prepare the corpus, start the runs, print the table."""
+    """Prepare the corpus, start the runs and print the table."""
     options = _parser().parse_args(arguments)
     if options.measure:
         print(json.dumps(measure(options.measure, started_at=options.started_at)))
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Write a recipe and sentences of made-up words, as frequent as words are (Zipf)."""
+    """Write a recipe, and sentences of random words with Zipf's frequencies."""
     random = np.random.Generator(np.random.PCG64(1))
     words = ["".join(random.choice(LETTERS, size)) for size in random.integers(2, 10, WORDS)]
     for split, count in (("train", pairs), ("valid", VALIDATION_PAIRS)):
@@ -75,9 +75,9 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 
 def measure(command: list[str], *, started_at: float) -> dict[str, float]:
-    """Run `mt` up to its first update and return the seconds of each stage.
+    """Run `mt` up to its first update; return the seconds of each stage.
 
-    `started_at` is when this process was asked for, as `time.time()` tells it.
+    `started_at` is the `time.time()` at which this process was started.
     """
     stages: dict[str, float] = {"python itself": time.time() - started_at}
     for name in IMPORTS:
@@ -119,9 +119,9 @@ def measure(command: list[str], *, started_at: float) -> dict[str, float]:
 
 
 def as_markdown(stages: dict[str, float]) -> str:
-    """Return the stages and what they come to, without the imports of torch."""
+    """Return a table of the stages, and their sum without the imports of torch."""
     before = sum(seconds for name, seconds in stages.items() if name not in {*IMPORTS, LAST})
-    rows = [*stages.items(), ("**start to first update, imports of torch apart**", before)]
+    rows = [*stages.items(), ("**start to first update, without the imports of torch**", before)]
     lines = ["| stage | seconds |", "| --- | ---: |"]
     return "\n".join([*lines, *(f"| {name} | {seconds:.2f} |" for name, seconds in rows)])
 

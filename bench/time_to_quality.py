@@ -1,12 +1,12 @@
-"""How good a finished run was when: BLEU on a test split against minutes, for each checkpoint.
+"""BLEU of a finished run on a test split over time, for each checkpoint.
 
     mt train configs/multi30k-en-de.yaml --run runs/curve --set training.keep_last=100
     python bench/time_to_quality.py runs/curve --split test_2016_flickr
 
-Each checkpoint that the run has kept is decoded as the run's config says. Minutes are those of the
-run's journal, validations included. On a machine that was not the run's alone they tell of the
-neighbours too: `--rate`, the target tokens/s that `mt bench train` finds when nobody else computes,
-gives the minutes of the updates at that rate instead.
+Each checkpoint in the run folder is decoded with the run's config. Minutes are those of training,
+validations included. If other programs used the machine as well, `--rate` gives the minutes of the
+updates at a fixed rate instead: the target tokens/s that `mt bench train` measures on an idle
+machine.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def curve(run: Path, split: str | None) -> Iterator[Point]:
     """Yield the points of a run's checkpoints, oldest first."""
     folder = RunFolder(run)
     config = load_config(folder.config)
-    # As validation translates: a checkpoint that has learnt little repeats itself at every turn.
+    # As in validation: an early checkpoint repeats itself.
     translator = load_translator(run, overrides=["decoding.on_repetition=keep"])
     assert isinstance(translator.engine, TorchEngine)
     source = config.data.split(choose_split(config.data, split))
@@ -69,7 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--split", help="default: `test`, or the only test split")
-    parser.add_argument("--rate", type=float, help="target tokens/s of the undisturbed machine")
+    parser.add_argument("--rate", type=float, help="target tokens/s of the idle machine")
     options = parser.parse_args()
     if options.rate is not None and options.rate <= 0:
         raise UserError(f"--rate {options.rate}: must be above 0")

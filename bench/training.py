@@ -1,13 +1,12 @@
-"""The training speed of `mt` beside that of the plain loop in plain.py, on this machine's CPU.
+"""Training speed of `mt` compared to the plain loop in plain.py, on this machine's CPU.
 
     python bench/training.py --pairs 5 --updates 20
 
 Both train the same config on the same sentences, each run in a process of its own, in the order
-plain mt mt plain plain mt ... The rate of this machine's fp32 matrix products is measured around
-every run: machines that others share change their speed by themselves, and a pair of runs between
-which it moved by more than a tenth is marked. Compared are real target tokens a second, padding
-left out. Where the corpus of the default config is not at hand, its model is trained on the
-embedded one. The table goes to stdout, progress to stderr.
+plain mt mt plain plain mt ... The speed is target tokens per second, without padding. The rate of
+fp32 matrix products is measured around each run: the speed of a shared machine varies, and a pair
+of runs is marked if the rate changed by more than a tenth. If the corpus of the default config is
+missing, the embedded corpus is used. The table goes to stdout, progress to stderr.
 """
 
 import argparse
@@ -39,12 +38,12 @@ REFERENCE = ROOT / "configs" / "bench" / "reference.yaml"
 EMBEDDED = ROOT / "configs" / "quickstart.yaml"
 PLAIN = Path(__file__).parent / "plain.py"
 STEADY = 1.1
-"""Matrix-product rates of a pair whose largest is more than so many times the smallest mark it."""
+"""Ratio of the largest to the smallest matrix-product rate above which a pair is marked."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One process's measurement; rates per second."""
+    """Measurement of one process; rates are per second."""
 
     target_tokens: int
     target_rate: float
@@ -54,32 +53,32 @@ class Run:
     matmul_rates: tuple[float, float]
     """FLOPs of fp32 matrix products, before and after."""
     loss: float
-    """Label-smoothed, nats per target token, the mean over the measured updates."""
+    """Label-smoothed, in nats per target token, over the measured updates."""
     peak_rss_mib: float
     flops_per_target_token: float | None
-    """Of the model in training; only mt's own benchmark counts them."""
+    """Operations of the model in training; only mt counts them."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run of each program, one right after the other."""
+    """A run of each program, one after the other."""
 
     plain: Run
     mt: Run
 
     @property
     def ratio(self) -> float:
-        """How many times as fast mt is."""
+        """Speed of mt relative to plain."""
         return self.mt.target_rate / self.plain.target_rate
 
     @property
     def cpu_ratio(self) -> float:
-        """The same by the CPU time of all threads, which other work disturbs less."""
+        """The same by CPU time of all threads, which other programs disturb less."""
         return self.plain.cpu_seconds / self.mt.cpu_seconds
 
     @property
     def steady(self) -> bool:
-        """Tell whether the machine kept its speed."""
+        """Return whether the machine kept its speed."""
         rates = self.plain.matmul_rates + self.mt.matmul_rates
         return max(rates) <= STEADY * min(rates)
 
@@ -115,21 +114,21 @@ def main() -> int:
 
 
 def choose_config(path: Path | None) -> Config:
-    """Load a config, by default the reference; on the embedded corpus where its own is far."""
+    """Load a config, by default the reference; use the embedded corpus if its own is missing."""
     if path is not None:
         return load_config(path)
     config = load_config(REFERENCE)
     if supplied_files(config.data.train, config.data):
         return config
     _say(
-        f"{config.data.train.corpus} is not at hand ($MT_CORPORA): training on the embedded "
-        "corpus instead; its figures are no reference"
+        f"{config.data.train.corpus} is missing ($MT_CORPORA): training on the embedded corpus "
+        "instead, whose figures are not comparable"
     )
     return config.model_copy(update={"data": load_config(EMBEDDED).data})
 
 
 def prepare(config: Config, folder: Path) -> tuple[Path, int]:
-    """Give both programs the same tokenizer: return a config that names it, and its size."""
+    """Train a tokenizer for both programs; return a config that names it, and its size."""
     pairs, place = open_source(config.data.train, config.data), folder / "tokenizer"
     if config.tokenizer.from_ is not None:
         tokenizer = copy_tokenizer(config.tokenizer.from_, place)
@@ -146,7 +145,7 @@ def prepare(config: Config, folder: Path) -> tuple[Path, int]:
 
 
 def commands(recipe: Path, updates: int, threads: int) -> dict[str, Callable[[], str]]:
-    """Return what runs each program and gives what it prints."""
+    """Return functions that run each program and return its output."""
     arguments = {
         "plain": [str(PLAIN), str(recipe), "--updates", str(updates)],
         "mt": ["-m", "mt", "bench", "train", str(recipe), "--updates", str(updates), "--json"],
@@ -174,7 +173,9 @@ def measure(name: str, program: Callable[[], str], products: set[Product]) -> Ru
     try:
         found = json.loads(program())
     except subprocess.CalledProcessError as error:
-        raise UserError(f"the run of {name} failed with status {error.returncode}") from None
+        raise UserError(
+            f"{name} failed with status {error.returncode}; see its message above"
+        ) from None
     run = Run(
         target_tokens=found["target_tokens"],
         target_rate=found["target_tokens_per_second"],
@@ -191,7 +192,7 @@ def measure(name: str, program: Callable[[], str], products: set[Product]) -> Ru
 def _check_same_updates(pair: Pair) -> None:
     plain, mt = pair.plain.target_tokens, pair.mt.target_tokens
     if plain != mt:
-        raise UserError(f"not the same updates: {plain:,} target tokens in plain.py, {mt:,} in mt")
+        raise UserError(f"updates differ: {plain:,} target tokens in plain.py, {mt:,} in mt")
 
 
 def table(pairs: Sequence[Pair]) -> str:
@@ -217,10 +218,10 @@ def table(pairs: Sequence[Pair]) -> str:
 
 def summary(pairs: Sequence[Pair], threads: int, updates: int) -> str:
     """Return the median ratio with its spread, and the share of the matrix-product rate."""
-    lines = [f"{_median(pairs)} ({updates} updates a run, {threads} threads)", _beside(pairs[-1])]
+    lines = [f"{_median(pairs)} ({updates} updates a run, {threads} threads)", _last(pairs[-1])]
     steady = [pair for pair in pairs if pair.steady]
     if len(steady) < len(pairs):
-        lines.append(f"* the matrix-product rate moved by more than {STEADY - 1:.0%} in the pair")
+        lines.append(f"* the matrix-product rate changed by more than {STEADY - 1:.0%} in the pair")
         if steady:
             lines.append(f"without these: {_median(steady)}")
     return "\n".join(lines)
@@ -235,7 +236,7 @@ def _median(pairs: Sequence[Pair]) -> str:
     )
 
 
-def _beside(pair: Pair) -> str:
+def _last(pair: Pair) -> str:
     plain, mt = pair.plain, pair.mt
     return (
         f"of the last pair: loss {plain.loss:.3f} plain, {mt.loss:.3f} mt; "

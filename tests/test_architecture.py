@@ -16,9 +16,9 @@ ROOT = Path(__file__).parent.parent
 TABLES = {
     "tokenizer.algorithm": "mt.data.subword_sampling:SAMPLERS",
     "model.positional": "mt.model.positional:POSITIONAL",
-    "model.norm": "mt.model.residual:NORMS",
-    "model.residual": "mt.model.residual:RESIDUALS",
-    "model.feed_forward": "mt.model.feed_forward:FEED_FORWARD",
+    "model.norm": "mt.model.sublayers:NORMS",
+    "model.residual": "mt.model.sublayers:RESIDUALS",
+    "model.feed_forward": "mt.model.sublayers:FEED_FORWARD",
     "training.schedule": "mt.training.optimizer:SCHEDULES",
     "training.precision": "mt.training.optimizer:_DTYPES",
     "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",

@@ -25,7 +25,7 @@ from mt.config.model import Side
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import Vocabulary
 from mt.model.positional import alibi_slopes, sinusoids
-from mt.model.residual import deepnorm_constants
+from mt.model.sublayers import deepnorm_constants
 from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
 

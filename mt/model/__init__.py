@@ -1,1 +1,1 @@
-"""The Transformer: arithmetic alone, no file, tokenizer or loader."""
+"""The Transformer: arithmetic only, without files, tokenizers or loaders."""

@@ -1,9 +1,8 @@
-"""The attention weights of one pass, which the model itself does not keep."""
+"""Attention weights of one pass, read by hooks because the model does not keep them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from mt.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
 @dataclass(frozen=True)
 class AttentionMaps:
-    """Softmax weights of L layers and H heads in B sentences; the last axis sums to 1."""
+    """Softmax weights of L layers and H heads for B sentences; the last axis sums to 1."""
 
     encoder: Tensor
     """Source to source [L B H S S]."""
@@ -28,49 +27,46 @@ class AttentionMaps:
 def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> AttentionMaps:
     """Return all attention weights of one teacher-forced pass.
 
-    `source` is [B S] with EOS, `target_in` [B T] with BOS. The model, on their device, should be
-    in evaluation mode: else the weights are those that dropout leaves.
+    `source` is [B S] with EOS, `target_in` [B T] with BOS, both on the model's device. In training
+    mode, dropout is applied to the weights.
     """
     with torch.inference_mode(), recording(model) as weights:
         model(source, target_in)
+
+    def stacked(attentions: list[Attention]) -> Tensor:
+        return torch.stack([weights[attention.weights] for attention in attentions])
+
     encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
     decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     return AttentionMaps(
-        encoder=_stacked([layer.self_attention.attention for layer in encoder], weights),
-        decoder=_stacked([layer.self_attention.attention for layer in decoder], weights),
-        cross=_stacked([layer.cross_attention for layer in decoder], weights),
+        encoder=stacked([layer.self_attention.attention for layer in encoder]),
+        decoder=stacked([layer.self_attention.attention for layer in decoder]),
+        cross=stacked([layer.cross_attention for layer in decoder]),
     )
 
 
 @contextmanager
 def recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
-    """Give what each `AttentionWeights` of the model returned last, filled by hooks meanwhile."""
+    """Yield a dict that hooks fill with the last output of each `AttentionWeights` of the model."""
     weights: dict[nn.Module, Tensor] = {}
+
+    def compute_weights(attention: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
+        # The weights inside `scaled_dot_product_attention` are not accessible.
+        assert isinstance(attention, Attention)
+        q, k, _, mask = inputs
+        attention.weights(q, attention.for_queries(k), mask)
+
+    def keep(module: nn.Module, _: tuple[Any, ...], output: Tensor) -> None:
+        weights[module] = output
+
     hooks = []
     for module in model.modules():
         if isinstance(module, Attention):
-            hooks.append(module.register_forward_hook(_spell_out))
+            hooks.append(module.register_forward_hook(compute_weights))
         elif isinstance(module, AttentionWeights):
-            hooks.append(module.register_forward_hook(partial(_keep, weights)))
+            hooks.append(module.register_forward_hook(keep))
     try:
         yield weights
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _spell_out(attention: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
-    """Compute the weights that stay inside `scaled_dot_product_attention`, for `_keep` to see."""
-    assert isinstance(attention, Attention)
-    q, k, _, mask = inputs
-    attention.weights(q, attention.for_queries(k), mask)
-
-
-def _keep(
-    weights: dict[nn.Module, Tensor], module: nn.Module, _: tuple[Any, ...], output: Tensor
-) -> None:
-    weights[module] = output
-
-
-def _stacked(attentions: list[Attention], weights: dict[nn.Module, Tensor]) -> Tensor:
-    return torch.stack([weights[attention.weights] for attention in attentions])

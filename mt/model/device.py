@@ -1,4 +1,4 @@
-"""Which device computes."""
+"""Choice of the device, and its memory allocator."""
 
 import ctypes
 import platform
@@ -7,37 +7,39 @@ import torch
 
 from mt.errors import UserError, did_you_mean, listed
 
-
-def select_device(name: str) -> torch.device:
-    """Return the device called `name`: cuda, mps, cpu, or auto for the best that is there.
-
-    Raises UserError where this machine has no such device; the message names those it has.
-    """
-    there = available_devices()
-    if name == "auto":
-        return torch.device(there[0])
-    if name not in there:
-        hint = did_you_mean(name, [*there, "auto"])
-        raise UserError(f"device `{name}`: not on this machine, which has {listed(there)}{hint}")
-    return torch.device(name)
-
-
-def available_devices() -> list[str]:
-    """Return the names of this machine's devices, the fastest first; cpu is always the last."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return [*(name for name, found in there.items() if found), "cpu"]
-
-
+# Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _LARGEST_INT = 2**31 - 1
 
 
+def select_device(name: str) -> torch.device:
+    """Return the device `name`: cuda, mps, cpu, or auto for the fastest available.
+
+    Raises UserError where this machine has no such device.
+    """
+    available = available_devices()
+    if name == "auto":
+        return torch.device(available[0])
+    if name not in available:
+        hint = did_you_mean(name, [*available, "auto"])
+        raise UserError(
+            f"device `{name}`: not on this machine, which has {listed(available)}{hint}"
+        )
+    return torch.device(name)
+
+
+def available_devices() -> list[str]:
+    """Return the names of this machine's devices, the fastest first and cpu last."""
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [*(name for name, available in found.items() if available), "cpu"]
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory, so that new tensors reuse pages that are mapped already.
 
-    Large tensors are otherwise mapped and unmapped at every use, and first touching a fresh page
-    is several times slower than reading it again. Elsewhere than on Linux with glibc: nothing.
+    By default large tensors are mapped and unmapped at every use, and the first write to a fresh
+    page is several times slower than the next. No-op without glibc.
     """
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return

@@ -1,4 +1,4 @@
-"""How the model knows the order of the tokens."""
+"""Position encodings: sinusoidal, learned, relative, ALiBi and rotary."""
 
 import math
 
@@ -12,14 +12,14 @@ from mt.model.attention import Attention, Mask
 
 
 class Positional(nn.Module):
-    """No positions at all; each kind overrides the hooks that it needs.
+    """Base of all position encodings, without any effect; each kind overrides some hooks.
 
-    Each stack owns one and calls its hooks: `embed` and `bias` once, the others in every layer.
-    Attention knows nothing of positions. Offsets are key position - query position.
+    Each stack owns one and calls `embed` and `bias` once, the other hooks in every layer. Attention
+    itself is independent of positions. An offset is key position - query position.
     """
 
     longest: int | None = None
-    """Positions there are; None where there is no end."""
+    """Number of positions; None if unlimited."""
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__()
@@ -27,34 +27,34 @@ class Positional(nn.Module):
         del config
 
     def embed(self, x: Tensor, first: int) -> Tensor:
-        """Add positions to embeddings x [B T D], whose first column stands at position `first`."""
+        """Add positions to embeddings x [B T D], whose first column is at position `first`."""
         return x
 
     def bias(self, queries: int, keys: int) -> Tensor | None:
-        """Return what is added to the scores, [1 H T S], or None.
+        """Return a bias [1 H T S] for the scores, or None.
 
-        The queries are the last of the positions that the keys stand at. In the decoder, what
-        would be looked at too early is -inf.
+        The queries are at the last of the keys' positions. In the decoder, the bias of a later key
+        is -inf.
         """
         return None
 
     def layer(self, number: int) -> "Positional":
-        """Return what serves layer `number`: one object for all, unless each has its weights."""
+        """Return the encoding of layer `number`: one object for all layers by default."""
         return self
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
-        """Turn queries or keys [B H T K], whose first column stands at position `first`."""
+        """Rotate queries or keys [B H T K], whose first column is at position `first`."""
         return heads
 
     def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Return what `attention` makes of queries, keys and values, [B T D]."""
+        """Attend with `attention`; return [B T D]."""
         return attention(q, k, v, mask)  # type: ignore[no-any-return]
 
 
 class Sinusoidal(Positional):
     """Sines and cosines of geometrically growing wavelengths (Vaswani et al. 2017, section 3.5).
 
-    PE(position, 2i) = sin(position / 10000^(2i / d_model)), and the cosine of it at 2i + 1.
+    PE(position, 2i) = sin(position / 10000^(2i / d_model)); its cosine at 2i + 1.
     """
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
@@ -76,12 +76,13 @@ class Learned(Positional):
         nn.init.normal_(self.table, std=config.d_model**-0.5)
 
     def embed(self, x: Tensor, first: int) -> Tensor:
-        """Add the table's rows to x [B T D]; UserError where the table ends before x does."""
+        """Add the table's rows to x [B T D]; raise UserError if the table is too short."""
         last = first + x.shape[1]
         if last > len(self.table):
             raise UserError(
-                f"a sentence of {last} tokens is longer than the {len(self.table)} positions that "
-                "`model.positional: learned` has (`model.max_positions`)"
+                f"a sentence of {last} tokens is longer than the {len(self.table)} positions of "
+                "`model.positional: learned`; shorten it, or train with a higher "
+                "`model.max_positions`"
             )
         return x + self.table[first:last]
 
@@ -89,7 +90,7 @@ class Learned(Positional):
 class Relative(Positional):
     """Learned vectors of clipped offsets, added to keys and values (Shaw et al. 2018).
 
-    Every layer has its own two tables, which its heads share (their section 3.3).
+    Each layer has two tables, shared by its heads (their section 3.3).
     """
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
@@ -99,13 +100,11 @@ class Relative(Positional):
 
     def layer(self, number: int) -> Positional:
         """Return the tables of layer `number`."""
-        tables = self.layers[number]
-        assert isinstance(tables, RelativeLayer)
-        return tables
+        return self.layers[number]  # type: ignore[return-value]
 
 
 class RelativeLayer(Positional):
-    """One layer's vectors a^K and a^V of the offsets from -clip to clip (to 0 in the decoder)."""
+    """Vectors a^K and a^V of one layer, for offsets -clip to clip (decoder: -clip to 0)."""
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
@@ -118,10 +117,9 @@ class RelativeLayer(Positional):
         nn.init.xavier_uniform_(self.values)
 
     def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Return attention with a^K added to keys and a^V to values (equations 3 and 4).
+        """Attend with a^K added to keys and a^V to values (equations 3 and 4).
 
-        A query meets each row of a table once, not once a key: q a^K is computed for the rows
-        and picked by offset, and the weights are summed by offset before they meet a^V.
+        Products with a^K and a^V are computed once for each offset, not for each key.
         """
         k, v = attention.for_queries(k), attention.for_queries(v)
         offsets = _offsets(1 if mask.rows > 1 else q.shape[2], k.shape[2] // mask.rows, q.device)
@@ -135,10 +133,9 @@ class RelativeLayer(Positional):
 
 
 class RelativeBias(Positional):
-    """A learned number for each head and bucket of offsets (Raffel et al. 2020, section 2.1).
+    """A learned bias for each head and bucket of offsets (Raffel et al. 2020, section 2.1).
 
-    All layers of a stack share the table. Buckets are finer near the query; in the encoder, half
-    of them are for keys after it.
+    All layers of a stack share the table. In the encoder, half of the buckets are for later keys.
     """
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
@@ -148,13 +145,13 @@ class RelativeBias(Positional):
         nn.init.normal_(self.table, std=config.d_model**-0.5)
 
     def bias(self, queries: int, keys: int) -> Tensor:
-        """Return the numbers of the offsets' buckets, [1 H T S]."""
+        """Return the biases of the offsets' buckets [1 H T S]."""
         offsets = _offsets(queries, keys, self.table.device)
-        buckets = self.buckets(offsets)
-        return _hide_later(self.table[buckets].permute(2, 0, 1)[None], offsets, self.side)
+        biases = self.table[self.buckets(offsets)].permute(2, 0, 1)[None]
+        return _hide_later(biases, offsets, self.side)
 
     def buckets(self, offsets: Tensor) -> Tensor:
-        """Return the bucket of each offset: exact ones near by, logarithmic ones further off."""
+        """Return the bucket of each offset: exact when near, logarithmically wider beyond."""
         count, first, distance = len(self.table), torch.zeros_like(offsets), -offsets
         if self.side == "encoder":
             count //= 2
@@ -167,10 +164,7 @@ class RelativeBias(Positional):
 
 
 class Alibi(Positional):
-    """A penalty that grows with the distance, at another slope in each head (Press et al. 2022).
-
-    In the encoder, keys on both sides are penalised alike.
-    """
+    """A penalty proportional to distance, with a slope for each head (Press et al. 2022)."""
 
     slopes: Tensor
 
@@ -186,9 +180,9 @@ class Alibi(Positional):
 
 
 class Rotary(Positional):
-    """Pairs (2i, 2i + 1) of queries and keys turned by position x base^(-2i / d_head).
+    """Pairs (2i, 2i + 1) of queries and keys, rotated by position x base^(-2i / d_head).
 
-    Su et al. 2021, equations 15 and 34: a score then depends on the offset alone.
+    Su et al. 2021, equations 15 and 34. Scores depend on the offset alone.
     """
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
@@ -196,12 +190,12 @@ class Rotary(Positional):
         self.table = SinusoidTable(config.key_width, config.rotary_base)
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
-        """Turn queries or keys [B H T K], whose first column stands at position `first`."""
+        """Rotate queries or keys [B H T K], whose first column is at position `first`."""
         rows = self.table.rows(first, first + heads.shape[2])
         sin, cos = rows[:, 0::2], rows[:, 1::2]
         even, odd = heads[..., 0::2], heads[..., 1::2]
-        turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
-        return turned.flatten(-2).to(heads.dtype)
+        rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+        return rotated.flatten(-2).to(heads.dtype)
 
 
 POSITIONAL: dict[str, type[Positional]] = {
@@ -216,7 +210,7 @@ POSITIONAL: dict[str, type[Positional]] = {
 
 
 class SinusoidTable(nn.Module):
-    """The rows of `sinusoids`, growing with the longest sequence seen: there is no last one."""
+    """Rows of `sinusoids`, computed as far as the longest sequence so far needs."""
 
     table: Tensor
 
@@ -227,9 +221,9 @@ class SinusoidTable(nn.Module):
 
     def rows(self, first: int, last: int) -> Tensor:
         """Return rows `first` to `last` - 1, [T width]."""
-        table = self.table  # another thread may put a shorter one in its place meanwhile
+        table = self.table  # another thread may replace it by a shorter one
         if last > len(table):
-            # Validation decodes in inference mode, and training goes on with this table.
+            # Validation decodes in inference mode, and training uses the same table.
             with torch.inference_mode(mode=False):
                 table = sinusoids(2 * last, self.width, self.base).to(table)
             self.table = table
@@ -241,18 +235,16 @@ def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:
 
     Column 2i holds its sine, column 2i + 1 its cosine.
     """
-    # In double precision, which not every device has: the angle of a late position has few exact
-    # digits left in single.
+    # In double precision, which not every device has: the angles of late positions are large.
     pairs = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     angles = torch.arange(positions, device="cpu")[:, None] * base ** (-pairs / width)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1).float()
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """Return the slope of each head [H]: 2^(-8/n), 2^(-16/n), ... for n = H a power of two.
+    """Return the slopes of the heads [H]: 2^(-8/n), 2^(-16/n), ... (Press et al. 2022, section 3).
 
-    For another H the rest comes from the slopes of twice the next lower power, every second one
-    (Press et al. 2022, section 3 and its implementation).
+    n is H or the next lower power of two; every second slope of 2n heads fills the rest.
     """
     power = 2 ** (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
@@ -261,11 +253,11 @@ def alibi_slopes(heads: int) -> Tensor:
 
 
 def _offsets(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Return key position - query position [T S]; the queries are the last of the positions."""
+    """Return key position - query position [T S]; the queries are at the last positions."""
     positions = torch.arange(keys, device=device)
     return positions[None, :] - positions[keys - queries :, None]
 
 
 def _hide_later(bias: Tensor, offsets: Tensor, side: Side) -> Tensor:
-    """Put -inf where a decoder's query would look at a later key."""
+    """Set the bias of later keys to -inf in the decoder."""
     return bias if side == "encoder" else bias.masked_fill(offsets > 0, float("-inf"))

@@ -1,4 +1,8 @@
-"""The Transformer encoder-decoder of "Attention Is All You Need"."""
+"""The Transformer encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017).
+
+Axes: B sentences, S source positions, T target positions, D d_model, V target vocabulary; in the
+cached decoder, K rows (hypotheses) per sentence and R = B*K rows.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,51 +14,163 @@ from torch.nn import functional as F
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
-from mt.model.dropout import Dropout
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL, Positional
-from mt.model.residual import RESIDUALS
+from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
 from mt.model.weights import Gains
 from mt.special_ids import PAD
 
 
-class SelfAttention(nn.Module):
-    """Attention of a sequence to itself, with its positions."""
+@dataclass(frozen=True)
+class Memory:
+    """Output of the encoder [B S D], and a mask [B S] of real tokens; None without padding."""
 
-    def __init__(self, config: ModelConfig, gains: Gains) -> None:
+    states: Tensor
+    source_mask: Tensor | None
+
+
+class Transformer(nn.Module):
+    """A Transformer from source ids to logits of target ids (figure 1)."""
+
+    def __init__(
+        self, config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int
+    ) -> None:
         super().__init__()
-        self.attention = Attention(config, gains)
+        if config.tie_embeddings == "all" and source_vocabulary != target_vocabulary:
+            raise ValueError("one matrix for all embeddings needs one vocabulary")
+        self.scale = math.sqrt(config.d_model)
+        self.target_embedding = Embedding(target_vocabulary, config.d_model)
+        self.source_embedding = self.target_embedding
+        if config.tie_embeddings != "all":
+            self.source_embedding = Embedding(source_vocabulary, config.d_model)
+        self.output = nn.Linear(config.d_model, target_vocabulary, bias=False)
+        if config.tie_embeddings == "none":
+            nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
+        else:
+            self.output.weight = self.target_embedding.weight
+        self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
+        self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
+        self.dropout = Dropout(config.dropout)
+        self.encoder = nn.ModuleList(EncoderLayer(each) for each in _layers(config, "encoder"))
+        self.decoder = nn.ModuleList(DecoderLayer(each) for each in _layers(config, "decoder"))
+        self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
+        self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
 
-    def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
-        """Let x [B T D] attend to itself where `mask` allows it."""
-        keys, values = self.attention.keys_values(x)
-        keys = positional.rotate(keys, 0)
-        queries = positional.rotate(self.attention.queries(x), 0)
-        return positional.attend(self.attention, queries, keys, values, mask)
+    @property
+    def longest(self) -> int | None:
+        """Maximum length of a sentence in tokens, EOS included; None if unlimited."""
+        return self.decoder_positional.longest
 
-    def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
-        """Let the newest token of each row, x [B K D], attend to what `mask` says it continues.
+    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
+        """Return the logits [N V] of the N real target positions, row after row.
 
-        Where x is [B 1 D], one row stands for all of a sentence's.
+        `source` [B S] ends with EOS, `target_in` [B T] begins with BOS, both padded with PAD.
         """
-        each = x.reshape(-1, 1, x.shape[-1])  # all stand at one position
-        keys, values = self.attention.keys_values(each)
-        keys = positional.rotate(keys, cache.tokens)
-        queries = positional.rotate(self.attention.queries(each), cache.tokens)
-        queries, keys, values = (
-            _side_by_side(heads, x.shape[1]) for heads in (queries, keys, values)
-        )
-        cache.append(keys, values)
-        return positional.attend(self.attention, queries, cache.keys, cache.values, mask)
+        real = torch.nonzero(target_in.flatten() != PAD).flatten()
+        return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
+
+    def states(self, source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
+        """Return the decoder states [N D] at the indices `real` [N] of target_in.flatten().
+
+        Padding is left out: in the output layer it would cost as much as real positions.
+        """
+        states = self.decode(target_in, self.encode(source))
+        return states.flatten(0, 1).index_select(0, real)
+
+    def encode(self, source: Tensor) -> Memory:
+        """Encode source ids [B S]."""
+        source_mask = _padding_mask(source)
+        positional = self.encoder_positional
+        x = self._embed(self.source_embedding, source, positional, first=0)
+        length = source.shape[1]
+        mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
+        for number, layer in enumerate(self.encoder):
+            x = layer(x, mask, positional.layer(number))
+        return Memory(self.encoder_norm(x), source_mask)
+
+    def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
+        """Return decoder states [B T D]; the state at t depends on target_in[:, :t + 1] only."""
+        # Padding is at the end, so the causal mask already hides it from real positions.
+        positional, length = self.decoder_positional, target_in.shape[1]
+        x = self._embed(self.target_embedding, target_in, positional, first=0)
+        mask = CAUSAL.with_bias(positional.bias(length, length))
+        memory_mask = _memory_mask(memory.source_mask)
+        for number, layer in enumerate(self.decoder):
+            x = layer(x, mask, memory.states, memory_mask, positional.layer(number))
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+    def start(self, memory: Memory, rows_per_sentence: int) -> "DecoderState":
+        """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
+        states = memory.states
+        layers = [layer.start(states, rows_per_sentence) for layer in self._decoder_layers()]
+        shape = len(states), rows_per_sentence, 0
+        ancestry = torch.empty(shape, dtype=torch.bool, device=states.device)
+        return DecoderState(layers, memory.source_mask, ancestry)
+
+    def step(self, last_ids: Tensor, state: "DecoderState") -> Tensor:
+        """Append `last_ids` [R] to the state; return the logits [R V] of the next token.
+
+        The first step takes BOS. While all rows of a sentence are equal, as in the first step, one
+        row may stand for them: then `last_ids` and the logits have one row per sentence.
+        """
+        positional = self.decoder_positional
+        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.tokens)
+        x = x.view(len(state.ancestry), -1, x.shape[-1])
+        state.extend()
+        mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
+        memory_mask = _memory_mask(state.source_mask)
+        for number, layer in enumerate(self._decoder_layers()):
+            x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
+        return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
+
+    def _embed(
+        self, embedding: nn.Embedding, ids: Tensor, positional: Positional, *, first: int
+    ) -> Tensor:
+        x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
+        return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
+
+    def _decoder_layers(self) -> list["DecoderLayer"]:
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
 
-def _side_by_side(heads: Tensor, rows: int) -> Tensor:
-    """Turn what each row has at one position, [B*K G 1 K'], into [B G K K']."""
-    return heads.view(-1, rows, heads.shape[1], heads.shape[3]).transpose(1, 2)
+def _layers(config: ModelConfig, side: Side) -> list[ModelConfig]:
+    """Return the config of each layer of a stack, whose `dropout` is the layer's own rate."""
+    encoder = config.encoder_dropout or [config.dropout] * config.encoder_layers
+    decoder = config.decoder_dropout or [config.dropout] * config.decoder_layers
+    rates = encoder if side == "encoder" else decoder
+    return [config.model_copy(update={"dropout": rate}) for rate in rates]
+
+
+def _padding_mask(ids: Tensor) -> Tensor | None:
+    """Return a mask of the real tokens of ids [B S], or None for a batch without padding."""
+    real = ids != PAD
+    # Elsewhere the host would have to wait for the device, and a compiled graph would break.
+    can_ask = ids.device.type == "cpu" and not torch.compiler.is_compiling()
+    return None if can_ask and bool(real.all()) else real
+
+
+def _memory_mask(source_mask: Tensor | None) -> Mask:
+    return EVERYWHERE if source_mask is None else Mask(source_mask[:, None, None, :])
+
+
+class Embedding(nn.Embedding):
+    """Token embeddings, drawn with variance 1 / d_model; the padding row is zero.
+
+    The model multiplies them by sqrt(d_model) (section 3.4), which gives unit variance, while the
+    same matrix as output layer gives logits of unit variance.
+    """
+
+    def __init__(self, vocabulary: int, d_model: int) -> None:
+        super().__init__(vocabulary, d_model, padding_idx=PAD)
+
+    def reset_parameters(self) -> None:
+        """Draw the rows; the base class calls this in its constructor."""
+        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
+        with torch.no_grad():
+            self.weight[PAD].zero_()
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward (Vaswani et al. 2017, section 3.1)."""
+    """Self-attention and feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -72,7 +188,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention to the memory, feed-forward (section 3.1)."""
+    """Masked self-attention, cross-attention to the memory, feed-forward (section 3.1)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -88,7 +204,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, mask: Mask, memory: Tensor, memory_mask: Mask, positional: Positional
     ) -> Tensor:
-        """Map x [B T D] to [B T D], with the memory [B S D]."""
+        """Map x [B T D], with the memory [B S D], to [B T D]."""
         keys, values = self.cross_attention.keys_values(memory)
         x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
         x = self.cross_residual(x, lambda y: self._cross(y, keys, values, memory_mask))
@@ -102,11 +218,14 @@ class DecoderLayer(nn.Module):
     def step(
         self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional
     ) -> Tensor:
-        """Map the newest tokens x [B K D], K rows a sentence, to [B K D]."""
+        """Map the newest tokens x [B K D] to [B K D], and append them to the cache."""
 
         def attend_to_memory(y: Tensor) -> Tensor:
             if cache.watched:
-                cache.attention = self._weights(y, cache.memory_keys, memory_mask).mean(dim=1)
+                attention = self.cross_attention
+                keys = attention.for_queries(cache.memory_keys)
+                weights = attention.weights(attention.queries(y), keys, memory_mask)
+                cache.attention = weights.mean(dim=1)
             return self._cross(y, cache.memory_keys, cache.memory_values, memory_mask)
 
         x = self.self_residual(x, lambda y: self.self_attention.step(y, cache, mask, positional))
@@ -116,43 +235,49 @@ class DecoderLayer(nn.Module):
     def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         return self.cross_attention(self.cross_attention.queries(x), keys, values, mask)  # type: ignore[no-any-return]
 
-    def _weights(self, x: Tensor, keys: Tensor, mask: Mask) -> Tensor:
-        """Return the weights [B H T S] that `_cross` keeps to itself."""
-        attention = self.cross_attention
-        return attention.weights(attention.queries(x), attention.for_queries(keys), mask)  # type: ignore[no-any-return]
 
+class SelfAttention(nn.Module):
+    """Attention of a sequence to itself, with its positions."""
 
-def alignment_layer(layers: int) -> int:
-    """Return the number of the decoder layer whose attention says what a token translates.
+    def __init__(self, config: ModelConfig, gains: Gains) -> None:
+        super().__init__()
+        self.attention = Attention(config, gains)
 
-    It is the last but one of several (Garg et al. 2019, "Jointly Learning to Align and Translate
-    with Transformer Models").
-    """
-    return max(0, layers - 2)
+    def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
+        """Map x [B T D] to [B T D]."""
+        keys, values = self.attention.keys_values(x)
+        keys = positional.rotate(keys, 0)
+        queries = positional.rotate(self.attention.queries(x), 0)
+        return positional.attend(self.attention, queries, keys, values, mask)
 
+    def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
+        """Append the newest tokens x [B K D] to the cache and attend to it where `mask` allows.
 
-@dataclass(frozen=True)
-class Memory:
-    """The encoder's output: states [B S D], and source_mask [B S], True at real tokens.
+        x is [B 1 D] where one row stands for all rows of a sentence.
+        """
 
-    No mask stands for a batch without padding.
-    """
+        def side_by_side(heads: Tensor) -> Tensor:
+            # From one position for each row, [B*K G 1 K'], to one for each sentence, [B G K K'].
+            return heads.view(-1, x.shape[1], heads.shape[1], heads.shape[3]).transpose(1, 2)
 
-    states: Tensor
-    source_mask: Tensor | None
+        each = x.reshape(-1, 1, x.shape[-1])  # all rows are at the same position
+        keys, values = self.attention.keys_values(each)
+        keys = positional.rotate(keys, cache.tokens)
+        queries = positional.rotate(self.attention.queries(each), cache.tokens)
+        cache.append(side_by_side(keys), side_by_side(values))
+        return positional.attend(
+            self.attention, side_by_side(queries), cache.keys, cache.values, mask
+        )
 
 
 @dataclass
 class DecoderState:
-    """What the decoder keeps between steps for B sentences of K rows each.
-
-    Row r belongs to sentence r // K.
-    """
+    """State of the decoder between steps; row r belongs to sentence r // K."""
 
     layers: list[LayerCache]
     source_mask: Tensor | None
     ancestry: Tensor
-    """[B K T*K], True at the keys that a row's beginning is made of: one of K at each position."""
+    """[B K T*K], True at the keys of a row's prefix: one of K at each position."""
 
     @property
     def rows_per_sentence(self) -> int:
@@ -161,45 +286,45 @@ class DecoderState:
 
     @property
     def tokens(self) -> int:
-        """T, the tokens that each row has read."""
+        """T, the tokens of each row so far."""
         return self.ancestry.shape[2] // self.rows_per_sentence
 
     @property
     def watched(self) -> LayerCache:
-        """The cache of the layer whose attention says what a token translates."""
+        """Cache of the `alignment_layer`."""
         return self.layers[alignment_layer(len(self.layers))]
 
     def attention(self) -> Tensor:
-        """Return how much the rows of the last step looked at the source [R S]; 1 at padding.
+        """Return the attention of the last step to the source [R S], 1 at padding.
 
-        Someone has set `watched.watched` before the step.
+        `watched.watched` must have been set before the step.
         """
         found = self.watched.attention
-        assert found is not None, "nobody watches"
+        assert found is not None, "attention is not watched"
         if self.source_mask is not None:
             found = found.masked_fill(~self.source_mask[:, None], 1.0)
         return found.flatten(0, 1)
 
     def extend(self) -> None:
-        """Take in one more position, where each row goes on with its own key."""
+        """Add a position, at which the prefix of each row goes through its own key."""
         rows = self.rows_per_sentence
         own = torch.eye(rows, dtype=torch.bool, device=self.ancestry.device)
         own = own.expand(len(self.ancestry), -1, -1)
         self.ancestry = torch.cat((self.ancestry, own), dim=2)
 
     def mask(self, rows: int) -> Mask:
-        """Return which keys of a sentence its first `rows` rows look at."""
+        """Return the mask that restricts the first `rows` rows to the keys of their prefixes."""
         if self.rows_per_sentence == 1:
             return EVERYWHERE
         return Mask(self.ancestry[:, None, :rows], rows=self.rows_per_sentence)
 
     def reorder(self, parents: Tensor) -> None:
-        """Let row k of sentence b go on from what was its row `parents[b, k]` [B K]."""
+        """Let row k of sentence b continue the prefix of row `parents[b, k]` [B K]."""
         former = parents[:, :, None].expand_as(self.ancestry)
         self.ancestry = self.ancestry.gather(1, former)
 
     def keep(self, sentences: Tensor) -> None:
-        """Drop all sentences but those numbered in `sentences`, with all of their rows."""
+        """Drop all sentences but those with the indices `sentences`, with all of their rows."""
         self.ancestry = self.ancestry.index_select(0, sentences)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, sentences)
@@ -207,153 +332,9 @@ class DecoderState:
             cache.keep(sentences)
 
 
-class Embedding(nn.Embedding):
-    """Token embeddings, drawn with variance 1 / d_model; the padding row is zero.
+def alignment_layer(layers: int) -> int:
+    """Return the index of the decoder layer whose cross-attention aligns source and target.
 
-    Multiplied by sqrt(d_model) on the way in (section 3.4), they have unit variance there, while
-    the same matrix used as output layer yields logits of unit variance.
+    It is the last but one (Garg et al. 2019, "Jointly Learning to Align and Translate ...").
     """
-
-    def __init__(self, vocabulary: int, d_model: int) -> None:
-        super().__init__(vocabulary, d_model, padding_idx=PAD)
-
-    def reset_parameters(self) -> None:
-        """Draw the rows; called by the constructor of the base class."""
-        nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
-        with torch.no_grad():
-            self.weight[PAD].zero_()
-
-
-class Transformer(nn.Module):
-    """A Transformer from source ids to logits of target ids (Vaswani et al. 2017, figure 1).
-
-    Axes: B sentences, S source and T target positions, V target vocabulary, D d_model.
-    """
-
-    def __init__(
-        self, config: ModelConfig, *, source_vocabulary: int, target_vocabulary: int
-    ) -> None:
-        super().__init__()
-        if config.tie_embeddings == "all" and source_vocabulary != target_vocabulary:
-            raise ValueError("one matrix for all embeddings needs one vocabulary")
-        self.scale = math.sqrt(config.d_model)
-        self.target_embedding = Embedding(target_vocabulary, config.d_model)
-        self.source_embedding = (
-            self.target_embedding
-            if config.tie_embeddings == "all"
-            else Embedding(source_vocabulary, config.d_model)
-        )
-        self.output = nn.Linear(config.d_model, target_vocabulary, bias=False)
-        if config.tie_embeddings == "none":
-            nn.init.normal_(self.output.weight, std=config.d_model**-0.5)
-        else:
-            self.output.weight = self.target_embedding.weight
-        self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
-        self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
-        self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(each) for each in _layers(config, "encoder"))
-        self.decoder = nn.ModuleList(DecoderLayer(each) for each in _layers(config, "decoder"))
-        self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
-        self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
-
-    @property
-    def longest(self) -> int | None:
-        """The most tokens of a sentence, end mark included; None where there is no limit."""
-        return self.decoder_positional.longest
-
-    def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
-        """Return the logits [N V] of the N real target positions, row after row.
-
-        `source` [B S] ends with EOS, `target_in` [B T] begins with BOS, both padded with PAD.
-        """
-        real = torch.nonzero(target_in.flatten() != PAD).flatten()
-        return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
-
-    def states(self, source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
-        """Return the decoder's last states [N D] at the places `real` [N] of target_in.flatten().
-
-        Padding is left out: at the output layer it would cost as much as real positions.
-        """
-        states = self.decode(target_in, self.encode(source))
-        return states.flatten(0, 1).index_select(0, real)
-
-    def encode(self, source: Tensor) -> Memory:
-        """Encode source ids [B S]."""
-        source_mask = _padding_mask(source)
-        positional = self.encoder_positional
-        x = self._embed(self.source_embedding, source, positional, first=0)
-        length = source.shape[1]
-        mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
-        for number, layer in enumerate(self.encoder):
-            x = layer(x, mask, positional.layer(number))
-        return Memory(self.encoder_norm(x), source_mask)
-
-    def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
-        """Return decoder states [B T D]; the state at t has seen target_in[:, :t + 1] only."""
-        # Padding stands at the end, so no real position ever looks at it: causality is enough.
-        positional, length = self.decoder_positional, target_in.shape[1]
-        x = self._embed(self.target_embedding, target_in, positional, first=0)
-        mask = CAUSAL.with_bias(positional.bias(length, length))
-        memory_mask = _memory_mask(memory.source_mask)
-        for number, layer in enumerate(self.decoder):
-            x = layer(x, mask, memory.states, memory_mask, positional.layer(number))
-        return self.decoder_norm(x)  # type: ignore[no-any-return]
-
-    def start(self, memory: Memory, rows_per_sentence: int) -> DecoderState:
-        """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
-        states = memory.states
-        layers = [layer.start(states, rows_per_sentence) for layer in self._decoder_layers()]
-        nothing = torch.empty(
-            len(states), rows_per_sentence, 0, dtype=torch.bool, device=states.device
-        )
-        return DecoderState(layers, memory.source_mask, nothing)
-
-    def step(self, last_ids: Tensor, state: DecoderState) -> Tensor:
-        """Return the logits [R V] of the token after `last_ids` [R]; the first step is given BOS.
-
-        `state` takes in the new token. While all rows of a sentence are alike, as at the first
-        step, one can stand for them: then `last_ids` and the logits have as many rows as sentences.
-        """
-        positional = self.decoder_positional
-        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.tokens)
-        x = x.view(len(state.ancestry), -1, x.shape[-1])
-        state.extend()
-        mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
-        memory_mask = _memory_mask(state.source_mask)
-        for number, layer in enumerate(self._decoder_layers()):
-            x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
-        return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
-
-    def _embed(
-        self, embedding: Embedding, ids: Tensor, positional: Positional, *, first: int
-    ) -> Tensor:
-        x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
-        return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
-
-    def _decoder_layers(self) -> list[DecoderLayer]:
-        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
-
-
-def _layers(config: ModelConfig, side: Side) -> list[ModelConfig]:
-    """Return the config of each layer of a stack, with its own rate in the place of `dropout`."""
-    if side == "encoder":
-        layers, rates = config.encoder_layers, config.encoder_dropout
-    else:
-        layers, rates = config.decoder_layers, config.decoder_dropout
-    each = rates or [config.dropout] * layers
-    return [config.model_copy(update={"dropout": rate}) for rate in each]
-
-
-def _padding_mask(ids: Tensor) -> Tensor | None:
-    """Return where the real tokens of ids [B S] are.
-
-    None, for all, is told on a CPU alone: elsewhere the host would have to wait for the answer,
-    and a compiled graph would end here.
-    """
-    real = ids != PAD
-    waits = ids.device.type != "cpu" or torch.compiler.is_compiling()
-    return None if not waits and bool(real.all()) else real
-
-
-def _memory_mask(source_mask: Tensor | None) -> Mask:
-    return EVERYWHERE if source_mask is None else Mask(source_mask[:, None, None, :])
+    return max(0, layers - 2)

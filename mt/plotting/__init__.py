@@ -1,1 +1,1 @@
-"""Pictures of what a config or a run holds, by matplotlib (the extra `plot`)."""
+"""Plots of configs and runs with matplotlib (the extra `plot`)."""

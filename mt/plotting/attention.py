@@ -1,4 +1,4 @@
-"""What each layer and head looks at while one sentence is translated."""
+"""Plots of attention: the weights of a translated sentence, and the masks of a small batch."""
 
 import logging
 from collections.abc import Sequence
@@ -37,10 +37,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Maps:
-    """One kind of attention: weights [L H T S] of L layers and H heads, and what they are of.
-
-    A query stands in each of the T rows, a key in each of the S columns; NaN is masked.
-    """
+    """Weights [L H T S] of one kind of attention, for L layers and H heads; NaN where masked."""
 
     name: str
     title: str
@@ -52,11 +49,11 @@ class Maps:
 def plot_attention(
     run: Path, sentence: str, *, output: Path, overrides: Sequence[str] = ()
 ) -> list[Path]:
-    """Translate a sentence and draw every head's attention; return where the pictures lie.
+    """Translate a sentence and draw the attention of every head; return the three pictures.
 
-    They are three, `output` with -encoder, -decoder and -cross before its suffix. `overrides` are
-    `decoding.KEY=VALUE`. Raises UserError for a sentence that is blank or longer than the model
-    knows, and for what `load_translator` refuses.
+    Their names are `output` with -encoder, -decoder and -cross before the suffix. `overrides` are
+    `decoding.KEY=VALUE`. Raises UserError for a blank or too long sentence, and the errors of
+    `load_translator`.
     """
     places = {
         name: output.with_name(f"{output.stem}-{name}{output.suffix}")
@@ -77,7 +74,7 @@ def attention_maps(
 ) -> list[Maps]:
     """Return the encoder's, the decoder's and the cross-attention of a translated sentence.
 
-    A row of the decoder is named by the token that it predicts, a column by one that it has read.
+    A decoder row is labelled with the predicted token, a column with an input token.
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
@@ -85,21 +82,24 @@ def attention_maps(
     hypothesis = engine.translate_ids([source], translator.decoding)[0]
     target = [BOS, *hypothesis.ids, EOS]
     if not hypothesis.finished:
-        _logger.warning("the translation reached its length limit and is cut there")
+        _logger.warning("the translation reached its length limit and is incomplete")
         target.pop()
     engine.model.eval()
     recorded = record_attention(engine.model, torch.tensor([source]), torch.tensor([target[:-1]]))
     source_tokens = _tokens(tokenizer.source, source)
     target_tokens = _tokens(tokenizer.target, target)
-    looking = Tokens(source_tokens, "source token (query)", languages[0])
-    seen = Tokens(source_tokens, "source token (key)", languages[0])
-    read = Tokens(target_tokens[:-1], "token already written (key); grey: masked", languages[1])
-    predicted = Tokens(target_tokens[1:], "token to be written next (query)", languages[1])
-    decoder = _without_later(recorded.decoder[:, 0].numpy())
+    queries = Tokens(source_tokens, "source token (query)", languages[0])
+    keys = Tokens(source_tokens, "source token (key)", languages[0])
+    inputs = Tokens(target_tokens[:-1], "input token (key); grey: masked", languages[1])
+    predicted = Tokens(target_tokens[1:], "predicted token (query)", languages[1])
+    decoder = recorded.decoder[:, 0].numpy()
+    # NaN, so that a masked weight is not mistaken for a small one.
+    later = np.triu(np.ones(decoder.shape[-2:], dtype=bool), k=1)
+    decoder = np.where(later, np.float32("nan"), decoder)
     return [
-        Maps("encoder", "Encoder self-attention", recorded.encoder[:, 0].numpy(), looking, seen),
-        Maps("decoder", "Decoder self-attention", decoder, predicted, read),
-        Maps("cross", "Cross-attention", recorded.cross[:, 0].numpy(), predicted, seen),
+        Maps("encoder", "Encoder self-attention", recorded.encoder[:, 0].numpy(), queries, keys),
+        Maps("decoder", "Decoder self-attention", decoder, predicted, inputs),
+        Maps("cross", "Cross-attention", recorded.cross[:, 0].numpy(), predicted, keys),
     ]
 
 
@@ -107,14 +107,14 @@ def _source_ids(translator: Translator, sentence: str) -> list[int]:
     try:
         sentence.encode()
     except UnicodeEncodeError:
-        raise UserError("the sentence is not UTF-8") from None
+        raise UserError("the sentence is not valid UTF-8") from None
     if not sentence.strip():
-        raise UserError("the sentence is blank: there is nothing to translate")
+        raise UserError("the sentence is blank; give one with words")
     ids = translator.tokenizer.encode_source([sentence])[0]
     if len(ids) > translator.longest_source:
         raise UserError(
-            f"the sentence has {len(ids)} tokens, the model knows up to "
-            f"{translator.longest_source}: give a shorter one"
+            f"the sentence has {len(ids)} tokens, and the model takes up to "
+            f"{translator.longest_source}; give a shorter one"
         )
     return ids
 
@@ -123,16 +123,10 @@ def _tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(vocabulary.processor.id_to_piece(list(ids)))
 
 
-def _without_later(weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Put NaN where causality masks, so that it is not taken for a small weight."""
-    later = np.triu(np.ones(weights.shape[-2:], dtype=bool), k=1)
-    return np.where(later, np.float32("nan"), weights)
-
-
 def _draw(maps: Maps, title: str) -> Figure:
     layers, heads, rows, columns = maps.weights.shape
     width, height = (max(count * _CELL, _SMALLEST_PANEL) for count in (columns, rows))
-    # Beside the panels: labels, titles and the colour bar. A long title wants a wide picture.
+    # Around the panels: labels, titles and the colour bar. A long title needs a wide picture.
     size = max(heads * (width + 0.15) + 2.2, _LETTER * len(title)), layers * (height + 1.0) + 0.8
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
@@ -155,17 +149,15 @@ PAIRS = (
     ("the dog sleeps </s>", "der Hund schläft </s>"),
     ("a black cat lies on it </s>", "eine schwarze Katze liegt auf ihm </s>"),
 )
-"""A batch of two: the first pair is drawn, and is padded since the second is longer."""
+"""A batch of two pairs; the first one is drawn, padded to the length of the second."""
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _ALLOWED = "#0072b2"
-_NOTE = (
-    "Rows of <pad> are computed like the others, but no real token reads them, nor does the loss."
-)
+_NOTE = "Rows of <pad> are computed like the others, but neither real tokens nor the loss use them."
 
 
 @dataclass(frozen=True)
 class ShownMask:
-    """Where the queries (rows) of one attention may look among the keys (columns)."""
+    """Keys (columns) that each query (row) of an attention may attend to."""
 
     title: str
     allowed: NDArray[np.bool_]
@@ -174,7 +166,7 @@ class ShownMask:
 
 
 def plot_masks(output: Path) -> Path:
-    """Draw the three masks of a small batch; return where the picture lies."""
+    """Draw the three masks of a small batch; return `output`."""
     check_picture(output)
     masks = example_masks()
     write_picture(output, lambda: _draw_masks(masks))
@@ -184,8 +176,8 @@ def plot_masks(output: Path) -> Path:
 def example_masks() -> list[ShownMask]:
     """Return the masks of encoder, decoder and cross-attention for the first of PAIRS.
 
-    They are seen from outside: a tiny Transformer with random weights reads the batch, and what it
-    may look at is what gets a weight above 0.
+    They are measured: a key is allowed where a tiny Transformer with random weights gives it a
+    weight above 0.
     """
     words = list(dict.fromkeys([*_SPECIAL, *" ".join(map(" ".join, PAIRS)).split()]))
     batch = collate([_example(number, words) for number in range(len(PAIRS))])
@@ -197,14 +189,14 @@ def example_masks() -> list[ShownMask]:
         tuple(words[number] for number in ids[0])
         for ids in (batch.source, batch.target_in, batch.target_out)
     )
-    looking = Tokens(source, "source token (query)", "en")
-    seen = Tokens(source, "source token (key)", "en")
-    before = Tokens(read, "token already written (key)", "de")
-    written = Tokens(predicted, "token to be written next (query)", "de")
+    queries = Tokens(source, "source token (query)", "en")
+    keys = Tokens(source, "source token (key)", "en")
+    inputs = Tokens(read, "input token (key)", "de")
+    outputs = Tokens(predicted, "predicted token (query)", "de")
     return [
-        ShownMask("Encoder self-attention", _allowed(recorded.encoder), looking, seen),
-        ShownMask("Decoder self-attention", _allowed(recorded.decoder), written, before),
-        ShownMask("Cross-attention", _allowed(recorded.cross), written, seen),
+        ShownMask("Encoder self-attention", _allowed(recorded.encoder), queries, keys),
+        ShownMask("Decoder self-attention", _allowed(recorded.decoder), outputs, inputs),
+        ShownMask("Cross-attention", _allowed(recorded.cross), outputs, keys),
     ]
 
 
@@ -217,13 +209,13 @@ def _example(number: int, words: list[str]) -> Example:
 
 
 def _allowed(weights: Tensor) -> NDArray[np.bool_]:
-    """Return where the only layer and head [1 B 1 T S] may look in the first sentence."""
+    """Return the mask of the first sentence from weights of one layer and head [1 B 1 T S]."""
     return (weights[0, 0, 0] > 0).numpy()
 
 
 def _draw_masks(masks: list[ShownMask]) -> Figure:
     figure = Figure(figsize=(11, 4.6), layout="constrained")
-    figure.suptitle("Where attention may look: a short sentence in a batch with a longer one")
+    figure.suptitle("Attention masks: a short sentence in a batch with a longer one")
     for axes, mask in zip(figure.subplots(1, len(masks)), masks, strict=True):
         rows, columns = (np.arange(count) for count in mask.allowed.shape)
         colours = ListedColormap([HIDDEN, _ALLOWED])
@@ -234,7 +226,7 @@ def _draw_masks(masks: list[ShownMask]) -> Figure:
         axes.set_title(mask.title)
         axes.set(xlabel=mask.keys.axis, ylabel=mask.queries.axis)
         label_tokens(axes, mask.queries, mask.keys)
-    meanings = {"may look": _ALLOWED, "masked": HIDDEN}
+    meanings = {"allowed": _ALLOWED, "masked": HIDDEN}
     patches = [Patch(color=colour, label=meaning) for meaning, colour in meanings.items()]
     figure.legend(handles=patches, loc="outside lower left", ncols=2, frameon=False)
     figure.text(0.99, 0.02, _NOTE, ha="right", size=8)

@@ -1,4 +1,4 @@
-"""What all pictures share: style, fonts, and the file that each becomes."""
+"""Style, fonts and output files of all pictures."""
 
 import functools
 import logging
@@ -21,13 +21,12 @@ from mt.decoding.files import check_output, open_output
 from mt.errors import UserError, install_hint
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"
-"""Colour maps of signed values (zero is white) and of weights; the grey of what is masked."""
+"""Colour maps of signed values (zero is white) and of weights; grey for masked cells."""
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00")
-"""Told apart by the colour-blind as well (Okabe and Ito 2008)."""
+"""Colours that the colour-blind can distinguish (Okabe and Ito 2008)."""
 _DASHES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
-
 _METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-"""What matplotlib would write by itself; without it the same input gives the same bytes."""
+"""Metadata to leave out, by format, so that the same input gives the same bytes."""
 _DOTS_PER_INCH = 120
 _MOST_DOTS = 16_000
 _CJK_PACKAGE, _CJK_FILE = "notojp_matplotlib", "fonts/NotoSansCJKjp-Regular.otf"
@@ -50,43 +49,43 @@ _logger = logging.getLogger(__name__)
 
 
 def check_picture(path: Path) -> None:
-    """Raise UserError where no picture could be written at `path`."""
+    """Raise UserError where no picture can be written to `path`."""
     if _format(path) not in _METADATA:
-        raise UserError(f"{path}: a picture is a .png or .svg file, its name has to end so")
+        raise UserError(f"{path}: not a picture; the name must end in .png or .svg")
     check_output(path)
 
 
 def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
-    """Write the figure that `draw` returns, as PNG or SVG by the suffix of `path`.
+    """Write the figure that `draw` returns as PNG or SVG, by the suffix of `path`.
 
-    The same figure gives the same bytes, whatever the user has set for matplotlib. An existing
-    file is replaced when the new one is complete. Characters that no font has are told in a line.
+    The same figure gives the same bytes, whatever the user's matplotlib settings. An existing file
+    is replaced when the new one is complete. Characters without a glyph give one warning.
     """
-    with _style(), _missing_glyphs_told():
+    with _style(), _missing_glyphs_in_one_warning():
         figure = draw()
         kind = _format(path)
         inches = max(figure.get_size_inches())
         dots = min(_DOTS_PER_INCH, _MOST_DOTS / inches)
         if kind == "png" and dots < _DOTS_PER_INCH / 2:
-            _logger.warning("%s: much in one picture, its letters are tiny; try .svg", path)
+            _logger.warning("%s: the picture is large and its text tiny; use .svg instead", path)
         with open_output(path) as file:
             figure.savefig(file, format=kind, dpi=dots, metadata=_METADATA[kind])
 
 
 def line_look(number: int) -> dict[str, Any]:
-    """Return colour and dashes of line `number`; no two of the first 35 look the same."""
+    """Return colour and dashes of line `number`; the first 35 all differ."""
     dashes = _DASHES[number % len(_DASHES)]
     return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes}
 
 
 def legend_beside(axes: Axes, **look: Any) -> None:
-    """Put the legend where it hides no line: to the right of the axes."""
+    """Put the legend to the right of the axes, where it hides no line."""
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), handlelength=3, **look)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens along an axis, what the axis is called, and the code of their language."""
+    """Tokens along an axis, the axis label, and the language code of the tokens."""
 
     tokens: tuple[str, ...]
     axis: str
@@ -94,8 +93,8 @@ class Tokens:
 
 
 def label_tokens(axes: Axes, rows: Tokens, columns: Tokens) -> None:
-    """Name the rows and columns of a heat map by tokens, in the glyphs of their language."""
-    # A Chinese and a Japanese reader expect another shape of the same character.
+    """Label the rows and columns of a heat map with tokens, in the glyphs of their language."""
+    # Chinese and Japanese have different shapes of the same character.
     axes.yaxis.set_ticks(
         range(len(rows.tokens)), [*map(printable, rows.tokens)], language=rows.language
     )
@@ -109,10 +108,10 @@ def label_tokens(axes: Axes, rows: Tokens, columns: Tokens) -> None:
 
 
 def downwards(text: str) -> tuple[str, int]:
-    """Return a text for a narrow column, and by how many degrees to turn it.
+    """Return a text for a narrow column, and the degrees to rotate it.
 
-    What has wide characters, as Chinese, is written from top to bottom, other words lie on their
-    side, and a single character stands as it is.
+    Text with wide characters, such as Chinese, is written from top to bottom; other words are
+    rotated, single characters are not.
     """
     if any(unicodedata.east_asian_width(character) in "WF" for character in text):
         return "\n".join(text), 0
@@ -120,14 +119,14 @@ def downwards(text: str) -> tuple[str, int]:
 
 
 def printable(token: str) -> str:
-    """Return a token with what has no shape of its own, such as a tab, as an escape."""
+    """Return a token with unprintable characters, such as tabs, as escapes."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
     return "".join(escaped)
 
 
 @functools.cache
 def font_families() -> tuple[str, ...]:
-    """Return the fonts in which a glyph is looked for, in turn: Latin and others, then CJK."""
+    """Return the fonts to search for a glyph, in order: Latin and others, then CJK."""
     package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings
     path = Path(package.origin).parent / _CJK_FILE if package and package.origin else None
     if path is not None and path.is_file():
@@ -155,7 +154,7 @@ def _style() -> Iterator[None]:
                 "axes.spines.top": False,
                 "axes.spines.right": False,
                 "text.parse_math": False,  # a dollar sign is a token like any other
-                "svg.fonttype": "path",  # whoever opens it may not have the font
+                "svg.fonttype": "path",  # the viewer may not have the font
                 "svg.hashsalt": "mt",
             }
         )
@@ -163,8 +162,8 @@ def _style() -> Iterator[None]:
 
 
 @contextmanager
-def _missing_glyphs_told() -> Iterator[None]:
-    """Make one line of the warnings that matplotlib gives, a warning for each glyph."""
+def _missing_glyphs_in_one_warning() -> Iterator[None]:
+    """Log matplotlib's warnings about single glyphs as one line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
@@ -177,5 +176,5 @@ def _missing_glyphs_told() -> Iterator[None]:
                 warning.message, warning.category, warning.filename, warning.lineno
             )
     if missing:
-        remedy = "" if find_spec(_CJK_PACKAGE) else f"; {install_hint('plot')} installs one for CJK"
-        _logger.warning("boxes stand for %s: no font here has them%s", " ".join(missing), remedy)
+        remedy = "" if find_spec(_CJK_PACKAGE) else f"; for a CJK font: {install_hint('plot')}"
+        _logger.warning("no font has %s: shown as boxes%s", " ".join(missing), remedy)

@@ -1,4 +1,4 @@
-"""Pictures of position encodings: the values themselves, and what they make of distance."""
+"""Plots of position encodings: their values, and their effect by distance."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,34 +44,34 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Table:
-    """Values [rows columns] for a heat map; NaN is what is never looked at."""
+    """Values [rows columns] of a heat map; NaN where attention is masked."""
 
     values: Array
     rows: str
-    """What the rows are, counted from `first_row`."""
+    """Label of the rows, which are counted from `first_row`."""
     first_row: int
     columns: str
     first_column: int
     unit: str
-    """What the values are."""
+    """Label of the values."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Numbers by offset, key position - query position; NaN is what is never looked at."""
+    """Values by offset (key position - query position); NaN where attention is masked."""
 
     offsets: NDArray[np.int64]
     lines: dict[str, Array]
-    """By name; a single line has an empty one."""
+    """Lines by name; the name of a single line is empty."""
     unit: str
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A position encoding, or that of one layer: what it is, and what it makes of distance."""
+    """Position encoding of a stack or a layer: its values, and its effect by distance."""
 
     owner: str
-    """Whose it is: `encoder`, `decoder, layer 2`."""
+    """`encoder`, `decoder, layer 2`."""
     table: Table
     curves: Curves
 
@@ -79,10 +79,10 @@ class Encoding:
 def encodings(
     config: ModelConfig, encoder: Positional, decoder: Positional, *, positions: int
 ) -> list[Encoding]:
-    """Return the encodings of both stacks, as one where they are the same.
+    """Return the encodings of both stacks, or a single one where they are equal.
 
-    Tables of positions begin at 0 and have `positions` rows, or as many as were learned; offsets
-    reach half as far to both sides.
+    Tables by position have `positions` rows from 0 on, or as many as were learned. Offsets reach
+    half as far to both sides.
     """
     with torch.inference_mode():
         of_encoder = list(_of_stack(config, encoder, positions))
@@ -99,7 +99,7 @@ def _of_stack(config: ModelConfig, positional: Positional, positions: int) -> It
             count = min(positions, positional.longest or positions)
             yield Encoding(side, *_added(positional, count, config.d_model))
         case Rotary():
-            yield Encoding(side, *_turned(positional, positions, config.key_width))
+            yield Encoding(side, *_rotated(positional, positions, config.key_width))
         case RelativeBias() | Alibi():
             yield Encoding(side, *_biased(positional, positions // 2))
         case Relative():
@@ -109,21 +109,21 @@ def _of_stack(config: ModelConfig, positional: Positional, positions: int) -> It
 
 
 def _added(positional: Positional, positions: int, d_model: int) -> tuple[Table, Curves]:
-    """Return what is added to the embeddings, and its mean dot product by offset."""
+    """Return the vectors that are added to embeddings, and their mean dot product by offset."""
     vectors = positional.embed(torch.zeros(1, positions, d_model), 0)[0]
     table = Table(vectors.numpy(), "position", 0, "feature", 0, "value added to the embedding")
     return table, _by_offset(vectors @ vectors.T, "dot product of two positions")
 
 
-def _turned(positional: Positional, positions: int, width: int) -> tuple[Table, Curves]:
-    """Return the rotations' cosines and sines, and the mean score of two equal unit vectors.
+def _rotated(positional: Positional, positions: int, width: int) -> tuple[Table, Curves]:
+    """Return cosines and sines of the rotations, and the mean score of two equal unit vectors.
 
-    The mean over any orthonormal basis is the same: the rotation's trace over its width.
+    The mean is that over any orthonormal basis: the trace of the rotation over its width.
     """
     basis = torch.eye(width)[None, :, None].expand(-1, -1, positions, -1)
-    turned = positional.rotate(basis, 0)[0]
-    table = turned[0::2].sum(0)  # (1, 0) in each pair becomes (cosine, sine)
-    scores = (turned @ turned.transpose(-2, -1)).mean(0)
+    rotated = positional.rotate(basis, 0)[0]
+    table = rotated[0::2].sum(0)  # (1, 0) in each pair becomes (cosine, sine)
+    scores = (rotated @ rotated.transpose(-2, -1)).mean(0)
     columns = "feature of a head: cosine and sine of each pair's angle"
     return (
         Table(table.numpy(), "position", 0, columns, 0, "cosine or sine"),
@@ -132,7 +132,7 @@ def _turned(positional: Positional, positions: int, width: int) -> tuple[Table, 
 
 
 def _biased(positional: Positional, reach: int) -> tuple[Table, Curves]:
-    """Return what each head adds to the score by offset."""
+    """Return the bias of each head by offset."""
     length = 2 * reach + 1
     bias = positional.bias(length, length)
     assert bias is not None
@@ -144,7 +144,7 @@ def _biased(positional: Positional, reach: int) -> tuple[Table, Curves]:
 
 
 def _offset_vectors(layer: RelativeLayer) -> tuple[Table, Curves]:
-    """Return what is added to the keys by offset, and how like each is to that of offset 0."""
+    """Return the key vectors by offset, and the dot product of each with that of offset 0."""
     keys = layer.keys.detach()
     like_zero = (keys @ keys[layer.clip]).numpy()
     offsets = np.arange(-layer.clip, layer.last + 1)
@@ -153,7 +153,7 @@ def _offset_vectors(layer: RelativeLayer) -> tuple[Table, Curves]:
 
 
 def _by_offset(scores: Tensor, unit: str) -> Curves:
-    """Average scores [query key] over the positions with the same offset, up to half of them."""
+    """Average scores [query key] over equal offsets, up to half the positions."""
     reach = len(scores) // 2
     offsets = np.arange(-reach, reach + 1)
     means = [scores.diagonal(int(offset)).mean() for offset in offsets]
@@ -164,14 +164,11 @@ def _same(one: Encoding, other: Encoding) -> bool:
     return np.array_equal(one.table.values, other.table.values, equal_nan=True)
 
 
-_ROW_HEIGHT = 3.2
-
-
 def plot_positions(config: Config, output: Path, *, name: str, positions: int) -> Path:
-    """Draw the position encoding that a model of a config begins with; return where it lies.
+    """Draw the position encoding of a config's untrained model; return `output`.
 
-    What is learned is random then, drawn by the config's seed, and the title says so. Raises
-    UserError for `model.positional: none`, of which there is nothing to draw.
+    Learned encodings are random, drawn by the config's seed. Raises UserError for
+    `model.positional: none`.
     """
     check_picture(output)
     kind = _kind(config, name)
@@ -189,7 +186,7 @@ def plot_positions(config: Config, output: Path, *, name: str, positions: int) -
 
 
 def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
-    """Draw the position encoding of a run's final model; return where it lies.
+    """Draw the position encoding of a run's final model; return `output`.
 
     Raises UserError as `plot_positions` and `load_translator` do.
     """
@@ -207,12 +204,14 @@ def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
 def _kind(config: Config, name: str) -> str:
     kind = config.model.positional
     if kind == "none":
-        raise UserError(f"{name}: `model.positional: none` has nothing to draw")
+        raise UserError(
+            f"{name}: `model.positional: none` has nothing to draw; choose another encoding"
+        )
     return kind
 
 
 def _draw(drawn: Sequence[Encoding], title: str) -> Figure:
-    figure = Figure(figsize=(12, _ROW_HEIGHT * len(drawn) + 0.5), layout="constrained")
+    figure = Figure(figsize=(12, 3.2 * len(drawn) + 0.5), layout="constrained")
     figure.suptitle(title)
     grid = figure.subplots(len(drawn), 2, squeeze=False, width_ratios=(3, 2))
     for (left, right), encoding in zip(grid, drawn, strict=True):
@@ -235,7 +234,7 @@ def _draw_table(figure: Figure, axes: Axes, table: Table) -> None:
         aspect="auto",
         extent=(left, left + columns, top + rows, top),
     )
-    hidden = " (grey: never looked at)" if np.isnan(table.values).any() else ""
+    hidden = " (grey: masked)" if np.isnan(table.values).any() else ""
     axes.set(xlabel=table.columns + hidden, ylabel=table.rows)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, ax=axes, label=table.unit)

@@ -1,10 +1,9 @@
-"""The learning rate over the updates of one or several configs."""
+"""Plot of the learning rate over the updates of one or several configs."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -17,13 +16,13 @@ _WARMUPS_SHOWN = 5
 
 
 def plot_schedules(configs: Mapping[str, Config], output: Path, *, updates: int | None) -> Path:
-    """Draw the schedule of each config, by name, over so many updates; return where it lies.
+    """Draw the schedule of each config, by name, over `updates` updates; return `output`.
 
-    Where `updates` is None, all lines go as far as the config that trains longest; one without
-    `training.max_updates` counts as `training.decay_updates`, else five times its warm-up.
+    By default the axis ends with the longest training. A config without `training.max_updates`
+    counts as `training.decay_updates` long, or else five times its warm-up.
     """
     check_picture(output)
-    last = updates or max(_last_update(config) for config in configs.values())
+    last = updates or max(last_update(config) for config in configs.values())
     write_picture(output, lambda: _draw(configs, last))
     return output
 
@@ -35,14 +34,15 @@ def rates(config: Config, updates: NDArray[np.int64]) -> list[float]:
 
 
 def shown_updates(config: Config, last: int) -> NDArray[np.int64]:
-    """Return the updates to compute: evenly spread, and where warm-up and decay end."""
+    """Return evenly spread updates, and those where warm-up and decay end."""
     training = config.training
     spread = np.linspace(1, last, min(last, _POINTS)).round().astype(np.int64)
     corners = np.clip([training.warmup_updates, training.decay_updates or last], 1, last)
     return np.unique(np.append(spread, corners))
 
 
-def _last_update(config: Config) -> int:
+def last_update(config: Config) -> int:
+    """Return the update at which the plot of a config ends by default."""
     training = config.training
     usual = max(_WARMUPS_SHOWN * training.warmup_updates, 100)
     return training.max_updates or training.decay_updates or usual
@@ -60,11 +60,6 @@ def _draw(configs: Mapping[str, Config], last: int) -> Figure:
             label=f"{name}\n{config.training.schedule}, warm-up {config.training.warmup_updates:,}",
             **line_look(number),
         )
-    _finish(axes)
-    return figure
-
-
-def _finish(axes: Axes) -> None:
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -72,3 +67,4 @@ def _finish(axes: Axes) -> None:
     axes.grid(color="#e5e5e5")
     axes.set_axisbelow(True)
     legend_beside(axes)
+    return figure

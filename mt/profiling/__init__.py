@@ -1,1 +1,1 @@
-"""How fast a training or a translation is, and what a training will take."""
+"""Speed of training and decoding, cost of a model, and the plan of a training."""

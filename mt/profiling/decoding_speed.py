@@ -1,4 +1,4 @@
-"""How fast a finished model translates, by search and batch size."""
+"""Decoding speed of a finished model, by search and batch size."""
 
 import time
 from collections.abc import Sequence
@@ -24,31 +24,31 @@ SEARCHES: tuple[Search, Search] = ("greedy", "beam")
 
 @dataclass(frozen=True, slots=True)
 class DecodingSpeed:
-    """What one search did with one batch size."""
+    """Measurement of one search with one batch size."""
 
     search: Search
     beam: int
-    """Beginnings kept, 1 for greedy search."""
+    """Hypotheses per sentence, 1 for greedy search."""
     batch_size: int
     sentences: int
     target_tokens: int
-    """Tokens of the translations, end marks included where they were reached."""
+    """Tokens of the translations, including EOS of those that are finished."""
     seconds: float
 
     @property
     def sentences_per_second(self) -> float:
-        """Sentences a second, from text to text, the model being loaded."""
+        """Sentences per second from text to text, without loading the model."""
         return self.sentences / self.seconds
 
     @property
     def target_tokens_per_second(self) -> float:
-        """Tokens of the translations a second, likewise."""
+        """Tokens of the translations per second, likewise."""
         return self.target_tokens / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class DecodingBenchmark:
-    """How fast a run's model translates one of its splits."""
+    """Decoding speed of a run's model on one of its splits."""
 
     split: str
     device: str
@@ -63,10 +63,11 @@ def benchmark_decoding(
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> DecodingBenchmark:
-    """Translate the first test split of a run's config (`valid` where it has none), and time it.
+    """Time the translation of the first test split of a run, or else of `valid`.
 
-    Each search with each batch size, after a first batch that warms up. `overrides` are
-    `decoding.KEY=VALUE`; search and batch size are set here. Raises what `load_translator` does.
+    Each search is run with each batch size, after a first batch as warm-up. `overrides` are
+    `decoding.KEY=VALUE`; search and batch size are set here. Raises the errors of
+    `load_translator`.
     """
     keep_freed_memory()
     translator = load_translator(run, overrides=overrides, device=device)
@@ -92,7 +93,7 @@ def benchmark_decoding(
 
 
 class _Counting(Engine):
-    """An engine that counts what another one returns."""
+    """An engine that counts the target tokens of another one."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -1,4 +1,4 @@
-"""Attention, held against the papers' formulas; and which masks reach the kernel."""
+"""Attention against the papers' formulas, and the masks that reach the kernel."""
 
 import math
 from collections.abc import Callable
@@ -45,8 +45,8 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 3.0])
-def test_attention_is_the_papers_equation_head_by_head(mask: Mask, temperature: float) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_attention_is_the_papers_equation_in_each_head(mask: Mask, temperature: float) -> None:
     attention = build(attention_temperature=temperature)
     x, memory = torch.randn(1, 5, 8), torch.randn(1, 5, 8)
     q, (k, v) = attention.queries(x), attention.keys_values(memory)
@@ -65,7 +65,7 @@ def test_attention_is_the_papers_equation_head_by_head(mask: Mask, temperature: 
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_weights_step_by_step_are_those_of_the_kernel(mask: Mask) -> None:
+def test_explicit_weights_are_those_of_the_kernel(mask: Mask) -> None:
     attention = build()
     x, memory = torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     k, v = attention.keys_values(memory)
@@ -75,14 +75,14 @@ def test_weights_step_by_step_are_those_of_the_kernel(mask: Mask) -> None:
     assert_close(attention.join(weights @ v), attend(attention, x, memory, mask))
 
 
-def test_what_is_added_to_the_products_is_scaled_with_them() -> None:
+def test_addends_of_the_products_are_scaled_with_them() -> None:
     weights = AttentionWeights(0.25, 0.0)
     q, k, added = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 3, 5)
     expected = ((q @ k.transpose(2, 3) + added) / 4).softmax(-1)
     assert_close(weights(q, k, EVERYWHERE, added), expected)
 
 
-def test_cold_attention_takes_the_value_of_the_best_key_alone() -> None:
+def test_low_temperature_selects_the_value_of_the_best_key() -> None:
     attention = build(attention_temperature=1e-4)
     x, memory = torch.randn(1, 3, 8), torch.randn(1, 7, 8)
     q, (k, v) = attention.queries(x), attention.keys_values(memory)
@@ -125,7 +125,7 @@ def test_dropout_acts_on_the_weights_and_in_training_only() -> None:
     assert_close(dropped, 2 * calm * kept)
 
 
-def test_a_bias_joins_what_a_mask_allows() -> None:
+def test_bias_is_added_where_the_mask_allows() -> None:
     bias = torch.randn(1, 2, 3, 3)
     allowed = torch.tensor([[True, True, False], [True, False, False]])[:, None, None]
     assert Mask(allowed).with_bias(None) == Mask(allowed)
@@ -140,7 +140,7 @@ def test_a_bias_joins_what_a_mask_allows() -> None:
 
 
 Seen = list[tuple[str, tuple[int, ...] | None, bool]]
-"""Of each attention: which one, the shape of its mask, whether it is causal."""
+"""For each attention: its name, the shape of its mask, and whether it is causal."""
 
 DEPTH = {"encoder_layers": 1, "decoder_layers": 1}
 FULL = torch.tensor([[5, 6, EOS], [7, 8, EOS]])
@@ -150,7 +150,7 @@ TARGET_IN = torch.tensor([[BOS, 5, 6, 7], [BOS, 8, PAD, PAD]])
 
 @pytest.fixture
 def masks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Seen]:
-    """Return a function that decodes with a model of one layer, and tells what masks it used."""
+    """Return a function that runs a model of one layer and returns the masks of its attentions."""
     kernel = F.scaled_dot_product_attention
     calls: list[dict[str, Any]] = []
 
@@ -187,28 +187,26 @@ def test_without_padding_no_mask_is_made(masks: Callable[..., Seen]) -> None:
     assert masks(FULL, steps=2) == [("self", None, False), ("cross", None, False)] * 2
 
 
-def test_beam_search_masks_the_keys_of_other_rows_beginnings(masks: Callable[..., Seen]) -> None:
+def test_beam_search_masks_the_keys_of_other_prefixes(masks: Callable[..., Seen]) -> None:
     steps = masks(FULL, steps=2, rows=3)
     assert steps[0::2] == [("self", (2, 1, 3, 3), False), ("self", (2, 1, 3, 6), False)]
     assert steps[1::2] == [("cross", None, False)] * 2
 
 
-def test_padding_of_the_source_is_one_row_a_sentence(masks: Callable[..., Seen]) -> None:
+def test_source_padding_is_masked_by_one_row_a_sentence(masks: Callable[..., Seen]) -> None:
     row = (2, 1, 1, 3)
     assert masks(PADDED) == [("encoder", row, False), ("self", None, True), ("cross", row, False)]
     assert masks(PADDED, steps=2) == [("self", None, False), ("cross", row, False)] * 2
 
 
 @pytest.mark.parametrize("positional", ["learned", "rotary", "none"])
-def test_positions_that_need_no_bias_need_no_mask(
-    masks: Callable[..., Seen], positional: str
-) -> None:
+def test_positions_without_bias_need_no_mask(masks: Callable[..., Seen], positional: str) -> None:
     assert {mask for _, mask, _ in masks(FULL, positional=positional)} == {None}
     assert {mask for _, mask, _ in masks(FULL, positional=positional, steps=2)} == {None}
 
 
 @pytest.mark.parametrize("positional", ["relative_bias", "alibi"])
-def test_a_bias_of_positions_is_for_self_attention_alone(
+def test_positional_bias_is_added_in_self_attention_only(
     masks: Callable[..., Seen], positional: str
 ) -> None:
     assert masks(FULL, positional=positional) == [
@@ -222,7 +220,7 @@ def test_a_bias_of_positions_is_for_self_attention_alone(
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
-def test_a_cpu_in_bf16_attends_in_fp32_and_multiplies_matrices_in_bf16(mask: Mask) -> None:
+def test_cpu_autocast_attends_in_fp32_and_projects_in_bf16(mask: Mask) -> None:
     attention = build()
     q, k, v = (torch.randn(1, 4, 5, width, dtype=torch.bfloat16) for width in (6, 6, 3))
     heads: list[Tensor] = []

@@ -17,14 +17,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
     [((True, True), "cuda"), ((False, True), "mps"), ((False, False), "cpu")],
     indirect=["machine"],
 )
-def test_auto_takes_the_best_that_is_there(machine: None, best: str) -> None:
+def test_auto_selects_the_fastest_device(machine: None, best: str) -> None:
     assert select_device("auto") == torch.device(best)
     assert available_devices()[-1] == "cpu"
     assert select_device("cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize("machine", [(False, True)], indirect=True)
-def test_a_device_that_is_missing_names_those_that_are_there(machine: None) -> None:
+def test_a_missing_device_is_an_error_that_lists_the_others(machine: None) -> None:
     with pytest.raises(UserError, match="device `cuda`: not on this machine, which has `mps`, `cp"):
         select_device("cuda")
     with pytest.raises(UserError, match="did you mean `cpu`"):

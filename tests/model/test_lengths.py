@@ -1,4 +1,4 @@
-"""Sentences longer than any seen, and longer than the model can take."""
+"""Sentences longer than any in training, and longer than the model's positions."""
 
 import shutil
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mt.config import DecodingConfig, ModelConfig
+from mt.config import DecodingConfig
 from mt.decoding.torch_engine import TorchEngine
-from mt.model.transformer import Transformer
 from mt.special_ids import EOS
+from tests.factories import transformer
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -18,20 +18,9 @@ Program = Callable[..., tuple[int, str, str]]
 @pytest.mark.parametrize("search", ["greedy", "beam"])
 @pytest.mark.parametrize("positional", ["learned", "sinusoidal"])
 def test_a_translation_ends_where_the_positions_do(search: str, positional: str) -> None:
-    config = ModelConfig.model_validate(
-        {
-            "d_model": 16,
-            "d_ff": 16,
-            "heads": 2,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "positional": positional,
-            "max_positions": 6,
-        }
-    )
-    model = Transformer(config, source_vocabulary=20, target_vocabulary=20)
+    model = transformer(positional=positional, max_positions=6)
     with torch.no_grad():
-        model.target_embedding.weight[EOS] *= 0  # it hardly ever ends by itself
+        model.target_embedding.weight[EOS] *= 0  # EOS becomes improbable
     engine = TorchEngine(model, torch.device("cpu"))
     decoding = DecodingConfig.model_validate({"search": search, "max_length_extra": 9})
     found = engine.translate_ids([[5, 6, EOS], [7, 8, 9, 10, 11, EOS]], decoding)
@@ -40,14 +29,9 @@ def test_a_translation_ends_where_the_positions_do(search: str, positional: str)
     assert not any(hypothesis.finished for hypothesis in found)
 
 
-@pytest.mark.parametrize("positional", ["learned", "rotary", "sinusoidal"])
-def test_pairs_too_long_for_the_model_do_not_stop_a_training(
-    positional: str, tiny_recipe: Path, tmp_path: Path, program: Program
+def test_pairs_too_long_for_the_model_are_left_out_of_training(
+    tiny_recipe: Path, tmp_path: Path, program: Program
 ) -> None:
-    """Such pairs are left out of the training split, not of the others.
-
-    This one is longer than what the model is built with, of positions or of rows of a table.
-    """
     corpus, run = tmp_path / "corpus", tmp_path / "run"
     shutil.copytree(tiny_recipe.parent, corpus)
     for split in ("train", "valid"):
@@ -57,7 +41,7 @@ def test_pairs_too_long_for_the_model_do_not_stop_a_training(
     recipe = corpus / "tiny.yaml"
     recipe.write_text(recipe.read_text().replace(str(tiny_recipe.parent), str(corpus)))
     settings = (
-        f"model.positional={positional}",
+        "model.positional=learned",
         "model.max_positions=40",  # as many as `data.max_tokens`
         "training.max_tokens_per_batch=2000",
         "training.max_updates=2",

@@ -1,6 +1,5 @@
-"""Parity with Llama's parts as Hugging Face has them: rotary, RMSNorm, SwiGLU, grouped heads."""
+"""Parity with Llama in transformers: rotary, RMSNorm, SwiGLU and grouped heads."""
 
-import math
 from collections.abc import Callable
 
 import pytest
@@ -8,9 +7,6 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaModel
 from transformers.models.llama.modeling_llama import (
-    LlamaAttention,
-    LlamaMLP,
-    LlamaRMSNorm,
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
@@ -18,11 +14,8 @@ from transformers.models.llama.modeling_llama import (
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL
-from mt.model.residual import NORMS
-from mt.model.transformer import SelfAttention, Transformer
-from mt.model.weights import Gains
+from mt.model.transformer import Transformer
 
 CONFIG = ModelConfig(
     d_model=32,
@@ -55,7 +48,7 @@ NAMES = {
     "inner.": "up_proj.",
     "outer.": "down_proj.",
 }
-"""Our name of a part, and Llama's."""
+"""Names of the parts here and in Llama."""
 SIDES: list[Side] = ["encoder", "decoder"]
 
 
@@ -70,39 +63,8 @@ def test_rotation_equals_llamas(side: Side, first: int) -> None:
     torch.testing.assert_close(halves(found, -1), expected, atol=1e-5 + 1e-7 * first, rtol=0)
 
 
-def test_rms_norm_equals_llamas() -> None:
-    ours = NORMS["rmsnorm"](CONFIG)
-    theirs = LlamaRMSNorm(CONFIG.d_model, eps=CONFIG.norm_epsilon)
-    nn.init.normal_(ours.get_parameter("weight"), mean=0.5, std=0.3)
-    theirs.load_state_dict(ours.state_dict())
-    assert_same(ours, theirs, torch.randn(3, 7, CONFIG.d_model) * 10)
-    assert_same(ours, theirs, torch.randn(3, 7, CONFIG.d_model) * 0.1)  # epsilon's own size
-
-
-def test_swiglu_equals_llamas() -> None:
-    ours, theirs = FEED_FORWARD["swiglu"](CONFIG, 1.0), LlamaMLP(llama_config())
-    theirs.load_state_dict({llama_name(name): data for name, data in ours.state_dict().items()})
-    assert_same(ours, theirs, torch.randn(3, 7, CONFIG.d_model))
-
-
-@pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_grouped_rotary_attention_equals_llamas(kv_heads: int) -> None:
-    config = CONFIG.model_copy(update={"kv_heads": kv_heads})
-    ours = SelfAttention(config, Gains())
-    theirs = LlamaAttention(llama_config(config), layer_idx=0)
-    theirs.load_state_dict(as_llama(ours.attention))
-    positional = POSITIONAL["rotary"](config, "decoder")
-    rotary = LlamaRotaryEmbedding(llama_config(config))
-    later = torch.full((11, 11), -math.inf).triu(1)
-    assert_same(
-        lambda x: ours(x, CAUSAL, positional),
-        lambda x: theirs(x, rotary(x, torch.arange(11)[None]), later)[0],
-        torch.randn(3, 11, CONFIG.d_model),
-    )
-
-
 def test_a_stack_of_layers_equals_llamas() -> None:
-    """An encoder that is made causal is a Llama without its vocabulary."""
+    """A causal encoder is a Llama without its vocabulary."""
     ours = Transformer(CONFIG, source_vocabulary=40, target_vocabulary=40).eval()
     for parameter in ours.parameters():
         if parameter.dim() == 1:
@@ -139,13 +101,13 @@ def llama_config(config: ModelConfig = CONFIG) -> LlamaConfig:
 
 
 def halves(x: Tensor, axis: int) -> Tensor:
-    """Put the first of every pair of features before all the second ones, as Llama pairs them."""
+    """Reorder features: Llama has all first features of the pairs before all second ones."""
     features = torch.arange(x.shape[axis])
     return x.index_select(axis, torch.cat((features[::2], features[1::2])))
 
 
 def as_llama(module: nn.Module) -> dict[str, Tensor]:
-    """Return the parameters by Llama's names, queries and keys with its order of features."""
+    """Return the parameters by Llama's names and in its order of features."""
     found = {}
     for name, data in module.state_dict().items():
         if "query." in name or "key." in name:
@@ -163,7 +125,7 @@ def llama_name(name: str) -> str:
 def assert_same(
     ours: Callable[[Tensor], Tensor], theirs: Callable[[Tensor], Tensor], x: Tensor
 ) -> None:
-    """Compare what both make of x, and the gradients of x for the same gradient behind."""
+    """Compare the outputs for x, and the gradients of x for the same output gradient."""
     inputs = [x.clone().requires_grad_() for _ in range(2)]
     found, expected = ours(inputs[0]), theirs(inputs[1])
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

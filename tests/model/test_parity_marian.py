@@ -1,9 +1,8 @@
-"""Parity with Marian as Hugging Face has it: a whole model, and what it translates."""
+"""Parity of a whole model with Marian in transformers."""
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from mt.config import ModelConfig
@@ -25,11 +24,11 @@ NAMES = {
     "feed_forward.inner.": "fc1.",
     "feed_forward.outer.": "fc2.",
 }
-"""Our name of a part of a layer, and Marian's."""
+"""Names of the parts of a layer here and in Marian."""
 SOURCE = torch.tensor([[5, 6, 7, 8, 9, EOS], [9, 10, EOS, PAD, PAD, PAD], [11, EOS] + [PAD] * 4])
 
 
-@pytest.mark.parametrize("feed_forward", ["relu", "swish", "gelu"])
+@pytest.mark.parametrize("feed_forward", ["relu", "swish"])
 def test_logits_and_gradients_equal_marians(feed_forward: str) -> None:
     config = CONFIG.model_copy(update={"feed_forward": feed_forward})
     ours = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY).eval()
@@ -54,64 +53,10 @@ def test_logits_and_gradients_equal_marians(feed_forward: str) -> None:
         torch.testing.assert_close(gradient, theirs.get_parameter(name).grad, atol=1e-5, rtol=1e-5)
 
 
-def test_greedy_translations_equal_marians() -> None:
-    ours = Transformer(CONFIG, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY)
-    # Of random weights, the likeliest token is the same one for ever.
-    learn_to_copy(ours)
-    theirs = marian(ours.eval(), CONFIG)
-    source = random_sentences()
-    expected = theirs.generate(
-        source,
-        attention_mask=(source != PAD).long(),
-        do_sample=False,
-        num_beams=1,
-        max_new_tokens=10,
-    )[:, 1:]
-    assert torch.equal(greedy(ours, source, expected.shape[1]), expected)
-    # The comparison says something only where sentences differ and end at several places.
-    assert len(expected.unique(dim=0)) > 10
-    assert len((expected == EOS).int().argmax(dim=1).unique()) > 3
-
-
-def random_sentences() -> Tensor:
-    """Return 16 sentences [16 9] of 1 to 8 tokens, their end and padding."""
-    tokens = torch.randint(EOS + 1, VOCABULARY, (16, 9))
-    lengths = torch.randint(1, 9, (16, 1))
-    columns = torch.arange(9)
-    return tokens.masked_fill(columns == lengths, EOS).masked_fill(columns > lengths, PAD)
-
-
-def learn_to_copy(model: Transformer) -> None:
-    """Let the model learn for a second that a sentence's translation is the sentence."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(80):
-        source = random_sentences()
-        target_in = F.pad(source, (1, -1), value=BOS).masked_fill(source == PAD, PAD)
-        loss = F.cross_entropy(model(source, target_in), source[source != PAD])
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-
-
-def greedy(model: Transformer, source: Tensor, length: int) -> Tensor:
-    """Return the likeliest tokens [B length] one by one; PAD after the end of a sentence."""
-    last = torch.full((len(source),), BOS)
-    ended = torch.zeros(len(source), dtype=torch.bool)
-    columns = []
-    with torch.no_grad():
-        state = model.start(model.encode(source), 1)
-        for _ in range(length):
-            last = model.step(last, state).argmax(dim=-1)
-            columns.append(last.masked_fill(ended, PAD))
-            ended |= last == EOS
-    return torch.stack(columns, dim=1)
-
-
 def marian(ours: Transformer, config: ModelConfig) -> MarianMTModel:
-    """Return a Marian of the same weights."""
+    """Return a Marian model with the same weights."""
     theirs = MarianMTModel(marian_config(config))
-    # What is missing is the table of sinusoids, which stays Marian's own, a bias of zero, and all
-    # names but one of the embedding matrix.
+    # Missing are the table of sinusoids, a bias of zero, and further names of the embeddings.
     report = theirs.load_state_dict(as_marian(ours, "data"), strict=False)
     assert not report.unexpected_keys
     assert set(report.missing_keys) == {
@@ -150,9 +95,8 @@ def marian_config(config: ModelConfig) -> MarianConfig:
 def as_marian(model: Transformer, attribute: str) -> dict[str, Tensor]:
     """Return the parameters' data or gradients by Marian's names and in its order of features.
 
-    Our sinusoids alternate sines and cosines, Marian's are all sines and then all cosines. So the
-    features of the whole model are permuted: every axis of width d_model that is not inside of an
-    attention or feed-forward layer.
+    Sines and cosines alternate here; in Marian all sines come before all cosines. So every axis of
+    width d_model is permuted that is not inside an attention or feed-forward layer.
     """
     found = {}
     for name, parameter in model.named_parameters():

@@ -1,12 +1,11 @@
-"""Parity of ALiBi with Bloom as Hugging Face has it, and of Shaw's vectors with the paper."""
+"""Parity of ALiBi with Bloom in transformers, and of Shaw's vectors with the paper."""
 
 import math
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BloomConfig
-from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
 from mt.config import ModelConfig
 from mt.config.model import Side
@@ -17,14 +16,14 @@ from mt.model.weights import Gains
 
 SIDES: list[Side] = ["encoder", "decoder"]
 LENGTH = 9
-HEADS = pytest.mark.parametrize("heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
+HEADS = pytest.mark.parametrize("heads", [1, 3, 8, 12, 20])
 
 
 @pytest.mark.parametrize("side", SIDES)
 @HEADS
 def test_alibi_equals_blooms(side: Side, heads: int) -> None:
     positional = POSITIONAL["alibi"](ModelConfig(d_model=4 * heads, heads=heads), side)
-    # Bloom adds slope x key position, which differs from slope x offset by a constant a query.
+    # Bloom adds slope x key position: for each query, slope x offset plus a constant.
     by_key = build_alibi_tensor(torch.ones(1, LENGTH), heads, torch.float32)
     offsets = by_key - by_key.transpose(1, 2)
     expected = -offsets.abs()
@@ -36,31 +35,8 @@ def test_alibi_equals_blooms(side: Side, heads: int) -> None:
         torch.testing.assert_close(found[0], expected[:, -queries:], atol=1e-5, rtol=0)
 
 
-def test_attention_with_alibi_equals_blooms() -> None:
-    config = ModelConfig(d_model=48, heads=6, positional="alibi", dropout=0.0)
-    ours = SelfAttention(config, Gains())
-    for parameter in ours.parameters():
-        if parameter.dim() == 1:
-            nn.init.normal_(parameter)
-    bloom = BloomConfig(hidden_size=48, n_head=6, hidden_dropout=0.0, attention_dropout=0.0)
-    theirs = BloomAttention(bloom, layer_idx=0)
-    theirs.dense.load_state_dict(ours.attention.output.state_dict())
-    projections = [ours.attention.query, ours.attention.key, ours.attention.value]
-    for kind in ("weight", "bias"):  # Bloom has query, key and value together, head by head
-        parts = [torch.split(linear.get_parameter(kind), 8) for linear in projections]
-        together = torch.cat([torch.cat(of_head) for of_head in zip(*parts, strict=True)])
-        theirs.query_key_value.get_parameter(kind).data.copy_(together)
-    x = torch.randn(2, LENGTH, 48)
-    positional = POSITIONAL["alibi"](config, "decoder")
-    found = ours(x, CAUSAL.with_bias(positional.bias(LENGTH, LENGTH)), positional)
-    alibi = build_alibi_tensor(torch.ones(2, LENGTH), 6, torch.float32)
-    later = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
-    expected, _ = theirs(x, torch.zeros_like(x), alibi, later)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("clip", [1, 3, 20])
+@pytest.mark.parametrize("clip", [1, 20])
 def test_shaws_vectors_are_the_papers_equations(side: Side, clip: int) -> None:
     config = ModelConfig(
         d_model=12,
@@ -106,9 +82,9 @@ def test_shaws_vectors_are_the_papers_equations(side: Side, clip: int) -> None:
 
 
 def shaw(x: Tensor, ours: SelfAttention, tables: RelativeLayer, allowed: Tensor) -> Tensor:
-    """Return x [T D] attending to itself by equations 3 and 4 of Shaw et al. 2018, one by one.
+    """Attend from x [T D] to itself by equations 3 and 4 of Shaw et al. 2018.
 
-    Row r of a table belongs to the offset r - clip; query head h goes with key head h // 2.
+    Row r of a table has the offset r - clip; query head h uses key head h // 2.
     """
     attention, clip = ours.attention, tables.clip
     q = attention.query(x).view(LENGTH, 4, 6)

@@ -1,4 +1,4 @@
-"""Parity with T5 as Hugging Face has it: buckets of offsets, GeGLU, a whole model."""
+"""Parity with T5 in transformers: buckets of offsets, and a whole model with GeGLU."""
 
 import math
 import re
@@ -7,15 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from transformers import T5Config, T5Model
-from transformers.models.t5.modeling_t5 import T5Attention, T5DenseGatedActDense
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.model.attention import CAUSAL, Mask
-from mt.model.feed_forward import FEED_FORWARD
 from mt.model.positional import POSITIONAL
-from mt.model.transformer import SelfAttention, Transformer
-from mt.model.weights import Gains
+from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 
 CONFIG = ModelConfig(
@@ -60,20 +57,18 @@ NAMES = {
     "inner.": "wi_1.",
     "outer.": "wo.",
 }
-"""Our name of a part, and T5's."""
+"""Names of the parts here and in T5."""
 SIDES: list[Side] = ["encoder", "decoder"]
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize(
-    ("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20), (64, 300), (32, 17), (6, 1000)]
-)
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (32, 17), (6, 1000)])
 def test_buckets_equal_t5s(side: Side, buckets: int, max_distance: int) -> None:
     config = CONFIG.model_copy(
         update={"relative_buckets": buckets, "relative_max_distance": max_distance, "heads": 1}
     )
     positional = POSITIONAL["relative_bias"](config, side)
-    # The bias of bucket n is n, so what is added to a score is the number of its bucket.
+    # The bias of bucket n is n, so that a bias is the number of its bucket.
     positional.load_state_dict({"table": torch.arange(float(buckets))[:, None]})
     bias = positional.bias(301, 301)
     assert bias is not None
@@ -85,40 +80,6 @@ def test_buckets_equal_t5s(side: Side, buckets: int, max_distance: int) -> None:
     visible = offsets <= (300 if side == "encoder" else 0)
     assert torch.equal(bias[0, 0][visible], expected[visible].float())
     assert (bias[0, 0][~visible] == -math.inf).all()
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_attention_equals_t5s(side: Side) -> None:
-    ours = SelfAttention(CONFIG, Gains())
-    positional = POSITIONAL["relative_bias"](CONFIG, side)
-    nn.init.normal_(positional.get_parameter("table"))
-    theirs = T5Attention(t5_config(side), has_relative_attention_bias=True, layer_idx=0)
-    attention = ours.attention
-    for linear, t5 in zip(
-        (attention.query, attention.key, attention.value, attention.output),
-        (theirs.q, theirs.k, theirs.v, theirs.o),
-        strict=True,
-    ):
-        t5.load_state_dict(linear.state_dict())
-    theirs.relative_attention_bias.load_state_dict({"weight": positional.get_parameter("table")})
-    real = torch.arange(LENGTH) < torch.tensor([14, 9, 2])[:, None, None, None]
-    causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
-    allowed = real if side == "encoder" else causal
-    mask = Mask(real) if side == "encoder" else CAUSAL
-    x, x_theirs = twice(torch.randn(3, LENGTH, CONFIG.d_model))
-    found = ours(x, mask.with_bias(positional.bias(LENGTH, LENGTH)), positional)
-    expected, _, _ = theirs(
-        x_theirs, mask=torch.zeros(allowed.shape).masked_fill(~allowed, -math.inf)
-    )
-    assert_same(found, expected, x, x_theirs)
-
-
-def test_geglu_equals_t5s() -> None:
-    ours = FEED_FORWARD["geglu"](CONFIG, 1.0)
-    theirs = T5DenseGatedActDense(t5_config("encoder")).eval()
-    theirs.load_state_dict({t5_name(name): tensor for name, tensor in ours.state_dict().items()})
-    x, x_theirs = twice(torch.randn(3, 7, CONFIG.d_model))
-    assert_same(ours(x), theirs(x_theirs), x, x_theirs)
 
 
 def test_a_whole_model_equals_t5() -> None:
@@ -174,31 +135,18 @@ def t5_config(side: Side) -> T5Config:
 
 
 def as_t5(model: Transformer) -> dict[str, Tensor]:
-    """Return the parameters by T5's names; it does not scale embeddings, so they come scaled."""
+    """Return the parameters by T5's names, with scaled embeddings: T5 does not scale them."""
     found = {t5_name(name): tensor.detach() for name, tensor in model.named_parameters()}
     found["shared.weight"] = found["shared.weight"] * model.scale
     return found
 
 
 def t5_name(name: str) -> str:
-    """Return T5's name of our parameter; a block's sublayers are numbered there."""
+    """Return T5's name of a parameter; a block's sublayers are numbered there."""
     name = re.sub(r"^(encoder|decoder)\.(\d)", r"\1.block.\2", name)
     for ours, theirs in NAMES.items():
         name = name.replace(ours, theirs)
     return name.replace("layer.last", "layer.2" if name.startswith("decoder") else "layer.1")
-
-
-def twice(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two inputs of the same value, each with a gradient of its own."""
-    return x.clone().requires_grad_(), x.clone().requires_grad_()
-
-
-def assert_same(found: Tensor, expected: Tensor, x: Tensor, x_theirs: Tensor) -> None:
-    """Compare the outputs, and the inputs' gradients for the same gradient behind."""
-    assert_close(found, expected)
-    probe = torch.randn_like(expected)
-    torch.autograd.backward((found, expected), (probe, probe))
-    assert_close(x.grad, x_theirs.grad)
 
 
 def assert_close(found: Tensor | None, expected: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""`mt bench decode`: what is counted, and with which settings the model is run."""
+"""`mt bench decode`: counts, and the settings of each measurement."""
 
 import shutil
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mt.config import DecodingConfig
+from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, DataError, RunError
-from mt.profiling import decoding_speed as module
 from mt.profiling.decoding_speed import DecodingSpeed, benchmark_decoding
 
 
@@ -18,55 +18,44 @@ def lines(run: Path, name: str) -> list[str]:
     return (folder / f"{name}.en").read_text().splitlines()
 
 
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, DecodingConfig]]:
-    """Return a list of what the model was run on: sentences, and settings."""
-    seen: list[tuple[int, DecodingConfig]] = []
-    n_best_ids = module._Counting.n_best_ids
+def test_each_search_is_run_with_each_batch_size_on_the_first_test_split(
+    finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, DecodingConfig]] = []
+    n_best_ids = TorchEngine.n_best_ids
 
     def noting(
-        self: object, sources: list[object], decoding: DecodingConfig, n: int, **named: Any
+        self: TorchEngine, sources: list[object], decoding: DecodingConfig, n: int, **named: Any
     ) -> object:
-        seen.append((len(sources), decoding))
+        calls.append((len(sources), decoding))
         return n_best_ids(self, sources, decoding, n, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module._Counting, "n_best_ids", noting)
-    return seen
-
-
-def test_every_search_with_every_batch_size_on_the_first_test_split(
-    finished_run: Path, counts: list[tuple[int, DecodingConfig]]
-) -> None:
+    monkeypatch.setattr(TorchEngine, "n_best_ids", noting)
     result = benchmark_decoding(finished_run, batch_sizes=[2, 64], device="cpu")
-    sentences = len(lines(finished_run, "test"))
+    sources = lines(finished_run, "test")
     assert (result.split, result.device, result.threads) == ("test", "cpu", 1)
     found = [(each.search, each.beam, each.batch_size) for each in result.speeds]
     assert found == [("greedy", 1, 2), ("greedy", 1, 64), ("beam", 2, 2), ("beam", 2, 64)]
-    assert {each.sentences for each in result.speeds} == {sentences}
-    # A first batch before the clock starts, then all of them.
-    assert [n for n, _ in counts] == 2 * [2, sentences, sentences, sentences]
-    settings = [(decoding.search, decoding.batch_size) for _, decoding in counts[::2]]
+    # A first batch before the clock starts, then all sentences.
+    assert [n for n, _ in calls] == 2 * [2, len(sources), len(sources), len(sources)]
+    settings = [(decoding.search, decoding.batch_size) for _, decoding in calls[::2]]
     assert settings == [("greedy", 2), ("greedy", 64), ("beam", 2), ("beam", 64)]
+    for speed in result.speeds[1::2]:
+        translator = load_translator(
+            finished_run, overrides=[f"decoding.search={speed.search}"], device="cpu"
+        )
+        ids = translator.tokenizer.encode_source(sources)
+        hypotheses = translator.engine.translate_ids(ids, translator.decoding)
+        assert speed.target_tokens == sum(len(each.ids) + each.finished for each in hypotheses)
+        assert speed.sentences == len(sources)
 
 
-def test_the_tokens_are_those_of_the_translations(finished_run: Path) -> None:
-    result = benchmark_decoding(finished_run, batch_sizes=[3], device="cpu")
-    for speed in result.speeds:
-        setting = [f"decoding.search={speed.search}"]
-        translator = load_translator(finished_run, overrides=setting, device="cpu")
-        sources = translator.tokenizer.encode_source(lines(finished_run, "test"))
-        found = translator.engine.translate_ids(sources, translator.decoding)
-        assert speed.target_tokens == sum(len(each.ids) + each.finished for each in found)
-
-
-def test_rates_are_counts_by_seconds() -> None:
+def test_rates_are_counts_divided_by_seconds() -> None:
     speed = DecodingSpeed("greedy", 1, 8, sentences=20, target_tokens=90, seconds=4.0)
     assert (speed.sentences_per_second, speed.target_tokens_per_second) == (5.0, 22.5)
 
 
-def test_the_beam_can_be_set_and_a_run_without_tests_is_measured_on_valid(
-    finished_run: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_test_splits_is_measured_on_valid(finished_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(finished_run, run)
     config = (run / "config.yaml").read_text()
@@ -78,7 +67,7 @@ def test_the_beam_can_be_set_and_a_run_without_tests_is_measured_on_valid(
     assert result.speeds[0].sentences == len(lines(finished_run, "valid"))
 
 
-def test_what_is_wrong_is_told(finished_run: Path, tmp_path: Path) -> None:
+def test_errors_name_the_folder_the_section_or_the_file(finished_run: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such run folder"):
         benchmark_decoding(tmp_path / "none", batch_sizes=[1])
     with pytest.raises(ConfigError, match="decoding"):

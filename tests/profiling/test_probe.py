@@ -1,6 +1,7 @@
-"""The probe behind `mt plan`: a little of a training, and what is concluded from it."""
+"""The probe behind `mt plan`: timed parts of a training, and the extrapolation from them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,117 +9,71 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config import Config
 from mt.config.loading import load_config
-from mt.data.batches import SOURCE, TARGET, Batch
+from mt.data.batches import SOURCE, TARGET
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.profiling import probe as module
-from mt.profiling.probe import Probe, Spent, probe
+from mt.profiling.probe import probe
 from mt.profiling.training_speed import Timing, with_end
-from mt.training.checkpoint import Checkpoints
+from mt.special_ids import EOS
 from mt.training.data import prepare
 from mt.training.run_folder import RunFolder
 from mt.training.setup import Session, start
-from mt.training.step import train_step
 
 FLOPS = np.array([10.0, 20.0, 30.0, 40.0])
+TIMING = Timing(1.0, 1.0, waited_seconds=0.0, loss=1.0, peak_device_mib=None)
 
 
 @pytest.fixture
-def config(tiny_recipe: Path) -> Config:
-    return load_config(tiny_recipe)
-
-
-@pytest.fixture
-def session(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setattr(module, "session_matmul_rate", lambda _: 1e9)
-    folder = RunFolder(tmp_path / "run")
+def session(tiny_recipe: Path, tmp_path: Path) -> Iterator[Session]:
+    config, folder = load_config(tiny_recipe), RunFolder(tmp_path / "run")
     folder.path.mkdir()
     begun = start(with_end(config, 70), folder, prepare(config, folder), torch.device("cpu"), [])
     with begun.progress:
         yield begun
 
 
-def timing(seconds: float, cpu_seconds: float) -> Timing:
-    return Timing(seconds, cpu_seconds, waited_seconds=0.0, loss=1.0, peak_device_mib=None)
-
-
-def probed(session: Session, heaviest: int = 1, averaged: int = 1) -> Probe:
-    pairs = [np.array([4, 9, 2])] * heaviest
-    return probe(session, pairs, update_flops=FLOPS, averaged=averaged)
-
-
 @pytest.mark.parametrize(
-    ("seconds", "updates"),
-    [(0.001, 60), (0.1, 60), (0.2, 30), (1.0, 6), (2.9, 2), (100.0, 2)],
+    ("seconds", "updates", "taken"),
+    # An update before and one to warm up: the first timed update is the second, 20.
+    [(100.0, 1, [20]), (5.0, 3, [20, 30, 40]), (0.001, 57, 14 * [20, 30, 40, 10] + [20])],
 )
-def test_so_many_updates_are_timed(seconds: float, updates: int) -> None:
-    """They are to take 15 seconds, at two fifths of the rate of matrix products."""
-    assert module._affordable(seconds) == updates
-
-
-@pytest.mark.parametrize(
-    ("affordable", "warmup", "taken"),
-    # The updates 1 and 2; then 5 to 15, of which the first epoch has 1, 2, 3, 0 twice and a half.
-    [(2, 1, [20, 30]), (11, 5, [20, 30, 40, 10, 20, 30, 40, 10, 20, 30, 40])],
-)
-def test_the_time_of_an_update_is_that_of_one_with_the_mean_operations(
-    affordable: int,
-    warmup: int,
-    taken: list[float],
+def test_update_time_is_scaled_to_the_mean_operations(
+    seconds: float,
+    updates: int,
+    taken: list[int],
     session: Session,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    calls: list[tuple[int, int]] = []
+    calls: list[int] = []
 
     def timed(_: Session, updates: int, *, warmup: int) -> Timing:
-        calls.append((updates, warmup))
-        return timing(6.0, 3.0)
+        calls.append(updates)
+        assert warmup == 1
+        return replace(TIMING, seconds=seconds)
 
     monkeypatch.setattr(module, "timed", timed)
-    monkeypatch.setattr(module, "_affordable", lambda _: affordable)
-    found = probed(session)
-    assert calls == [(affordable, warmup)]
-    assert found.updates == affordable
-    share = 25.0 / sum(taken)
-    assert found.update.seconds == pytest.approx(6.0 * share)
-    assert found.update.cpu_seconds == pytest.approx(3.0 * share)
-    assert (found.matmul_rates.before, found.matmul_rates.after) == (1e9, 1e9)
+    found = probe(session, update_flops=FLOPS)
+    assert calls == [1, updates]
+    assert found.updates == updates
+    assert found.update == pytest.approx(seconds * 25.0 / sum(taken))
 
 
-def test_everything_is_done_for_real(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_affordable", lambda _: 3)
-    tried: list[list[Batch]] = []
-    average = Checkpoints.average
-    means: list[list[int]] = []
-
-    def remember(learner: Any, batches: list[Batch], rate: float) -> Any:
-        tried.append(batches)
-        return train_step(learner, batches, rate)
-
-    def keep(checkpoints: Any, updates: list[int]) -> Any:
-        means.append(updates)
-        return average(checkpoints, updates)
-
-    monkeypatch.setattr(module, "train_step", remember)
-    monkeypatch.setattr(Checkpoints, "average", keep)
-    found = probed(session, heaviest=2, averaged=3)
-    assert session.state.update == 4  # a warm-up, and those that are timed
-    assert [[batch.index.tolist() for batch in batches] for batches in tried] == [[[4, 9, 2]] * 2]
-    assert session.folder.checkpoints.updates() == [4]
-    assert means == [[4, 4, 4]]
-    for spent in (found.update, found.validation, found.checkpoint):
-        assert 0 < spent.seconds < 60
-        assert 0 <= spent.cpu_seconds < 60
-    assert found.peak_bytes is not None
-    assert 50 * 2**20 < found.peak_bytes < 2**34
+def test_a_whole_probe_of_a_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_UPDATES", 6)
+    monkeypatch.setattr(module, "VALIDATION_BATCHES", 2)
+    found = probe(session, update_flops=FLOPS)
+    assert found.updates == 3
+    assert session.state.update == 6
+    assert session.folder.checkpoints.updates() == [6]
+    assert all(0 < each < 60 for each in (found.update, found.validation, found.checkpoint))
 
 
-def test_a_validation_decodes_as_much_as_the_references_hold(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("batch_size", "places"), [(64, range(7)), (1, [1, 4])])
+def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_references(
+    batch_size: int, places: Sequence[int], session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With EOS forbidden, every translation runs to a limit that follows from the source."""
     found: list[tuple[list[int], Hypothesis]] = []
     n_best_ids = TorchEngine.n_best_ids
 
@@ -130,51 +85,20 @@ def test_a_validation_decodes_as_much_as_the_references_hold(
         return hypotheses
 
     monkeypatch.setattr(TorchEngine, "n_best_ids", remember)
-    with torch.no_grad():  # a model that would end at once
-        session.learner.model.output.weight[:] = 0.0
-    spent, share = module._time_validation(session)
+    monkeypatch.setattr(module, "VALIDATION_BATCHES", 3)
+    monkeypatch.setattr(module, "timed", lambda *_, warmup: TIMING)
+    monkeypatch.setattr(module, "_timed", lambda _, work: (work(), 2.0)[1])
+    session.learner.model.output.register_forward_hook(
+        lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([EOS]), 100.0)
+    )
+    decoding = session.config.decoding.model_copy(update={"batch_size": batch_size})
+    config = session.config.model_copy(update={"decoding": decoding})
+    measured = probe(replace(session, config=config), update_flops=FLOPS)
     lengths = session.corpus.valid_lengths
-    assert sorted(len(source) for source, _ in found) == sorted(lengths[:, SOURCE])
+    chosen = np.argsort(-lengths[:, SOURCE], kind="stable")[list(places)]
+    assert sorted(len(source) for source, _ in found) == sorted(lengths[chosen, SOURCE])
     assert not any(hypothesis.finished for _, hypothesis in found)
-    written = sum(len(hypothesis.ids) for _, hypothesis in found)
-    assert lengths[:, TARGET].sum() <= written <= lengths[:, TARGET].sum() + 2 * len(found)
-    assert spent.seconds > 0
-    assert share == 1
-    assert not session.learner.model.output._forward_hooks
-
-
-def test_a_sample_of_a_validation_stands_for_all_of_it(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_sample", lambda *_: [1, 4])
-    monkeypatch.setattr(module, "_timed", lambda *_: Spent(2.0, 1.0))
-    target = session.corpus.valid_lengths[:, TARGET]
-    share = (target[1] + target[4]) / target.sum()
-    assert module._time_validation(session) == (Spent(2.0 / share, 1.0 / share), share)
-
-
-@pytest.mark.parametrize(
-    ("sentences", "batches"),
-    [(3, [0]), (60, [0, 1, 2, 3, 4, 5]), (121, [1, 4, 7, 10]), (64, [1, 3, 5])],
-)
-def test_a_sample_is_some_batches_spread_over_the_lengths(
-    sentences: int, batches: list[int]
-) -> None:
-    lengths = np.random.default_rng(1).permutation(sentences)  # no two alike
-    chosen = module._sample(lengths, batch_size=10)
-    longest_first = np.split(np.argsort(-lengths), range(10, sentences, 10))
-    assert chosen == [number for batch in batches for number in longest_first[batch].tolist()]
-
-
-def test_seconds_add_up() -> None:
-    assert Spent(1.0, 2.0).times(3).plus(Spent(0.5, 0.25)) == Spent(3.5, 6.25)
-
-
-def test_what_a_validation_adds_to_the_process_is_told_of_a_whole_one(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_affordable", lambda _: 2)
-    monkeypatch.setattr(module, "process_bytes", iter([1000, 1030, 1500]).__next__)
-    monkeypatch.setattr(module, "_time_validation", lambda _: (Spent(2.0, 1.0), 0.25))
-    found = probed(session)
-    assert (found.validation_bytes, found.peak_bytes) == (120, 1500)
+    written, wanted = sum(len(each.ids) for _, each in found), lengths[chosen, TARGET].sum()
+    assert abs(written - wanted) <= 3 * len(found)
+    assert measured.validation == pytest.approx(2.0 * lengths[:, TARGET].sum() / wanted)
+    assert len(session.learner.model.output._forward_hooks) == 1

@@ -32,7 +32,7 @@ from mt.training.memory import (
 from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder
 from mt.training.setup import Session, build_learner, build_model, start
-from mt.training.step import BatchTooLarge, TrainingPass
+from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import take_update, train
 from tests import factories
 from tests.factories import CPU

@@ -1,4 +1,4 @@
-"""The attention of one translated sentence."""
+"""Plots of attention: the weights of a translated sentence, and masks."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
 from mt.model.attention_hooks import record_attention
-from mt.plotting.attention import attention_maps, plot_attention
+from mt.plotting.attention import attention_maps, example_masks, plot_attention, plot_masks
 from mt.special_ids import BOS
 
 SENTENCE = "one two three"
@@ -21,7 +21,7 @@ def translator(finished_run: Path) -> Translator:
     return load_translator(finished_run, device="cpu")
 
 
-def test_the_maps_are_of_the_sentence_and_its_translation(translator: Translator) -> None:
+def test_maps_are_those_of_the_sentence_and_its_translation(translator: Translator) -> None:
     encoder, decoder, cross = attention_maps(translator, SENTENCE, languages=("en", "de"))
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
@@ -44,7 +44,7 @@ def test_the_maps_are_of_the_sentence_and_its_translation(translator: Translator
     )
 
 
-def test_a_translation_that_is_cut_has_no_end_mark(
+def test_an_incomplete_translation_has_no_eos(
     finished_run: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
@@ -53,38 +53,59 @@ def test_a_translation_that_is_cut_has_no_end_mark(
     assert decoder.keys.tokens == ("<s>",)
     assert len(cross.queries.tokens) == 1
     assert cross.queries.tokens != ("</s>",)
-    assert caplog.messages == ["the translation reached its length limit and is cut there"]
+    assert caplog.messages == ["the translation reached its length limit and is incomplete"]
 
 
 @pytest.mark.parametrize(
-    ("sentence", "told"),
+    ("sentence", "message"),
     [
-        ("", "the sentence is blank"),
         (" \u3000\n", "the sentence is blank"),
-        ("one two " * 50, r"the sentence has \d+ tokens, the model knows up to"),
-        ("a\udce4b", "the sentence is not UTF-8"),
+        ("one two " * 50, r"the sentence has \d+ tokens, and the model takes up to"),
+        ("a\udce4b", "the sentence is not valid UTF-8"),
     ],
 )
-def test_a_sentence_that_cannot_be_translated_whole(
-    sentence: str, told: str, finished_run: Path, tmp_path: Path
+def test_a_sentence_that_cannot_be_translated_is_an_error(
+    sentence: str, message: str, finished_run: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         plot_attention(finished_run, sentence, output=tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_three_pictures_and_the_same_ones_again(finished_run: Path, tmp_path: Path) -> None:
-    def draw() -> dict[str, bytes]:
-        places = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
-        return {place.name: place.read_bytes() for place in places}
+def test_three_pictures_are_written(finished_run: Path, tmp_path: Path) -> None:
+    places = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
+    assert [place.name for place in places] == [
+        "a.b-encoder.svg",
+        "a.b-decoder.svg",
+        "a.b-cross.svg",
+    ]
+    assert all(place.stat().st_size > 5_000 for place in places)
 
-    first = draw()
-    assert list(first) == ["a.b-encoder.svg", "a.b-decoder.svg", "a.b-cross.svg"]
-    assert all(len(content) > 5_000 for content in first.values())
-    assert draw() == first
 
-
-def test_no_work_is_done_where_one_of_the_three_cannot_be_written(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "a-cross.png").mkdir()
     with pytest.raises(UserError, match=r"a-cross\.png: is a folder"):
         plot_attention(tmp_path / "no run", SENTENCE, output=tmp_path / "a.png")
+
+
+def test_masks_hide_padding_and_later_tokens() -> None:
+    encoder, decoder, cross = example_masks()
+    words = ("the", "dog", "sleeps", "</s>", "<pad>", "<pad>", "<pad>")
+    assert encoder.keys.tokens == encoder.queries.tokens == cross.keys.tokens == words
+    assert (
+        decoder.queries.tokens[:4] == cross.queries.tokens[:4] == ("der", "Hund", "schläft", "</s>")
+    )
+    assert decoder.keys.tokens[:5] == ("<s>", "der", "Hund", "schläft", "<pad>")
+    real = np.array([word != "<pad>" for word in words])
+    np.testing.assert_array_equal(encoder.allowed, np.tile(real, (7, 1)))
+    np.testing.assert_array_equal(cross.allowed, np.tile(real, (7, 1)))
+    np.testing.assert_array_equal(decoder.allowed, np.tri(7, dtype=bool))
+
+
+def test_drawing_masks_does_not_change_the_random_state(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    assert plot_masks(tmp_path / "a.svg") == tmp_path / "a.svg"
+    assert torch.equal(torch.rand(3), expected)
+    assert (tmp_path / "a.svg").stat().st_size > 10_000

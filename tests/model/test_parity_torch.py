@@ -1,4 +1,4 @@
-"""Parity with torch's own Transformer: values, and the gradients of all that is learned."""
+"""Parity with torch's own Transformer: states, and gradients of all parameters."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.model.feed_forward import FEED_FORWARD, GatedFeedForward
+from mt.model.sublayers import FEED_FORWARD, GatedFeedForward
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, PAD
 
@@ -42,7 +42,7 @@ RENAMED = {
         "feed_forward_residual.norm.": "norm3.",
     },
 }
-"""Our name of a part of a layer, and torch's."""
+"""Names of the parts of a layer here and in torch."""
 
 variants = pytest.mark.parametrize(
     "config",
@@ -53,9 +53,7 @@ variants = pytest.mark.parametrize(
             ),
             id=f"{residual}-{feed_forward}-{'bias' if bias else 'no_bias'}",
         )
-        for residual in ("post", "pre")
-        for feed_forward in ("relu", "gelu")
-        for bias in (True, False)
+        for residual, feed_forward, bias in (("post", "relu", True), ("pre", "gelu", False))
     ],
 )
 
@@ -156,7 +154,7 @@ def torch_final_norm(config: ModelConfig) -> nn.LayerNorm | None:
 
 
 def as_torch(tensors: dict[str, Tensor], side: str) -> dict[str, Tensor]:
-    """Return one side's tensors by torch's names; it holds queries, keys and values in one."""
+    """Return one side's tensors by torch's names; queries, keys and values are one matrix there."""
     found = {}
     for name, tensor in tensors.items():
         if not name.startswith((f"{side}.", f"{side}_norm.")) or ".key." in name:
@@ -175,7 +173,7 @@ def as_torch(tensors: dict[str, Tensor], side: str) -> dict[str, Tensor]:
 
 
 def embed(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a copy of the embedding matrix, and what the ids are in it, scaled."""
+    """Return a copy of the embedding matrix, and the scaled embeddings of the ids."""
     table = weight.detach().clone().requires_grad_()
     return table, F.embedding(ids, table, padding_idx=PAD) * math.sqrt(CONFIG.d_model)
 
