@@ -1,3 +1,5 @@
+"""Aligned columns and wrapped text."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ from mt.tables import aligned, display_width, printable, wrap
         ("a\u200bb", 2),  # a zero-width space
     ],
 )
-def test_a_width_is_counted_in_terminal_cells(text: str, cells: int) -> None:
+def test_width_is_counted_in_terminal_cells(text: str, cells: int) -> None:
     assert display_width(text) == cells
 
 
@@ -42,7 +44,7 @@ def test_columns_start_at_the_same_cell_whatever_the_script() -> None:
         ("abc de ", 4, ["abc", "de "]),
     ],
 )
-def test_a_long_text_is_cut_at_a_space_or_else_anywhere(
+def test_long_text_is_cut_at_a_space_or_else_anywhere(
     text: str, width: int, lines: list[str]
 ) -> None:
     assert wrap(text, width) == lines
