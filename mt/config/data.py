@@ -286,9 +286,8 @@ class DataConfig(Section):
         if source.source_language is None and source.target_language is None:
             return self
         splits = {name: self._with_languages(split) for name, split in self.tests.items()}
-        languages = self._languages(source)
-        update = {**languages, "valid": self._with_languages(self.valid), "tests": splits}
-        return self.model_copy(update=update)
+        splits_too = {"valid": self._with_languages(self.valid), "tests": splits}
+        return self.model_copy(update={**self._languages(source), **splits_too})
 
     def _languages(self, source: Source) -> dict[str, str]:
         return {

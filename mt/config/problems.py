@@ -114,9 +114,11 @@ def _unknown(root: type[Section], place: "Place") -> str:
         return f"renamed to `{new}`"
     if reason := REMOVED_KEYS.get(place.dotted):
         return f"removed; {reason}"
-    if formats := formats_with(root, place):
+    *parents, key = place.keys
+    formats = [each for each in sections_at(root, parents) if key in fields(each)]
+    if formats:
         kind = format_name(place.section) if place.section else None
-        listed = " or ".join(f"`format: {name}`" for name in formats)
+        listed = " or ".join(f"`format: {format_name(each)}`" for each in formats)
         return f"unknown with `format: {kind}`; it belongs to {listed}"
     near = suggest(root, place)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
@@ -256,13 +258,7 @@ def suggest(root: type[Section], place: Place) -> str | None:
     return max(nearest, key=nearest.__getitem__, default=None)
 
 
-def formats_with(root: type[Section], place: Place) -> tuple[str, ...]:
-    """Return the corpus formats that have the last key of a place."""
-    kinds = sections_at(root, place.keys[:-1])
-    return tuple(format_name(kind) or "" for kind in kinds if place.keys[-1] in fields(kind))
-
-
-def sections_at(root: type[Section], keys: Keys) -> tuple[type[Section], ...]:
+def sections_at(root: type[Section], keys: Iterable[str]) -> tuple[type[Section], ...]:
     """Return the sections allowed under some keys: none, one, or one for each corpus format."""
     here = _Nested((root,))
     for key in keys:
