@@ -14,7 +14,7 @@ from mt.languages import (
     written_without_spaces,
 )
 
-UNICODE_NAMES = {
+UNICODE_NAMES: dict[str, str | tuple[str, ...]] = {
     **{name: name.upper() for name in ("Latin", "Greek", "Cyrillic", "Armenian", "Georgian")},
     **{name: name.upper() for name in ("Hebrew", "Arabic", "Devanagari", "Thai", "Hangul")},
     "Han": ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH"),

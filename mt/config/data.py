@@ -286,8 +286,8 @@ class DataConfig(Section):
         if source.source_language is None and source.target_language is None:
             return self
         splits = {name: self._with_languages(split) for name, split in self.tests.items()}
-        splits_too = {"valid": self._with_languages(self.valid), "tests": splits}
-        return self.model_copy(update={**self._languages(source), **splits_too})
+        held_out = {"valid": self._with_languages(self.valid), "tests": splits}
+        return self.model_copy(update={**self._languages(source), **held_out})
 
     def _languages(self, source: Source) -> dict[str, str]:
         return {
