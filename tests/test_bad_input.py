@@ -92,11 +92,7 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
 @pytest.mark.parametrize(
     ("changes", "command", "message"),
     [
-        (
-            {"tiny.yaml": lambda data: data.replace(b"updates: 10", b"updates: x", 1)},
-            TRAIN,
-            "tiny.yaml:16: `training.warmup_updates`: expected a whole number, got `x`",
-        ),
+        ({}, f"{TRAIN} --set model.heads=3", "--set model.heads: `model.d_model` 32 is not a mul"),
         *(
             (both(split, b""), TRAIN, f"corpus/{split}.en and corpus/{split}.de: the corpus is em")
             for split in ("train", "valid", "test")

@@ -131,19 +131,10 @@ def _giga(rate: float) -> str:
 
 
 def _decoding_json(measured: "DecodingBenchmark") -> str:
-    record: dict[str, Any] = {
-        "split": measured.split,
-        "device": measured.device,
-        "threads": measured.threads,
-        "speeds": [
-            {
-                **asdict(speed),
-                "sentences_per_second": speed.sentences_per_second,
-                "target_tokens_per_second": speed.target_tokens_per_second,
-            }
-            for speed in measured.speeds
-        ],
-    }
+    record = asdict(measured)
+    for entry, speed in zip(record["speeds"], measured.speeds, strict=True):
+        entry["sentences_per_second"] = speed.sentences_per_second
+        entry["target_tokens_per_second"] = speed.target_tokens_per_second
     return json.dumps(record, indent=2)
 
 

@@ -96,9 +96,8 @@ def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
         "forward pass; training takes three times as many.",
         _TIED_NOTES[config.model.tie_embeddings],
     ]
-    if config.tokenizer_origin:
-        key, _ = config.tokenizer_origin
-        notes.append(f"The tokenizer of `{key}` may have a different size.")
+    if origin := config.tokenizer_origin:
+        notes.append(f"The tokenizer of `{origin[0]}` may have a different size.")
     tables = aligned(_part_rows(cost), right=range(1, 5)), aligned(_total_rows(cost), right=[1])
     return "\n\n".join((heading, *tables, "\n".join(filter(None, notes))))
 
