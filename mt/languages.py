@@ -125,7 +125,7 @@ _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 
 def scripts_of(language: str) -> tuple[str, ...]:
     """Return the scripts of a language, or () if they are unknown."""
-    for part in re.split("[-_]", language.lower())[1:]:
+    for part in _parts(language)[1:]:
         if part in _SUBTAGS:
             return _SUBTAGS[part]
     return _known().get(base_language(language), ())

@@ -3,9 +3,8 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,368 +14,294 @@ from mt.training import trainer
 from mt.training.run_folder import RunFolder
 from tests.factories import Program
 
+Change = Callable[[bytes], bytes]
+Refused = Callable[[str], str]
+TRAIN = "train tiny.yaml --run new"
+RESUME = "train run/config.yaml --run run --set training.max_updates=50"
 
-@dataclass(frozen=True)
-class Place:
-    """A user's folder with `corpus/`, `tiny.yaml` and the finished `run/`."""
 
-    path: Path
-    program: Program
+@pytest.fixture(autouse=True)
+def _user_folder(
+    tiny_corpus: Path, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Change to a folder with `corpus/`, `tiny.yaml` and the finished `run/`."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_corpus, "corpus")
+    shutil.copytree(finished_run, "run")
+    recipe = Path("corpus/tiny.yaml").read_text().replace(str(tiny_corpus), "corpus")
+    Path("tiny.yaml").write_text(recipe)
 
-    @property
-    def corpus(self) -> Path:
-        return self.path / "corpus"
 
-    @property
-    def recipe(self) -> Path:
-        return self.path / "tiny.yaml"
-
-    @property
-    def run(self) -> Path:
-        return self.path / "run"
-
-    def contents(self) -> dict[str, bytes]:
-        return {str(p): p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
-
-    def refused(self, *arguments: str | Path, stdin: bytes = b"") -> str:
-        """Run `mt`, expect an error, and return its message.
-
-        All existing files must stay byte for byte; only the folder `new` may get new files.
-        """
-        before = self.contents()
-        status, out, err = self.program(*arguments, stdin=stdin)
-        assert (status, out) == (2, "")
-        errors = [line for line in err.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1, err
-        assert err.endswith(f"{errors[0]}\n")
-        after = self.contents()
-        assert {name: after.get(name) for name in before} == before
-        assert all(Path(name).is_relative_to(self.path / "new") for name in after.keys() - before)
-        return errors[0].removeprefix("error: ")
-
-    def train_refused(self, *settings: str) -> str:
-        options = [part for setting in settings for part in ("--set", setting)]
-        return self.refused("train", self.recipe, "--run", self.path / "new", *options)
+def contents() -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def place(tiny_corpus: Path, finished_run: Path, tmp_path: Path, program: Program) -> Place:
-    place = Place(tmp_path / "user", program)
-    shutil.copytree(tiny_corpus, place.corpus)
-    shutil.copytree(finished_run, place.run)
-    recipe = (place.corpus / "tiny.yaml").read_text()
-    place.recipe.write_text(recipe.replace(str(tiny_corpus), str(place.corpus)))
-    return place
+def refused(program: Program) -> Refused:
+    """Return a function that runs `mt`, expects one error at the end, and returns its message.
+
+    All existing files must stay byte for byte; only the folder `new` may get new files.
+    """
+
+    def run(arguments: str) -> str:
+        before = contents()
+        status, out, err = program(*arguments.split())
+        assert (status, out) == (2, "")
+        *_, message = err.splitlines()
+        assert err.count("error: ") == 1
+        after = contents()
+        assert {path: after.get(path) for path in before} == before
+        assert all(path.is_relative_to("new") for path in after.keys() - before)
+        return message.removeprefix("error: ")
+
+    return run
 
 
-def flip_a_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+def change(path: str, edit: Change) -> None:
+    Path(path).write_bytes(edit(Path(path).read_bytes()))
 
 
-def rewrite_line(path: Path, number: int, text: bytes) -> None:
-    lines = path.read_bytes().splitlines(keepends=True)
-    lines[number - 1] = text
-    path.write_bytes(b"".join(lines))
+def flip_a_byte(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-@contextmanager
-def failing(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> Iterator[list[Path]]:
-    """Make a function on files raise OSError below the yielded folders."""
-    original = getattr(owner, name)
-    places: list[Path] = []
+def line(number: int, text: bytes) -> Change:
+    """Return a function that replaces a line of a text, counted from 1."""
 
-    def fail(file: Any, *rest: Any, **named: Any) -> Any:
-        path = Path(f"/proc/self/fd/{file}").resolve() if isinstance(file, int) else Path(file)
-        if any(path.is_relative_to(place) for place in places):
-            # The error of a failed write or sync has no file name.
-            raise OSError(number, os.strerror(number), *(() if name == "fsync" else (str(path),)))
-        return original(file, *rest, **named)
+    def edit(data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True)
+        return b"".join([*lines[: number - 1], text, *lines[number:]])
 
-    with patch.context() as inner:
-        inner.setattr(owner, name, fail)
-        yield places
+    return edit
 
 
-# The configuration.
+def drop_last_line(data: bytes) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[:-1])
+
+
+def both(split: str, text: bytes) -> dict[str, Change]:
+    return {f"corpus/{split}.{side}": lambda _: text for side in ("en", "de")}
+
+
+NO_UTF_8 = line(3, b"caf\xe9\n")
+DAMAGED_MODEL = {"run/model.json": lambda _: b"{"}
+DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "message"),
+    ("changes", "command", "message"),
     [
-        ("warmup_updates", "warmup_update", "tiny.yaml:16: `training.warmup_update`: unknown; did"),
-        ("heads: 2", "heads: 3", "`model.d_model` 32 is not a multiple of `model.heads` 3"),
-        ("decoding: {", "decoding: [", "not valid YAML"),
+        ({}, f"{TRAIN} --set model.heads=3", "--set model.heads: `model.d_model` 32 is not a mul"),
+        *(
+            (both(split, b""), TRAIN, f"corpus/{split}.en and corpus/{split}.de: the corpus is em")
+            for split in ("train", "valid", "test")
+        ),
+        (both("train", b" \n\n"), TRAIN, "...the training corpus has no text to learn a tokenizer"),
+        (
+            {},
+            f"{TRAIN} --set data.max_tokens=3",
+            "corpus/train.en and ...no pair is left to train on: of 60, 0 have an empty side and "
+            "60 have more",
+        ),
+        *(
+            (
+                {f"corpus/{split}.de": drop_last_line},
+                TRAIN,
+                f"corpus/{split}.en has {count} lines, corpus/{split}.de has {count - 1}: ",
+            )
+            for split, count in (("train", 60), ("test", 6))
+        ),
+        *(
+            (
+                {f"corpus/{split}.de": NO_UTF_8},
+                TRAIN,
+                f"corpus/{split}.de: line 3 is not UTF-8 (byte 0xe9)",
+            )
+            for split in ("train", "valid", "test")
+        ),
+        ({}, f"{TRAIN} --set tokenizer.from=corpus", "corpus: no tokenizer is here"),
+        ({}, "translate corpus", "...config.yaml"),
+        ({}, "translate tiny.yaml", "tiny.yaml: is a file, a run folder was expected"),
+        ({}, "evaluate rum", "rum: no such run folder; did you mean `run`?"),
+        (
+            {"run/model.safetensors": flip_a_byte},
+            "translate run",
+            "run/model.safetensors: damaged",
+        ),
+        (DAMAGED_MODEL, "translate run", "run/model.json: "),
+        (DAMAGED_MODEL, "train run/config.yaml --run run", "run/model.json: "),
+        (DAMAGED_TOKENIZER, "translate run", "run/tokenizer/joint.model: damaged"),
+        (DAMAGED_TOKENIZER, "evaluate run", "run/tokenizer/joint.model: damaged"),
+        (
+            {},
+            "train tiny.yaml --run run --set seed=7",
+            "run: holds a run of another config (seed: 1 -> 7; data...; name another folder with "
+            "--run",
+        ),
+        ({}, "train tiny.yaml --run corpus", "corpus: ...; name another folder with --run"),
+        ({}, "evaluate run --split vaild", "split `vaild` is unknown; did you mean `valid`?"),
+        (
+            {},
+            "evaluate --hypotheses corpus/test.de --references corpus/valid.de "
+            "--target-language de",
+            "corpus/test.de has 6 lines, corpus/valid.de has 7: line N of one must answer line N "
+            "of the other; `--allow line-counts` scores it all the same",
+        ),
     ],
 )
-def test_invalid_config_is_refused_by_its_key(
-    before: str, after: str, message: str, place: Place
+def test_bad_input_is_refused(
+    changes: dict[str, Change], command: str, message: str, refused: Refused
 ) -> None:
-    place.recipe.write_text(place.recipe.read_text().replace(before, after, 1))
-    assert message in place.train_refused()
-    assert not (place.path / "new").exists()
+    for path, edit in changes.items():
+        change(path, edit)
+    found = refused(command)
+    start, *parts = message.split("...")
+    assert found.startswith(start)
+    assert all(part in found for part in parts)
+    assert not Path("new/checkpoints").exists()
 
 
-# Corpora.
+def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
+    Path("corpus/valid.de").rename("corpus/valld.de")
+    message = refused(TRAIN)
+    assert message.startswith("corpus/valid.de: no such file; did you mean `valld.de`?")
 
 
-def test_missing_corpus_suggests_the_nearest_file(place: Place) -> None:
-    (place.corpus / "valid.de").rename(place.corpus / "valld.de")
-    assert place.train_refused() == (
-        f"{place.corpus}/valid.de: no such file; did you mean `valld.de`?"
-    )
+def test_unfinished_run_is_refused(refused: Refused) -> None:
+    Path("run/model.json").unlink()
+    for command in ("translate run", "evaluate run"):
+        assert "training has not finished" in refused(command)
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_empty_corpus_is_refused(split: str, place: Place) -> None:
-    sides = [place.corpus / f"{split}.{language}" for language in ("en", "de")]
-    for side in sides:
-        side.write_text("")
-    assert place.train_refused() == f"{sides[0]} and {sides[1]}: the corpus is empty"
-
-
-def test_corpus_of_blank_lines_is_refused(place: Place) -> None:
-    for side in ("en", "de"):
-        (place.corpus / f"train.{side}").write_text(" \n\n")
-    assert "the training corpus has no text to learn a tokenizer from" in place.train_refused()
-
-
-def test_corpus_with_only_long_pairs_is_refused(place: Place) -> None:
-    message = place.train_refused("data.max_tokens=3")
-    assert "no pair is left to train on: of 60, 0 have an empty side and 60 have more" in message
-    assert message.startswith(f"{place.corpus}/train.en and ")
-
-
-def test_corpus_of_three_pairs_is_enough(place: Place) -> None:
-    for side in ("en", "de"):
-        path = place.corpus / f"train.{side}"
-        path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
-    run = place.path / "three"
-    settings = ["--set", "training.max_updates=4", "--set", "tokenizer.vocabulary_size=8000"]
-    assert place.program("train", place.recipe, "--run", run, *settings)[0] == 0
-    status, out, _ = place.program("translate", run, stdin=b"one two\nthree\n")
-    assert (status, out.count("\n")) == (0, 2)
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_sides_of_unequal_length_are_refused(split: str, place: Place) -> None:
-    left, right = place.corpus / f"{split}.en", place.corpus / f"{split}.de"
-    lines = right.read_text().splitlines(keepends=True)
-    right.write_text("".join(lines[:-1]))
-    message = f"{left} has {len(lines)} lines, {right} has {len(lines) - 1}: "
-    assert place.train_refused().startswith(message)
-
-
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_invalid_utf_8_is_refused_by_line(split: str, place: Place) -> None:
-    rewrite_line(place.corpus / f"{split}.de", 3, b"caf\xe9\n")
-    message = f"{place.corpus}/{split}.de: line 3 is not UTF-8 (byte 0xe9)"
-    assert place.train_refused().startswith(message)
-    assert not (place.path / "new" / "checkpoints").exists()
-
-
-def test_changed_corpus_is_read_again_by_a_new_run(place: Place) -> None:
-    few = ["--set", "training.max_updates=1"]
-    first, second = place.path / "first", place.path / "second"
-    assert "60 pairs to train on (" in place.program("train", place.recipe, "--run", first, *few)[2]
-    rewrite_line(place.corpus / "train.en", 2, b"\n")
-    err = place.program("train", place.recipe, "--run", second, *few)[2]
-    assert "59 pairs to train on (0 too long and 1 with an empty side left out of 60)" in err
+def test_recipe_in_the_run_folder_is_not_overwritten(refused: Refused) -> None:
+    Path("mine").mkdir()
+    Path("tiny.yaml").rename("mine/config.yaml")
+    message = refused("train mine/config.yaml --run mine")
+    assert message.startswith("mine: ")
+    assert message.endswith("; name another folder with --run")
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_changed_corpus_is_refused_by_a_resumed_run(split: str, place: Place) -> None:
-    rewrite_line(place.corpus / f"{split}.de", 2, b"eins\n")
-    shutil.copy(place.run / "config.yaml", place.recipe)
-    text = place.recipe.read_text()
-    original = text.partition(" source: ")[2].partition("/train.en")[0]
-    changed = text.replace(original, str(place.corpus)).replace("updates: 40", "updates: 50")
-    for path in (place.recipe, place.run / "config.yaml"):
-        path.write_text(changed)
-    message = place.refused("train", place.recipe, "--run", place.run)
-    assert f"{place.run}: the target side of `data.{split}` has changed since this run" in message
+def test_changed_corpus_is_refused_by_a_resumed_run(
+    split: str, tiny_corpus: Path, refused: Refused
+) -> None:
+    change(f"corpus/{split}.de", line(2, b"eins\n"))
+    text = Path("run/config.yaml").read_text().replace(str(tiny_corpus), "corpus")
+    Path("run/config.yaml").write_text(text.replace("updates: 40", "updates: 50"))
+    message = refused("train run/config.yaml --run run")
+    assert f"run: the target side of `data.{split}` has changed since this run" in message
 
 
-def test_folder_without_a_tokenizer_is_refused(place: Place) -> None:
-    message = place.train_refused(f"tokenizer.from={place.corpus}")
-    assert message.startswith(f"{place.corpus}: no tokenizer is here")
-
-
-# Run folders.
-
-
-@pytest.mark.parametrize("command", ["translate", "evaluate"])
-def test_missing_or_unfinished_run_is_refused(command: str, place: Place) -> None:
-    other = "translate" if command == "evaluate" else "evaluate"
-    assert "config.yaml" in place.refused(command, place.corpus)
-    assert place.refused(command, place.recipe).startswith(f"{place.recipe}: is a file, a run fold")
-    wrong = place.path / "rum"
-    assert place.refused(command, wrong) == f"{wrong}: no such run folder; did you mean `run`?"
-    (place.run / "model.json").unlink()
-    assert "training has not finished" in place.refused(other, place.run)
-
-
-def test_damaged_weights_are_refused(place: Place) -> None:
-    flip_a_byte(place.run / "model.safetensors")
-    message = place.refused("translate", place.run, stdin=b"one\n")
-    assert message.startswith(f"{place.run}/model.safetensors: damaged")
-
-
-@pytest.mark.parametrize("command", ["translate", "train"])
-def test_damaged_description_is_refused(command: str, place: Place) -> None:
-    (place.run / "model.json").write_text("{")
-    recipe = place.run / "config.yaml"
-    arguments = [place.run] if command == "translate" else [recipe, "--run", place.run]
-    assert place.refused(command, *arguments).startswith(f"{place.run}/model.json: ")
-
-
-def unfinished(place: Place) -> list[str | Path]:
-    """Return the command that resumes the run with more updates."""
-    recipe = place.run / "config.yaml"
-    return ["train", recipe, "--run", place.run, "--set", "training.max_updates=50"]
-
-
-def test_damaged_checkpoints_are_refused(place: Place) -> None:
-    go_on = unfinished(place)
-    place.program(*go_on[:-1], "training.max_updates=41")
-    checkpoints = RunFolder(place.run).checkpoints
+def test_damaged_checkpoints_are_refused(program: Program) -> None:
+    program(*RESUME.replace("50", "41").split())
+    checkpoints = RunFolder(Path("run")).checkpoints
     for update in checkpoints.updates():
-        flip_a_byte(checkpoints.path(update) / "model.safetensors")
-    before = {path: data for path, data in place.contents().items() if "/checkpoints/" in path}
-    status, out, err = place.program(*go_on)
+        change(str(checkpoints.path(update) / "model.safetensors"), flip_a_byte)
+    before = {path: data for path, data in contents().items() if "checkpoints" in path.parts}
+    status, out, err = program(*RESUME.split())
     assert (status, out) == (2, "")
     damaged = f"{checkpoints.path(41)}: the checkpoint is damaged (model.safetensors: not"
     assert f"error: {damaged}" in err
     assert "), and there is no earlier one to go on from; train a new run with --run\n" in err
-    assert before.items() <= place.contents().items()
+    assert before.items() <= contents().items()
 
 
-def test_damaged_tokenizer_is_refused(place: Place) -> None:
-    flip_a_byte(place.run / "tokenizer" / "joint.model")
-    for command in ("translate", "evaluate"):
-        message = place.refused(command, place.run)
-        assert message.startswith(f"{place.run}/tokenizer/joint.model: damaged")
-    status, _, err = place.program(*unfinished(place))
-    assert status == 2
-    assert f"error: {place.run}/tokenizer/joint.model: damaged" in err
-
-
-def test_tokenizer_of_another_run_is_refused(place: Place) -> None:
+def test_damaged_tokenizer_and_that_of_another_run_are_refused(
+    program: Program, refused: Refused
+) -> None:
     # The vocabularies have the same size, but not the same fingerprint.
-    rewrite_line(place.corpus / "train.en", 1, b"five nine nine nine\n")
-    other = place.path / "other"
-    settings = ["--set", "training.max_updates=1", "--set", "tokenizer.algorithm=unigram"]
-    assert place.program("train", place.recipe, "--run", other, *settings)[0] == 0
-    shutil.rmtree(place.run / "tokenizer")
-    shutil.copytree(other / "tokenizer", place.run / "tokenizer")
-    message = f"{place.run}/tokenizer: is the tokenizer of another run (fingerprint "
-    assert place.refused("translate", place.run).startswith(message)
-    status, _, err = place.program(*unfinished(place))
-    assert status == 2
-    assert f"error: {message}" in err
+    change("corpus/train.en", line(1, b"five nine nine nine\n"))
+    settings = " --set training.max_updates=1 --set tokenizer.algorithm=unigram"
+    assert program(*f"{TRAIN}{settings}".split())[0] == 0
+    shutil.rmtree("run/tokenizer")
+    shutil.copytree("new/tokenizer", "run/tokenizer")
+    message = "run/tokenizer: is the tokenizer of another run (fingerprint "
+    assert refused("translate run").startswith(message)
+    assert f"error: {message}" in program(*RESUME.split())[2]
+    change("run/tokenizer/joint.model", flip_a_byte)
+    assert "error: run/tokenizer/joint.model: damaged" in program(*RESUME.split())[2]
 
 
-def test_folder_with_another_run_is_refused(place: Place) -> None:
-    message = place.refused("train", place.recipe, "--run", place.run, "--set", "seed=7")
-    assert message.startswith(f"{place.run}: holds a run of another config (seed: 1 -> 7; data.")
-    assert message.endswith("; name another folder with --run")
+def test_corpus_of_three_pairs_is_enough(program: Program) -> None:
+    for side in ("en", "de"):
+        change(f"corpus/train.{side}", lambda data: b"".join(data.splitlines(keepends=True)[:3]))
+    settings = "--set training.max_updates=4 --set tokenizer.vocabulary_size=8000"
+    assert program(*f"{TRAIN} {settings}".split())[0] == 0
+    status, out, _ = program("translate", "new", stdin=b"one two\nthree\n")
+    assert (status, out.count("\n")) == (0, 2)
 
 
-def test_folder_with_other_files_is_refused(place: Place) -> None:
-    for folder in (place.path, place.corpus):
-        message = place.refused("train", place.recipe, "--run", folder)
-        assert message.startswith(f"{folder}: ")
-        assert message.endswith("; name another folder with --run")
+def test_run_that_failed_before_training_can_be_repeated_with_a_changed_corpus(
+    program: Program, refused: Refused
+) -> None:
+    change("corpus/train.de", NO_UTF_8)
+    assert "line 3 is not UTF-8" in refused(TRAIN)
+    change("corpus/train.de", line(3, b"\n"))
+    status, _, err = program(*f"{TRAIN} --set training.max_updates=1 --set seed=2".split())
+    assert status == 0
+    assert "59 pairs to train on (0 too long and 1 with an empty side left out of 60)" in err
 
 
-def test_recipe_in_the_run_folder_is_not_overwritten(place: Place) -> None:
-    folder = place.path / "mine"
-    folder.mkdir()
-    recipe = place.recipe.rename(folder / "config.yaml")
-    message = place.refused("train", recipe, "--run", folder)
-    assert message.startswith(f"{folder}: ")
-    assert message.endswith("; name another folder with --run")
+def test_finished_run_is_not_trained_again(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree("corpus")
+    monkeypatch.setattr(trainer, "prepare", None)
+    before = contents()
+    status, out, _ = program("train", "run/config.yaml", "--run", "run")
+    assert status == 0
+    assert out.startswith("run: finished already; loss ")
+    assert contents() == before
 
 
-def test_run_that_failed_before_training_can_be_repeated(place: Place) -> None:
-    rewrite_line(place.corpus / "train.de", 3, b"caf\xe9\n")
-    assert "line 3 is not UTF-8" in place.train_refused()
-    rewrite_line(place.corpus / "train.de", 3, b"acht\n")
-    arguments = ["--run", place.path / "new", "--set", "training.max_updates=1", "--set", "seed=2"]
-    assert place.program("train", place.recipe, *arguments)[0] == 0
+@contextmanager
+def failing(name: str, number: int, folder: Path) -> Iterator[None]:
+    """Make a function of `os` on files raise OSError below a folder."""
+    original, below = getattr(os, name), folder.absolute()
 
+    def fail(file: Any, *rest: Any, **named: Any) -> Any:
+        path = Path(f"/proc/self/fd/{file}").resolve() if isinstance(file, int) else Path(file)
+        if path.absolute().is_relative_to(below):
+            # The error of a failed write or sync has no file name.
+            raise OSError(number, "failed", *(() if name == "fsync" else (str(path),)))
+        return original(file, *rest, **named)
 
-# Scoring.
-
-
-def test_unknown_split_suggests_the_nearest(place: Place) -> None:
-    message = place.refused("evaluate", place.run, "--split", "vaild")
-    assert message == "split `vaild` is unknown; did you mean `valid`?"
-
-
-def test_hypotheses_and_references_of_unequal_length_are_refused(place: Place) -> None:
-    hypotheses, references = place.corpus / "test.de", place.corpus / "valid.de"
-    files = ["--hypotheses", str(hypotheses), "--references", str(references)]
-    assert place.refused("evaluate", *files, "--target-language", "de") == (
-        f"{hypotheses} has 6 lines, {references} has 7: line N of one must answer line N of the "
-        "other; `--allow line-counts` scores it all the same"
-    )
-
-
-# Disks and permissions.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, name, fail)
+        yield
 
 
 def test_full_disk_at_a_checkpoint_loses_only_later_updates(
-    place: Place, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+    finished_run: Path, refused: Refused, program: Program
 ) -> None:
-    run = place.path / "new"
-    checkpoints = RunFolder(run).checkpoints
-    with failing(monkeypatch, os, "fsync", errno.ENOSPC) as places:
-        places.append(checkpoints.folder / f".{checkpoints.path(20).name}")
-        message = place.train_refused()
-    assert message == f"{checkpoints.path(20)}: no space left on the disk"
-    assert [path.name for path in checkpoints.folder.iterdir()] == [checkpoints.path(10).name]
-    assert place.program("train", place.recipe, "--run", run)[0] == 0
-    weights = (run / "model.safetensors").read_bytes()
+    checkpoints = RunFolder(Path("new")).checkpoints
+    first, second = checkpoints.path(10), checkpoints.path(20)
+    with failing("fsync", errno.ENOSPC, checkpoints.folder / f".{second.name}"):
+        assert refused(TRAIN) == f"{second}: no space left on the disk"
+    assert [path.name for path in checkpoints.folder.iterdir()] == [first.name]
+    assert program(*TRAIN.split())[0] == 0
+    weights = Path("new/model.safetensors").read_bytes()
     assert weights == (finished_run / "model.safetensors").read_bytes()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_full_disk_under_the_metrics_is_reported(place: Place) -> None:
-    new = place.path / "new"
-    new.mkdir()
-    (new / "metrics.jsonl").symlink_to("/dev/full")
-    shutil.copy(place.run / "config.yaml", new)
-    message = place.refused("train", new / "config.yaml", "--run", new)
-    assert message == f"{new}/metrics.jsonl: no space left on the disk"
+def test_full_disk_under_the_metrics_is_reported(refused: Refused) -> None:
+    Path("new").mkdir()
+    Path("new/metrics.jsonl").symlink_to("/dev/full")
+    shutil.copy("run/config.yaml", "new")
+    message = refused("train new/config.yaml --run new")
+    assert message == "new/metrics.jsonl: no space left on the disk"
 
 
-def test_full_disk_keeps_the_existing_translation(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    output = place.path / "out.txt"
-    output.write_text("precious")
-    with failing(monkeypatch, os, "fsync", errno.ENOSPC) as places:
-        places.append(place.path)
-        message = place.refused("translate", place.run, place.corpus / "test.en", "-o", output)
-    assert message == f"{output}: no space left on the disk"
+def test_full_disk_keeps_the_existing_translation(refused: Refused) -> None:
+    Path("out.txt").write_text("precious")
+    with failing("fsync", errno.ENOSPC, Path()):
+        message = refused("translate run corpus/test.en -o out.txt")
+    assert message == f"{Path('out.txt').absolute()}: no space left on the disk"
 
 
-def test_missing_permission_for_the_run_folder_is_reported(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_permission_for_the_run_folder_is_reported(refused: Refused) -> None:
     # Root may write anywhere, hence the simulated error.
-    with failing(monkeypatch, os, "mkdir", errno.EACCES) as places:
-        places.append(place.path)
-        assert place.train_refused() == f"{place.path}/new: permission denied"
-
-
-def test_finished_run_is_not_trained_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    shutil.rmtree(place.corpus)
-    monkeypatch.setattr(trainer, "prepare", None)
-    before = place.contents()
-    status, out, _ = place.program("train", place.run / "config.yaml", "--run", place.run)
-    assert status == 0
-    assert out.startswith(f"{place.run}: finished already; loss ")
-    assert place.contents() == before
+    with failing("mkdir", errno.EACCES, Path()):
+        assert refused(TRAIN) == "new: permission denied"

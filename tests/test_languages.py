@@ -1,39 +1,105 @@
-"""Language codes."""
+"""Language codes, scripts and text lengths."""
+
+import sys
+import unicodedata
 
 import pytest
 
-from mt.languages import base_language, written_without_spaces
+from mt.languages import (
+    base_language,
+    count_in,
+    in_letters,
+    script_share,
+    scripts_of,
+    written_without_spaces,
+)
+
+UNICODE_NAMES: dict[str, str | tuple[str, ...]] = {
+    **{name: name.upper() for name in ("Latin", "Greek", "Cyrillic", "Armenian", "Georgian")},
+    **{name: name.upper() for name in ("Hebrew", "Arabic", "Devanagari", "Thai", "Hangul")},
+    "Han": ("CJK UNIFIED", "CJK COMPATIBILITY IDEOGRAPH"),
+    "Kana": ("HIRAGANA", "KATAKANA"),
+}
+"""Prefixes of the Unicode names of a script's letters."""
 
 
 @pytest.mark.parametrize(
-    ("code", "base"),
+    ("base", "codes"),
     [
         ("de", "de"),
-        ("pt-BR", "pt"),
-        ("EN_us", "en"),
+        ("pt", "pt-BR"),
+        ("en", "EN_us"),
         ("deu", "deu"),
-        ("zh", "zh"),
-        ("zh-CN", "zh"),
-        ("zh_Hant", "zh"),
-        ("ZHO-Hant-TW", "zh"),
-        ("yue", "zh"),
-        ("jpn", "ja"),
-        ("kor", "ko"),
-        ("bur", "my"),
-        ("", ""),
+        ("zh", "zh zh-CN zh_Hant ZHO-Hant-TW yue"),
+        ("ja", "jpn"),
+        ("ko", "kor"),
+        ("my", "bur"),
     ],
 )
-def test_codes_of_a_language_share_a_name(code: str, base: str) -> None:
-    assert base_language(code) == base
+def test_codes_of_a_language_share_a_name(base: str, codes: str) -> None:
+    assert {base_language(code) for code in codes.split()} == {base}
+
+
+def test_language_may_be_written_without_spaces() -> None:
+    for code in ["zh", "zho", "zh-CN", "zh_Hant", "lzh", "nan", "JPN", "th", "khm", "mya", "ii"]:
+        assert written_without_spaces(code), code
+    for code in ["en", "ko", "kor", "de-AT", "vi", "nan-Latn", "zh_Latn_CN", ""]:
+        assert not written_without_spaces(code), code
+
+
+@pytest.mark.parametrize("script", UNICODE_NAMES)
+def test_scripts_contain_the_letters_of_the_unicode_database(script: str) -> None:
+    # Rare blocks above U+1CFF (phonetic, mathematical, forms) may be missing.
+    letters = [
+        chr(code)
+        for code in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(code))[0] == "L"
+        and unicodedata.name(chr(code), "").startswith(UNICODE_NAMES[script])
+    ]
+    inside = {letter for letter in letters if count_in(letter, script)}
+    assert {letter for letter in letters if ord(letter) < 0x1D00} <= inside
+    assert len(inside) >= 0.8 * len(letters)
+    others = [other for other in UNICODE_NAMES if other != script]
+    assert not any(count_in("".join(letters), other) for other in others)
 
 
 @pytest.mark.parametrize(
-    "code", ["zh", "zho", "zh-CN", "zh_Hant", "lzh", "nan", "ja", "JPN", "th", "khm", "mya", "ii"]
+    ("codes", "scripts"),
+    [
+        ("en pt-BR sr-Latn zh_Latn", ("Latin",)),
+        ("zh-TW lzh zh_Hant", ("Han",)),
+        ("jpn", ("Han", "Kana")),
+        ("sr", ("Cyrillic", "Latin")),
+        ("xx", ()),
+    ],
 )
-def test_written_without_spaces(code: str) -> None:
-    assert written_without_spaces(code)
+def test_scripts_of_a_language(codes: str, scripts: tuple[str, ...]) -> None:
+    assert {scripts_of(code) for code in codes.split()} == {scripts}
 
 
-@pytest.mark.parametrize("code", ["en", "ko", "kor", "de-AT", "vi", "nan-Latn", "zh_Latn_CN", ""])
-def test_written_with_spaces(code: str) -> None:
-    assert not written_without_spaces(code)
+@pytest.mark.parametrize(
+    ("text", "language", "share"),
+    [
+        ("two 2", "en", 1.0),
+        ("two", "ru", 0.0),
+        ("два two", "ru", 0.5),
+        ("三ab", "zh", 0.6),  # a Chinese character weighs three letters
+        ("かab", "ja", 0.5),
+        ("かな", "zh", 0.0),
+        ("漢字", "ja", 1.0),
+        ("กำ", "th", 1.0),  # U+0E33 is a letter, marks are none
+        ("नमस्ते", "hi", 1.0),
+        ("Straße", "de", 1.0),
+        ("ＡＢ", "en", 1.0),
+        ("12, 3!", "en", None),
+        ("text", "xx", None),
+        ("", "en", None),
+    ],
+)
+def test_share_of_letters_in_the_script(text: str, language: str, share: float | None) -> None:
+    assert script_share(text, language) == share
+
+
+def test_length_in_letters() -> None:
+    assert in_letters("abc d") == 5
+    assert in_letters("三十か한é") == 3 + 3 + 2 + 2 + 1

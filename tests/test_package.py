@@ -17,12 +17,9 @@ SENTENCES = [f"{first} {second} five" for first in ("one", "two", "six") for sec
 def test_loaded_run_translates(finished_run: Path) -> None:
     translator = Translator.load(str(finished_run), overrides=["decoding.beam=3"], device="cpu")
     assert translator.decoding.beam == 3
-    texts = translator.translate(["one two three", ""])
-    assert texts[0]
-    assert texts[1] == ""
-    assert texts == Translator.load(finished_run, overrides=["decoding.beam=3"]).translate(
-        ["one two three", ""]
-    )
+    first, second = translator.translate(["one two three", ""])
+    assert first
+    assert second == ""
 
 
 def test_loading_refuses_missing_runs_and_unknown_keys(finished_run: Path) -> None:

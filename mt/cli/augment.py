@@ -9,7 +9,9 @@ from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only
 from mt.tables import aligned
 
 if TYPE_CHECKING:
-    from mt.augment.resumable import Job, Record
+    from mt.augment.backtranslate import BackTranslation
+    from mt.augment.distill import Distillation
+    from mt.augment.resumable import Job
 
 Out = Annotated[
     Path,
@@ -50,15 +52,14 @@ def backtranslate(
     """
     checked = decoding_only(overrides)
     from mt.augment.backtranslate import BackTranslation
-    from mt.augment.resumable import Shard, write_pairs
+    from mt.augment.resumable import Shard
     from mt.augment.teacher import Teacher
     from mt.data.noise import Noise
 
     part, noise = Shard.parse(shard), Noise(drop, mask, swap)
     options = [f"decoding.search={search}", *checked]
     work = BackTranslation(Teacher.load(run, overrides=options, device=device), mono, noise)
-    job = work.job(out, part)
-    typer.echo(_summary(job, write_pairs(job, work.make)))
+    _write(work, work.job(out, part))
 
 
 def distill(
@@ -86,19 +87,21 @@ def distill(
     checked = decoding_only(overrides)
     data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
     from mt.augment.distill import Distillation, Interpolation
-    from mt.augment.resumable import Shard, write_pairs
+    from mt.augment.resumable import Shard
     from mt.augment.teacher import Teacher
 
     part = Shard.parse(shard)
     interpolation = Interpolation(n_best, similarity) if n_best > 1 else None
     teacher = Teacher.load(run, overrides=checked, device=device)
     work = Distillation(teacher, data, interpolation)
-    job = work.job(out, part)
-    typer.echo(_summary(job, write_pairs(job, work.make)))
+    _write(work, work.job(out, part))
 
 
-def _summary(job: "Job", record: "Record") -> str:
-    """Return the total counts, the files written, and the shards still missing."""
+def _write(work: "BackTranslation | Distillation", job: "Job") -> None:
+    """Do a job, and print the total counts, the files written, and the shards still missing."""
+    from mt.augment.resumable import write_pairs
+
+    record = write_pairs(job, work.make)
     rows = [("lines read", f"{record.lines:,}")]
     rows += [
         (f"skipped: {reason}" if reason != "written" else "pairs written", f"{count:,}")
@@ -107,9 +110,6 @@ def _summary(job: "Job", record: "Record") -> str:
     lines = [aligned(rows, right=[1]), *map(str, job.texts)]
     if job.shard.of > 1:
         missing = [f"{shard.number}/{shard.of}" for shard in job.missing_shards()]
-        lines.append(
-            f"missing shards: {', '.join(missing)}"
-            if missing
-            else f"all {job.shard.of} shards are complete; join them with `cat` in name order"
-        )
-    return "\n".join(lines)
+        complete = f"all {job.shard.of} shards are complete; join them with `cat` in name order"
+        lines.append(f"missing shards: {', '.join(missing)}" if missing else complete)
+    typer.echo("\n".join(lines))

@@ -79,10 +79,7 @@ def _training_json(measured: "TrainingBenchmark") -> str:
         "source_tokens_per_second": measured.source_tokens_per_second,
         "target_tokens_per_second": measured.target_tokens_per_second,
         "flops_per_target_token": measured.flops_per_target_token,
-        "matmul_flops_per_second": {
-            "before": measured.matmul_rates.before,
-            "after": measured.matmul_rates.after,
-        },
+        "matmul_flops_per_second": asdict(measured.matmul_rates),
         "matmul_share": measured.matmul_share,
         "source_padding_share": work.source.padding,
         "target_padding_share": work.target.padding,
@@ -103,10 +100,8 @@ def _training_text(measured: "TrainingBenchmark", config: Path) -> str:
     phases = asdict(measured.phases)
     whole = sum(phases.values())
     rows = [("phase", "ms/update", "share")]
-    rows += [
-        (name, f"{1000 * seconds:,.1f}", f"{seconds / whole:.1%}")
-        for name, seconds in phases.items()
-    ]
+    for name, seconds in phases.items():
+        rows.append((name, f"{1000 * seconds:,.1f}", f"{seconds / whole:.1%}"))
     facts = aligned(_training_facts(measured))
     return f"{head}{threads}\n\n{facts}\n\n{aligned(rows, right=(1, 2))}"
 
@@ -114,14 +109,9 @@ def _training_text(measured: "TrainingBenchmark", config: Path) -> str:
 def _training_facts(measured: "TrainingBenchmark") -> list[tuple[str, str]]:
     work, timing, rates = measured.work, measured.timing, measured.matmul_rates
     flops = measured.flops_per_target_token
-    memory = [
-        f"{mib:,.0f} MiB {place}"
-        for mib, place in (
-            (measured.peak_rss_mib, "in the process"),
-            (timing.peak_device_mib, "of tensors on the device"),
-        )
-        if mib is not None
-    ]
+    peaks = {"in the process": measured.peak_rss_mib}
+    peaks["of tensors on the device"] = timing.peak_device_mib
+    memory = [f"{mib:,.0f} MiB {place}" for place, mib in peaks.items() if mib is not None]
     return [
         ("target tokens/s", f"{measured.target_tokens_per_second:,.0f}"),
         ("source tokens/s", f"{measured.source_tokens_per_second:,.0f}"),
@@ -141,19 +131,10 @@ def _giga(rate: float) -> str:
 
 
 def _decoding_json(measured: "DecodingBenchmark") -> str:
-    record: dict[str, Any] = {
-        "split": measured.split,
-        "device": measured.device,
-        "threads": measured.threads,
-        "speeds": [
-            {
-                **asdict(speed),
-                "sentences_per_second": speed.sentences_per_second,
-                "target_tokens_per_second": speed.target_tokens_per_second,
-            }
-            for speed in measured.speeds
-        ],
-    }
+    record = asdict(measured)
+    for entry, speed in zip(record["speeds"], measured.speeds, strict=True):
+        entry["sentences_per_second"] = speed.sentences_per_second
+        entry["target_tokens_per_second"] = speed.target_tokens_per_second
     return json.dumps(record, indent=2)
 
 
@@ -161,15 +142,8 @@ def _decoding_text(measured: "DecodingBenchmark", run: Path) -> str:
     threads = f", {measured.threads} threads" if measured.device == "cpu" else ""
     sentences = measured.speeds[0].sentences
     rows = [("search", "beam", "batch size", "sentences/s", "target tokens/s")]
-    rows += [
-        (
-            speed.search,
-            f"{speed.beam}",
-            f"{speed.batch_size}",
-            f"{speed.sentences_per_second:,.1f}",
-            f"{speed.target_tokens_per_second:,.0f}",
-        )
-        for speed in measured.speeds
-    ]
+    for speed in measured.speeds:
+        rates = f"{speed.sentences_per_second:,.1f}", f"{speed.target_tokens_per_second:,.0f}"
+        rows.append((speed.search, str(speed.beam), str(speed.batch_size), *rates))
     head = f"{run}: {sentences:,} sentences of {measured.split}, {measured.device}{threads}"
     return f"{head}\n\n{aligned(rows, right=range(1, 5))}"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from mt.cli.evaluate import Allow, Metrics, References
-from mt.cli.options import Device
+from mt.cli.options import Device, JsonFile
 from mt.files import write_json, write_text
 
 
@@ -51,9 +51,7 @@ def compare(
         typer.Option(metavar="N", min=0, help="Sentences to show with the most gain and loss."),
     ] = 5,
     allow: Allow = None,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the comparison as JSON.")
-    ] = None,
+    json: JsonFile = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with plots and examples.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import Overrides, command_group, load
+from mt.cli.options import JsonFile, Overrides, command_group, load
 from mt.cli.train import ConfigFile
 from mt.errors import ConfigError
 from mt.files import write_json, write_text
@@ -15,10 +15,6 @@ from mt.tables import aligned
 
 if TYPE_CHECKING:
     from mt.data.clean_files import CleanedFiles
-
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
-]
 
 data = command_group("data", "Check and clean corpora, and check tokenizers.")
 
@@ -75,23 +71,20 @@ def clean(
 
     removed_file = REMOVED_FILE if removed else None
     cleaned = write_cleaned(loaded.data, out, removed_file=removed_file)
-    if len(cleaned) == 1:
-        typer.echo(_cleaning_text(cleaned[0]))
-        return
-    typer.echo("\n\n".join(f"{each.key}:\n{_cleaning_text(each)}" for each in cleaned))
+    texts = (f"{each.key}:\n{_cleaning_text(each)}" for each in cleaned)
+    typer.echo("\n\n".join(texts) if len(cleaned) > 1 else _cleaning_text(cleaned[0]))
 
 
 def _cleaning_text(cleaned: "CleanedFiles") -> str:
-    rows = [("pairs read", f"{cleaned.total:,}", "")]
-    rows += [
-        (f"removed by `{name}`", f"{count:,}", f"{count / cleaned.total:.3%}")
-        for name, count in cleaned.taken.items()
-    ]
-    rows.append(("pairs kept", f"{cleaned.left:,}", f"{cleaned.left / cleaned.total:.3%}"))
-    rows.append(("changed among these", f"{cleaned.changed:,}", ""))
-    rows += [
-        (f"changed by `{name}`", f"{count:,}", f"{count / cleaned.total:.3%}")
-        for name, count in cleaned.noisy.items()
+    def row(name: str, count: int) -> tuple[str, str, str]:
+        return name, f"{count:,}", f"{count / cleaned.total:.3%}"
+
+    rows = [
+        ("pairs read", f"{cleaned.total:,}", ""),
+        *(row(f"removed by `{name}`", count) for name, count in cleaned.taken.items()),
+        row("pairs kept", cleaned.left),
+        ("changed among these", f"{cleaned.changed:,}", ""),
+        *(row(f"changed by `{name}`", count) for name, count in cleaned.noisy.items()),
     ]
     return "\n".join([aligned(rows, right=(1, 2)), *map(str, cleaned.files)])
 

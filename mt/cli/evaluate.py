@@ -97,32 +97,27 @@ def evaluate(
     else:
         _refuse(of_run, "--hypotheses")
         _check_file_options(hypotheses, references, target_language)
-    from mt.evaluation.evaluate import (
-        EvaluationJob,
-        GivenTexts,
-        comet_commands,
-        evaluate_files,
-        evaluate_robustness,
-        evaluate_run,
-    )
+    from mt.evaluation import evaluate as scoring
     from mt.evaluation.passport import default_place
     from mt.evaluation.robustness import RobustnessCard
     from mt.evaluation.scores import Evaluation
 
     references = references or []
-    job = EvaluationJob(tuple(metric or ()), bootstrap or 0, tuple(allow or ()), write_comet)
+    job = scoring.EvaluationJob(
+        tuple(metric or ()), bootstrap or 0, tuple(allow or ()), write_comet
+    )
     result: Evaluation | RobustnessCard
     if run is not None:
         if sources is not None:
-            job = replace(job, texts=GivenTexts(sources, tuple(references)))
-        score = evaluate_robustness if robustness else evaluate_run
+            job = replace(job, texts=scoring.GivenTexts(sources, tuple(references)))
+        score = scoring.evaluate_robustness if robustness else scoring.evaluate_run
         result = score(run, split=split, overrides=overrides or (), device=device, job=job)
     else:
         assert hypotheses is not None
         assert target_language is not None
         other_files = [*references, *([sources] if sources else [])]
         passport = passport or default_place(hypotheses, other_files)
-        result = evaluate_files(
+        result = scoring.evaluate_files(
             hypotheses,
             references,
             target_language=target_language,
@@ -133,7 +128,7 @@ def evaluate(
     typer.echo(result.as_json() if as_json else result.as_text())
     if write_comet is not None:
         # With --json, stdout is JSON only.
-        typer.echo(comet_commands(write_comet, len(references) or 1), err=as_json)
+        typer.echo(scoring.comet_commands(write_comet, len(references) or 1), err=as_json)
 
 
 def _refuse(options: Mapping[str, object], other: str) -> None:

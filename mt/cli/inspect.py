@@ -89,36 +89,27 @@ def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
     lengths, size = cost.lengths, config.tokenizer.vocabulary_size
     joint = config.tokenizer.vocabulary == "joint"
     vocabulary = "a joint vocabulary" if joint else "two vocabularies"
-    heading = (
-        f"{path}\n{lengths.source:,} source and {lengths.target:,} target tokens, end marks "
-        f"included\n{vocabulary} of {size:,} tokens"
-    )
+    pair = f"{lengths.source:,} source and {lengths.target:,} target tokens, end marks included"
+    heading = f"{path}\n{pair}\n{vocabulary} of {size:,} tokens"
     notes = [
         "FLOPs count matrix products only, two per multiply-add. The table shows the",
         "forward pass; training takes three times as many.",
         _TIED_NOTES[config.model.tie_embeddings],
     ]
-    if config.tokenizer_origin:
-        key, _ = config.tokenizer_origin
-        notes.append(f"The tokenizer of `{key}` may have a different size.")
+    if origin := config.tokenizer_origin:
+        notes.append(f"The tokenizer of `{origin[0]}` may have a different size.")
     tables = aligned(_part_rows(cost), right=range(1, 5)), aligned(_total_rows(cost), right=[1])
     return "\n\n".join((heading, *tables, "\n".join(filter(None, notes))))
 
 
 def _part_rows(cost: "Cost") -> list[_Row]:
-    counts = [(part.name, part.parameters, part.flops) for part in cost.parts]
-    counts.append(("total", cost.parameters, cost.flops))
-    rows = [
-        (
-            name,
-            f"{parameters:,}",
-            f"{parameters / cost.parameters:.1%}",
-            _mega(flops),
-            f"{flops / cost.flops:.1%}",
-        )
-        for name, parameters, flops in counts
-    ]
-    return [("part", "parameters", "share", "MFLOPs", "share"), *rows]
+    def row(name: str, parameters: int, flops: float) -> _Row:
+        shares = f"{parameters / cost.parameters:.1%}", f"{flops / cost.flops:.1%}"
+        return name, f"{parameters:,}", shares[0], _mega(flops), shares[1]
+
+    heading = ("part", "parameters", "share", "MFLOPs", "share")
+    rows = [row(part.name, part.parameters, part.flops) for part in cost.parts]
+    return [heading, *rows, row("total", cost.parameters, cost.flops)]
 
 
 def _total_rows(cost: "Cost") -> list[_Row]:
@@ -144,11 +135,10 @@ def info(
     from mt.evaluation.run_info import read_info
 
     found = read_info(run)
-    typer.echo(
-        json.dumps(found.as_record(), indent=2, ensure_ascii=False)
-        if as_json
-        else _info_text(found)
-    )
+    if as_json:
+        typer.echo(json.dumps(found.as_record(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo(_info_text(found))
 
 
 def _info_text(found: "RunInfo") -> str:
@@ -167,14 +157,13 @@ def _head_rows(found: "RunInfo") -> Iterator[_Row]:
 
     config = found.config
     decoding = config.decoding.model_dump(mode="json", exclude_none=True)
-    set_keys = [f"{key}={value}" for key, value in decoding.items()]
     yield "run", f"{found.run}, {_STATES[found.state]}"
     yield "languages", ", ".join(map(str, trained_directions(config.data)))
     if tags := tags_as_text(trained_tags(config.data)):
         yield "tags", ", ".join(tags)
     if not found.exported:
         yield "updates", f"{found.updates:,}"
-    yield "decoding", ", ".join(set_keys)
+    yield "decoding", ", ".join(f"{key}={value}" for key, value in decoding.items())
 
 
 def _model_rows(found: "RunInfo") -> Iterator[_Row]:
@@ -230,12 +219,10 @@ def _score_rows(scored: "ScoredSplit") -> Iterator[_Row]:
     decoding = ", ".join(scored.overrides) or "as configured"
     if not scored.current:
         decoding += "; with different weights"
-    first = (scored.split, f"{scored.sentences:,}")
-    for score, (split, sentences), settings in (
-        (scored.bleu, first, decoding),
-        (scored.chrf, ("", ""), ""),
-    ):
-        yield split, sentences, score.name, f"{score.value:.2f}", score.signature, settings
+    scores = scored.bleu, scored.chrf
+    bleu, chrf = [(score.name, f"{score.value:.2f}", score.signature) for score in scores]
+    yield scored.split, f"{scored.sentences:,}", *bleu, decoding
+    yield "", "", *chrf, ""
 
 
 Output = Annotated[

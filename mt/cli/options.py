@@ -37,6 +37,9 @@ Device = Annotated[
     typer.Option(help="Device to compute on; auto takes the best available."),
 ]
 
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mt.config.base import LocalPath, Section
 from mt.config.document import Document, Keys, Problem, read_document
@@ -39,12 +39,6 @@ class AblationFile(Section):
     """Split to score besides validation; null: none."""
     changes: dict[ChangeName, Overrides] = Field(default_factory=dict)
     """`KEY=VALUE` overrides by name of the variant."""
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> "AblationFile":
-        if broken := [*self._broken_rules()]:
-            raise ValueError("\n".join(broken))
-        return self
 
     def _broken_rules(self) -> Iterator[str]:
         if not self.seeds:

@@ -1,7 +1,8 @@
 """Base class and shared types of the configuration sections."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,3 +34,13 @@ class Section(BaseModel):
     def _empty_section(cls, value: Any) -> Any:
         """Read null as an empty section: all of its keys may be commented out."""
         return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        if broken := [*self._broken_rules()]:
+            raise ValueError("\n".join(broken))
+        return self
+
+    def _broken_rules(self) -> Iterable[str]:
+        """Return a message for each broken rule across the keys; subclasses override it."""
+        return ()

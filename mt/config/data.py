@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
 from mt.config.base import LocalPath, Section, TagText
 
@@ -104,14 +104,12 @@ class TextSource(CorpusSource):
     target: Text | None = None
     """Path or URL of the target side; optional if `corpus` finds the files."""
 
-    @model_validator(mode="after")
-    def _has_both_sides(self) -> "TextSource":
+    def _broken_rules(self) -> Iterator[str]:
         if (self.source is None) != (self.target is None):
             missing = "source" if self.source is None else "target"
-            raise ValueError(f"`{missing}` is missing: `source` and `target` go together")
-        if self.source is None and self.corpus is None:
-            raise ValueError("needs `corpus`, or both `source` and `target`")
-        return self
+            yield f"`{missing}` is missing: `source` and `target` go together"
+        elif self.source is None and self.corpus is None:
+            yield "needs `corpus`, or both `source` and `target`"
 
 
 class TsvSource(CorpusSource):
@@ -269,20 +267,13 @@ class DataConfig(Section):
     cleaning: CleaningConfig = CleaningConfig()
     """Cleaning of the training pairs."""
 
-    @model_validator(mode="after")
-    def _check_split_names(self) -> "DataConfig":
-        if taken := sorted({"train", "valid"} & set(self.tests)):
-            raise ValueError(f"`data.tests.{taken[0]}`: `{taken[0]}` is the name of another split")
-        return self
-
-    @model_validator(mode="after")
-    def _check_weights(self) -> "DataConfig":
-        for name in self.split_names():
-            source = self.split(name)
-            if source is not None and source.weight != 1:
-                key = f"data.{'' if name == 'valid' else 'tests.'}{name}.weight"
-                raise ValueError(f"`{key}`: only training corpora have a weight; remove it")
-        return self
+    def _broken_rules(self) -> Iterator[str]:
+        for name in sorted({"train", "valid"} & set(self.tests)):
+            yield f"`data.tests.{name}`: `{name}` is the name of another split"
+        held_out = {f"tests.{name}": source for name, source in self.tests.items()}
+        for key, source in {"valid": self.valid, **held_out}.items():
+            if source.weight != 1:
+                yield f"`data.{key}.weight`: only training corpora have a weight; remove it"
 
     @property
     def is_multilingual(self) -> bool:
@@ -295,9 +286,8 @@ class DataConfig(Section):
         if source.source_language is None and source.target_language is None:
             return self
         splits = {name: self._with_languages(split) for name, split in self.tests.items()}
-        languages = self._languages(source)
-        update = {**languages, "valid": self._with_languages(self.valid), "tests": splits}
-        return self.model_copy(update=update)
+        held_out = {"valid": self._with_languages(self.valid), "tests": splits}
+        return self.model_copy(update={**self._languages(source), **held_out})
 
     def _languages(self, source: Source) -> dict[str, str]:
         return {

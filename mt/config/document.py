@@ -102,8 +102,7 @@ def _compose(text: str) -> Node | None:
     with warnings.catch_warnings():
         # YAML allows an anchor to be redefined.
         warnings.simplefilter("ignore", ReusedAnchorWarning)
-        node: Node | None = YAML(typ="safe", pure=True).compose(text)
-    return node
+        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
 
 
 def _read(path: Path) -> str:

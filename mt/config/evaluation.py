@@ -1,11 +1,11 @@
 """Configuration of scoring, expected scores and published scores."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from mt.config.base import Section
-from mt.errors import did_you_mean
 
 Text = Annotated[str, Field(min_length=1)]
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
@@ -55,11 +55,9 @@ class Band(Section):
     high: Bleu = 100.0
     """Highest BLEU that passes."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> "Band":
+    def _broken_rules(self) -> Iterator[str]:
         if self.low > self.high:
-            raise ValueError(f"`low` {self.low} is above `high` {self.high}")
-        return self
+            yield f"`low` {self.low} is above `high` {self.high}"
 
 
 class EvaluationConfig(Section):
@@ -80,6 +78,6 @@ class EvaluationConfig(Section):
     @classmethod
     def _refuse_sacrebleu_name(cls, value: Any) -> Any:
         if isinstance(value, str) and value in MEANT_TOKENIZERS:
-            near = did_you_mean(MEANT_TOKENIZERS[value], MEANT_TOKENIZERS.values())
-            raise ValueError(f"`{value}` is not the name of a tokenizer{near}")
+            meant = MEANT_TOKENIZERS[value]
+            raise ValueError(f"`{value}` is not the name of a tokenizer; did you mean `{meant}`?")
         return value

@@ -36,13 +36,14 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError with all problems at once, each with its line, dotted key and nearest valid
     name. Rules across fields are checked once the fields themselves are valid.
     """
-    return validate_document(Config, _overridden(read_document(path), overrides), file=str(path))
+    document = reduce(_with_override, overrides, read_document(path))
+    return validate_document(Config, document, file=str(path))
 
 
 def override_config(config: Config, overrides: Sequence[str]) -> Config:
     """Return a configuration with `KEY=VALUE` overrides applied, validated again."""
-    document = _overridden(Document(_plain(config)), overrides)
-    return validate_document(Config, document, file="")
+    document = Document(config.model_dump(mode="json", by_alias=True))
+    return validate_document(Config, reduce(_with_override, overrides, document), file="")
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:
@@ -64,7 +65,7 @@ def dump_config(config: Config) -> str:
     yaml.width = 100_000
     yaml.sort_base_mapping_type_on_output = False
     text = io.StringIO()
-    yaml.dump(_plain(config), text)
+    yaml.dump(config.model_dump(mode="json", by_alias=True), text)
     return text.getvalue()
 
 
@@ -79,10 +80,6 @@ class _Representer(SafeRepresenter):
 _Representer.add_representer(str, _Representer.represent_str)
 
 
-def _plain(config: Config) -> dict[str, Any]:
-    return config.model_dump(mode="json", by_alias=True)
-
-
 def validate_document(section: type[S], document: Document, *, file: str) -> S:
     """Return a document as a section; raise ConfigError with all of its problems."""
     problems = list(document.problems)
@@ -93,10 +90,6 @@ def validate_document(section: type[S], document: Document, *, file: str) -> S:
     if problems:
         raise config_error(problems, file=file)
     return values
-
-
-def _overridden(document: Document, overrides: Sequence[str]) -> Document:
-    return reduce(_with_override, overrides, document)
 
 
 def _with_override(document: Document, override: str) -> Document:

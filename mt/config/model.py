@@ -148,12 +148,6 @@ class ModelConfig(Section):
             return value  # no preset, or an unknown one, which the field's own check reports
         return {**PRESETS[name], **value, "preset": None}
 
-    @model_validator(mode="after")
-    def _check_rules(self) -> "ModelConfig":
-        if broken := [*self._broken_rules()]:
-            raise ValueError("\n".join(broken))
-        return self
-
     def _broken_rules(self) -> Iterator[str]:
         widths_given = self.d_head is not None and self.d_value is not None
         if self.d_model % self.heads and not widths_given:

@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -43,9 +43,8 @@ def config_error(problems: Iterable[Problem], *, file: str) -> ConfigError:
 def _line(problem: Problem) -> str:
     dotted = ".".join(problem.keys)
     label = problem.origin.label
-    if label == f"--set {dotted}" or not dotted:
-        return f"{label}: {problem.text}" if label else problem.text
-    return f"{label}: `{dotted}`: {problem.text}" if label else f"`{dotted}`: {problem.text}"
+    key = f"`{dotted}`" if dotted and label != f"--set {dotted}" else ""
+    return ": ".join(filter(None, (label, key, problem.text)))
 
 
 def problems_in(
@@ -55,9 +54,10 @@ def problems_in(
     found = error.errors(include_url=False)
     reported = {problem.keys for problem in document.problems}
     intended = {
-        _replacement(root, locate(root, details["loc"]))
+        RENAMED_KEYS.get(place.dotted) or suggest(root, place)
         for details in found
         if details["type"] == "extra_forbidden"
+        for place in [locate(root, details["loc"])]
     }
     for details in found:
         place = locate(root, details["loc"])
@@ -102,7 +102,7 @@ def _problem(
     elif kind == "string_pattern_mismatch" and place.field:
         text = f"{_shown(value)} does not have the right form: {place.field.description}"
     elif kind in _MESSAGES:
-        text = _MESSAGES[kind](value, details.get("ctx", {}))
+        text = _MESSAGES[kind].format(shown=_shown(value), value=value, **details.get("ctx", {}))
     else:
         message = details["msg"]
         text = f"{message[0].lower()}{message[1:]}, got {_shown(value)}"
@@ -114,16 +114,14 @@ def _unknown(root: type[Section], place: "Place") -> str:
         return f"renamed to `{new}`"
     if reason := REMOVED_KEYS.get(place.dotted):
         return f"removed; {reason}"
-    if formats := formats_with(root, place):
+    *parents, key = place.keys
+    formats = [each for each in sections_at(root, parents) if key in fields(each)]
+    if formats:
         kind = format_name(place.section) if place.section else None
-        listed = " or ".join(f"`format: {name}`" for name in formats)
+        listed = " or ".join(f"`format: {format_name(each)}`" for each in formats)
         return f"unknown with `format: {kind}`; it belongs to {listed}"
     near = suggest(root, place)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
-
-
-def _replacement(root: type[Section], place: "Place") -> str | None:
-    return RENAMED_KEYS.get(place.dotted) or suggest(root, place)
 
 
 def _not_a_choice(value: Any, words: tuple[str, ...]) -> str:
@@ -134,33 +132,25 @@ def _not_a_choice(value: Any, words: tuple[str, ...]) -> str:
     return f"{_shown(value)} is not one of {listed}{near}"
 
 
-def _expected(what: str) -> Callable[[Any, dict[str, Any]], str]:
-    return lambda value, _: f"expected {what}, got {_shown(value)}"
-
-
-def _bound(words: str, name: str) -> Callable[[Any, dict[str, Any]], str]:
-    return lambda value, limits: f"{value} is out of range: must be {words} {limits[name]}"
-
-
-_MESSAGES: dict[str, Callable[[Any, dict[str, Any]], str]] = {
-    "missing": lambda _value, _limits: "required, but missing",
-    "int_type": _expected("a whole number"),
-    "int_from_float": _expected("a whole number"),
-    "float_type": _expected("a number"),
-    "finite_number": _expected("a finite number"),
-    "string_type": _expected("text"),
-    "string_too_short": _expected("text"),
-    "bool_type": _expected("`true` or `false`"),
-    "path_type": _expected("a path"),
-    "tuple_type": _expected("a list"),
-    "list_type": _expected("a list"),
-    "dict_type": _expected("a section of names"),
-    "model_type": _expected("a section of keys"),
-    "greater_than": _bound("more than", "gt"),
-    "greater_than_equal": _bound("at least", "ge"),
-    "less_than": _bound("less than", "lt"),
-    "less_than_equal": _bound("at most", "le"),
-    "multiple_of": lambda value, limits: f"{value} is not a multiple of {limits['multiple_of']}",
+_MESSAGES = {
+    "missing": "required, but missing",
+    "int_type": "expected a whole number, got {shown}",
+    "int_from_float": "expected a whole number, got {shown}",
+    "float_type": "expected a number, got {shown}",
+    "finite_number": "expected a finite number, got {shown}",
+    "string_type": "expected text, got {shown}",
+    "string_too_short": "expected text, got {shown}",
+    "bool_type": "expected `true` or `false`, got {shown}",
+    "path_type": "expected a path, got {shown}",
+    "tuple_type": "expected a list, got {shown}",
+    "list_type": "expected a list, got {shown}",
+    "dict_type": "expected a section of names, got {shown}",
+    "model_type": "expected a section of keys, got {shown}",
+    "greater_than": "{value} is out of range: must be more than {gt}",
+    "greater_than_equal": "{value} is out of range: must be at least {ge}",
+    "less_than": "{value} is out of range: must be less than {lt}",
+    "less_than_equal": "{value} is out of range: must be at most {le}",
+    "multiple_of": "{value} is not a multiple of {multiple_of}",
 }
 """Messages by pydantic's error type."""
 
@@ -258,26 +248,17 @@ def suggest(root: type[Section], place: Place) -> str | None:
     """Return the dotted key most similar to an unknown one, in any section, or None."""
     wanted = place.keys[-1].lower().replace("-", "_")
     siblings = fields(place.section) if place.section else {}
-    scored = [
-        (_similarity(wanted, key) + _SIBLING_BONUS, ".".join((*place.keys[:-1], key)))
-        for key in siblings
-        if _similarity(wanted, key) >= _MIN_SIMILARITY
-    ]
-    scored += [
-        (_similarity(wanted, other.keys[-1]), other.dotted)
-        for other in all_places(root)
-        if _similarity(wanted, other.keys[-1]) >= _MIN_SIMILARITY and ANY_NAME not in other.keys
-    ]
-    return max(scored, key=lambda pair: pair[0])[1] if scored else None
+    known = [((*place.keys[:-1], key), _SIBLING_BONUS) for key in siblings]
+    known += [(other.keys, 0.0) for other in all_places(root) if ANY_NAME not in other.keys]
+    similarity, nearest = SequenceMatcher(b=wanted), dict[str, float]()
+    for keys, bonus in known:
+        similarity.set_seq1(keys[-1])
+        if (ratio := similarity.ratio()) >= _MIN_SIMILARITY:
+            nearest.setdefault(".".join(keys), ratio + bonus)
+    return max(nearest, key=nearest.__getitem__, default=None)
 
 
-def formats_with(root: type[Section], place: Place) -> tuple[str, ...]:
-    """Return the corpus formats that have the last key of a place."""
-    kinds = sections_at(root, place.keys[:-1])
-    return tuple(format_name(kind) or "" for kind in kinds if place.keys[-1] in fields(kind))
-
-
-def sections_at(root: type[Section], keys: Keys) -> tuple[type[Section], ...]:
+def sections_at(root: type[Section], keys: Iterable[str]) -> tuple[type[Section], ...]:
     """Return the sections allowed under some keys: none, one, or one for each corpus format."""
     here = _Nested((root,))
     for key in keys:
@@ -304,7 +285,3 @@ def _nested(annotation: Any) -> _Nested:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return _Nested((annotation,))
     return _Nested()
-
-
-def _similarity(word: str, other: str) -> float:
-    return SequenceMatcher(None, word, other).ratio()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mt.config.base import Section
 from mt.config.data import DataConfig
@@ -40,12 +40,6 @@ class Config(Section):
     """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Scoring of translations."""
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> "Config":
-        if broken := [*self._broken_rules()]:
-            raise ValueError("\n".join(broken))
-        return self
 
     @property
     def tokenizer_origin(self) -> tuple[str, Path] | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mt.config.base import LocalPath, Section
 
@@ -75,12 +75,6 @@ class TrainingConfig(Section):
     """Number of newest checkpoints to keep."""
     average: Literal["best", "last", "off"] = "best"
     """Final model: mean of the best or the last checkpoints kept, or the single best one."""
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> "TrainingConfig":
-        if broken := [*self._broken_rules()]:
-            raise ValueError("\n".join(broken))
-        return self
 
     def _broken_rules(self) -> Iterator[str]:
         if not (self.max_updates or self.max_epochs or self.patience):

@@ -1,12 +1,13 @@
-"""Fixtures for commands: refused calls and recorded functions."""
+"""Fixtures for commands: a recipe, refused calls and recorded functions."""
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.factories import Program
+from tests.factories import RECIPE, Program
 
 
 @pytest.fixture
@@ -40,3 +41,23 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
         return calls
 
     return replace
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a folder with a recipe, whose corpora do not exist, and return it."""
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(RECIPE)
+    return Path("tiny.yaml")
+
+
+@pytest.fixture
+def result() -> Callable[..., SimpleNamespace]:
+    """Return a function that makes the result of a command, with further attributes."""
+
+    def make(**attributes: Any) -> SimpleNamespace:
+        usual = {"passed": True, "exit_status": 0, "text": "30 ± 1"}
+        forms = {"as_text": lambda: "30 ± 1", "as_json": lambda: "{}"}
+        return SimpleNamespace(**{**usual, **forms, **attributes})
+
+    return make

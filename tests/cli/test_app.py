@@ -12,7 +12,7 @@ import pytest
 
 from mt import __version__
 from mt.cli.app import PANELS
-from tests.factories import RECIPE, Program
+from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -27,13 +27,6 @@ HEAVY = {
 }
 Recorded = Callable[..., list[Any]]
 Refused = Callable[..., str]
-
-
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(RECIPE)
-    return Path("tiny.yaml")
 
 
 def process(*arguments: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -82,12 +75,6 @@ def test_shell_completion_lists_commands_and_options(words: str, completed: set[
     assert set(done.stdout.split()) == completed
 
 
-def test_completion_script_is_printed() -> None:
-    done = process("--show-completion", "bash")
-    assert done.returncode == 0
-    assert "complete -o default -F _mt_completion mt" in done.stdout
-
-
 def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> None:
     pages = [ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md"), *(ROOT / "docs").glob("*.md")]
     for path in [*pages, *(ROOT / "mt").rglob("*.py")]:
@@ -104,9 +91,7 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("train a b", "Got unexpected extra argument(s) (b). Usage: mt train [OPTIONS] "),
         ("train a --set", "Option '--set' requires an argument."),
         ("translate r --device gpu", "'gpu' is not one of 'auto', 'cuda', 'mps', 'cpu'."),
-        ("translate r --n-best 0", "'--n-best': Input should be greater than or equal to 1."),
         ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
-        ("reproduce tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         ("train tiny.yaml --set model.nrom=x", "--set model.nrom: unknown; did you mean `model."),
         ("translate r --set beam=4", "only keys of `decoding` can be set here; did you mean `dec"),
         ("average r --output o --best 1 --last 1", "--best, --last and --updates exclude each"),
@@ -117,45 +102,30 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("evaluate r --references h", "--sources is missing; to score a run on files, give both"),
         ("evaluate r --sources h", "--references is missing; to score a run on files, give both"),
         ("evaluate --check c --sources s", "--sources cannot be combined with --check;"),
-        ("evaluate --check c --json", "--json cannot be combined with --check;"),
-        ("evaluate --check c --bootstrap 100", "--bootstrap cannot be combined with --check;"),
         ("evaluate r --check p", "RUN cannot be combined with --check;"),
         ("evaluate r --target-language zh", "--target-language cannot be combined with a run;"),
-        ("evaluate r --passport p", "--passport cannot be combined with a run;"),
         ("evaluate r --robustness --metric ter", "--metric cannot be combined with --robustness,"),
         ("evaluate --hypotheses h --split x", "--split cannot be combined with --hypotheses;"),
         ("evaluate --hypotheses h --robustness", "--robustness cannot be combined with --hypoth"),
-        ("evaluate --references r", "nothing to score;"),
         ("evaluate --hypotheses h", "--hypotheses needs --references, the reference translations"),
         ("evaluate --hypotheses h --references r", "--hypotheses needs --target-language, such as"),
         ("inspect tiny.yaml --set model.heads=3", "`model.d_model` 512 is not a multiple of `mod"),
-        ("inspect tiny.yaml --target-length 0", "'--target-length': Input should be greater than"),
         (
             "inspect tiny.yaml --set model.positional=learned --source-length 513",
             "513 tokens does not fit into the 512 positions",
         ),
-        ("serve", "Missing argument 'RUN'."),
-        ("serve r --port 99999", "'--port': "),
-        ("serve r --set beam=2", "only keys of `decoding` can be set here"),
         ("bench trian x", "No such command 'trian'. Did you mean 'train'? Usage: mt bench "),
-        ("bench train", "Missing argument 'CONFIG'."),
-        ("bench train none.yaml", "none.yaml: no such file"),
-        ("bench train tiny.yaml --updates 0", "'--updates': Input should be greater than"),
         ("bench decode none", "none: no such run folder"),
         ("bench decode none --set seed=2", "only keys of `decoding` can be set here"),
-        ("bench decode none --batch-size 0", "'--batch-size': Input should be greater than"),
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("import none --run new", "none: no such folder"),
-        ("import . --run .", ".: exists already; name a folder that is not there yet"),
+        ("import . --run .", ".: exists already; name a new folder"),
         ("data tokenizer .", "config.yaml"),
         ("plot masks", "Missing option '--output'"),
         ("plot masks -o a.jpg", "a.jpg: "),
         ("plot masks -o none/a.png", "there is no folder none"),
         ("plot schedule tiny.yml -o a.png", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
-        ("plot schedule tiny.yaml -o a.png --updates 0", "'--updates'"),
-        ("plot schedule tiny.yaml -o a", "a: "),
         ("plot positions tiny.yaml -o a.png --set model.positional=none", "has nothing to draw"),
-        ("plot positions tiny.yaml -o a.png --positions 1", "'--positions'"),
         ("plot positions . -o a.png --set seed=2", "--set cannot be combined with a run"),
         ("plot positions . -o a.png", "config.yaml"),
         ("plot attention run x -o a.png", "run: no such run folder"),

@@ -1,11 +1,6 @@
 """Commands `mt backtranslate` and `mt distill`."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,18 +8,12 @@ import pytest
 
 from tests.factories import Program
 
-SMALL_WINDOWS = ["--set", "decoding.batch_size=1"]
-
 
 @pytest.fixture
 def mono(tiny_corpus: Path, tmp_path: Path) -> Path:
     path = tmp_path / "more.en"
     path.write_text((tiny_corpus / "train.en").read_text() + "\n")
     return path
-
-
-def texts(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_backtranslation_writes_pairs_and_a_record(
@@ -50,62 +39,28 @@ def test_backtranslation_writes_pairs_and_a_record(
     assert printed.splitlines()[0].split() == ["lines", "read", "61"]
     assert f"pairs written {written}" in " ".join(printed.split())
     assert printed.splitlines()[-2:] == [str(out / "more.de"), str(out / "more.en")]
-    before = texts(out)
+    before = [path.read_bytes() for path in sorted(out.iterdir())]
     status, again, err = program(*call)
     assert (status, again, caplog.messages) == (0, printed, [f"{out}/more.json: finished already"])
     status, printed, err = program(*call, "--search", "beam")
     assert (status, printed) == (2, "")
     assert err.startswith(f"error: {out}/more.json: was begun with `decoding.search` sample, now")
     assert err.endswith("name another --out\n")
-    assert texts(out) == before
-
-
-def test_killed_work_is_resumed_by_the_same_command(
-    finished_run: Path,
-    mono: Path,
-    tmp_path: Path,
-    program: Program,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    mono.write_text("".join(mono.read_text().splitlines(keepends=True)[:20]))
-    call = ["backtranslate", finished_run, mono, "--device", "cpu", *SMALL_WINDOWS, "--out"]
-    assert program(*call, tmp_path / "whole")[0] == 0
-    out = tmp_path / "out"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mt", *map(str, call), str(out)],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    record = out / "more.json.part"
-    while process.poll() is None and not (record.exists() and done(record) > 3):
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 3 < done(record) < 20
-    assert sorted(path.name for path in out.glob("more*")) == [
-        f"more.{ending}.part" for ending in ("de", "en", "json")
-    ]
-    assert program(*call, out)[0] == 0
-    assert "of 20 lines are done" in caplog.text
-    assert texts(out) == texts(tmp_path / "whole")
-
-
-def done(record: Path) -> int:
-    return int(json.loads(record.read_text())["done"])
+    assert [path.read_bytes() for path in sorted(out.iterdir())] == before
 
 
 def test_shards_list_the_missing_ones(
     finished_run: Path, mono: Path, tmp_path: Path, program: Program
 ) -> None:
     call = ("backtranslate", finished_run, mono, "--out", tmp_path / "out", "--device", "cpu")
-    greedy = ("--search", "greedy")
-    last = [
-        program(*call, *greedy, "--shard", shard)[1].splitlines()[-1] for shard in ("2/3", "1/3")
-    ]
-    assert last == ["missing shards: 1/3, 3/3", "missing shards: 3/3"]
-    printed = program(*call, *greedy, "--shard", "3/3")[1].splitlines()[-1]
-    assert printed == "all 3 shards are complete; join them with `cat` in name order"
-    status, _, err = program(*call, *greedy, "--shard", "1/2")
+    for shard, last in {
+        "2/3": "missing shards: 1/3, 3/3",
+        "1/3": "missing shards: 3/3",
+        "3/3": "all 3 shards are complete; join them with `cat` in name order",
+    }.items():
+        printed = program(*call, "--search", "greedy", "--shard", shard)[1]
+        assert printed.splitlines()[-1] == last
+    status, _, err = program(*call, "--search", "greedy", "--shard", "1/2")
     assert status == 2
     assert "was begun with `shards` 3, now it is 2" in err
 

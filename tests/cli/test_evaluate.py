@@ -1,7 +1,6 @@
 """Command `mt evaluate`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +15,15 @@ ROBUSTNESS = "mt.evaluation.evaluate.evaluate_robustness"
 PLAIN = {"split": None, "overrides": (), "device": "auto", "job": EvaluationJob()}
 
 
-@dataclass(frozen=True)
-class FakeResult:
-    """Evaluation, robustness card or check."""
-
-    passed: bool = True
-    text: str = "verified"
-
-    def as_text(self) -> str:
-        return "BLEU 30"
-
-    def as_json(self) -> str:
-        return "{}"
+@pytest.fixture
+def scoring(recorded: Recorded, result: Callable[..., Any]) -> Recorded:
+    """Return a function that replaces another by a recorder with the result `30 ± 1`."""
+    return lambda target, **attributes: recorded(target, result(**attributes))
 
 
-def test_run_is_scored_with_all_options(program: Program, recorded: Recorded) -> None:
-    calls = recorded(RUN, FakeResult())
-    assert program("evaluate", "r") == (0, "BLEU 30\n", "")
+def test_run_is_scored_with_all_options(program: Program, scoring: Recorded) -> None:
+    calls = scoring(RUN)
+    assert program("evaluate", "r") == (0, "30 ± 1\n", "")
     settings = ["--split", "news", "--set", "decoding.beam=2", "--device", "cpu", "--json"]
     options = ["--metric", "ter", "--metric", "chrf++", "--bootstrap", "500", "--allow", "tokens"]
     assert program("evaluate", "r", *settings, *options) == (0, "{}\n", "")
@@ -43,39 +34,39 @@ def test_run_is_scored_with_all_options(program: Program, recorded: Recorded) ->
 
 @pytest.mark.parametrize(("target", "options"), [(RUN, []), (ROBUSTNESS, ["--robustness"])])
 def test_run_is_scored_on_given_texts(
-    target: str, options: list[str], program: Program, recorded: Recorded
+    target: str, options: list[str], program: Program, scoring: Recorded
 ) -> None:
     texts = ["--sources", "s", "--references", "t", "--references", "u"]
-    calls = recorded(target, FakeResult())
-    assert program("evaluate", "r", *texts, *options) == (0, "BLEU 30\n", "")
+    calls = scoring(target)
+    assert program("evaluate", "r", *texts, *options) == (0, "30 ± 1\n", "")
     job = EvaluationJob(texts=GivenTexts(Path("s"), (Path("t"), Path("u"))))
     assert calls == [((Path("r"),), {**PLAIN, "job": job})]
 
 
-def test_robustness_takes_split_and_overrides(program: Program, recorded: Recorded) -> None:
-    calls = recorded(ROBUSTNESS, FakeResult())
+def test_robustness_takes_split_and_overrides(program: Program, scoring: Recorded) -> None:
+    calls = scoring(ROBUSTNESS)
     options = ["--split", "news", "--allow", "tokens", "--set", "decoding.beam=2"]
-    assert program("evaluate", "r", "--robustness", *options) == (0, "BLEU 30\n", "")
+    assert program("evaluate", "r", "--robustness", *options) == (0, "30 ± 1\n", "")
     named = {"split": "news", "overrides": ["decoding.beam=2"], "device": "auto"}
     assert calls == [((Path("r"),), {**named, "job": EvaluationJob(allow=("tokens",))})]
 
 
-def test_files_are_scored_with_all_options(program: Program, recorded: Recorded) -> None:
-    calls = recorded(FILES, FakeResult())
+def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) -> None:
+    calls = scoring(FILES)
     files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
     options = ["--target-language", "zh", "--passport", "p", "--bleu-tokenizer", "char"]
-    assert program("evaluate", *files, *options) == (0, "BLEU 30\n", "")
+    assert program("evaluate", *files, *options) == (0, "30 ± 1\n", "")
     named = {"target_language": "zh", "tokenizer": "char", "sources": Path("s")}
     job = EvaluationJob(passport=Path("p"))
     assert calls == [((Path("h"), [Path("r1"), Path("r2")]), {**named, "job": job})]
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_comet_commands_keep_json_valid(form: str, program: Program, recorded: Recorded) -> None:
-    recorded(RUN, FakeResult())
+def test_comet_commands_keep_json_valid(form: str, program: Program, scoring: Recorded) -> None:
+    scoring(RUN)
     as_json = ["--json"] if form == "json" else []
     _, out, err = program("evaluate", "r", "--write-comet", "c", *as_json)
-    printed = err if as_json else out.removeprefix("BLEU 30\n")
+    printed = err if as_json else out.removeprefix("30 ± 1\n")
     assert printed.splitlines()[-1] == (
         "comet-env/bin/comet-score -s c/source.txt -t c/hypothesis.txt -r c/reference.txt "
         "--model Unbabel/wmt22-comet-da"
@@ -85,8 +76,8 @@ def test_comet_commands_keep_json_valid(form: str, program: Program, recorded: R
 
 @pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
 def test_exit_status_of_check_is_the_verdict(
-    passed: bool, status: int, program: Program, recorded: Recorded
+    passed: bool, status: int, program: Program, scoring: Recorded
 ) -> None:
-    calls = recorded("mt.evaluation.passport.check_passport", FakeResult(passed))
-    assert program("evaluate", "--check", "p.json") == (status, "verified\n", "")
+    calls = scoring("mt.evaluation.passport.check_passport", passed=passed)
+    assert program("evaluate", "--check", "p.json") == (status, "30 ± 1\n", "")
     assert calls == [((Path("p.json"),), {})]

@@ -1,27 +1,19 @@
 """Command `mt inspect`."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mt.__main__ import main
 from mt.config import ModelConfig
 from mt.profiling.cost import PairLengths, model_cost
+from tests.factories import Program
 
-# None of the files exists.
-RECIPE = """\
-data:
-  source_language: en
-  target_language: de
-  train: {corpus: nowhere/train}
-  valid: {corpus: nowhere/valid}
+SETTINGS = """\
 tokenizer: {vocabulary_size: 1000}
 model: {d_model: 100, d_ff: 200, heads: 4, encoder_layers: 2, decoder_layers: 1, positional: alibi}
-training: {max_updates: 100}
 """
 
 TABLE = """\
@@ -58,19 +50,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def inspected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def inspected(recipe: Path, program: Program) -> Run:
     """Return a function that runs `mt inspect tiny.yaml` with further arguments."""
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(RECIPE)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mt", "inspect", "tiny.yaml", *arguments])
-        monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # Typer changes it
-        return main(), *capsys.readouterr()
-
-    return run
+    recipe.write_text(recipe.read_text() + SETTINGS)
+    return lambda *arguments: program("inspect", recipe, *arguments)
 
 
 def record(inspected: Run, *arguments: str) -> dict[str, Any]:

@@ -2,38 +2,16 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.factories import RECIPE, Program
+from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
 Refused = Callable[..., str]
-
-
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(RECIPE)
-    return Path("tiny.yaml")
-
-
-@dataclass(frozen=True)
-class FakeResult:
-    """Result of a command whose text is `30 ± 1`."""
-
-    passed: bool = True
-    exit_status: int = 0
-    text: str = "30 ± 1"
-
-    def as_text(self) -> str:
-        return self.text
-
-    def as_json(self) -> str:
-        return "{}"
+Result = Callable[..., Any]
 
 
 def test_train_uses_the_run_folder_and_the_overrides(
@@ -60,9 +38,9 @@ def test_init_from_takes_any_folder_name(
 
 @pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
 def test_exit_status_of_reproduce_is_the_verdict(
-    passed: bool, status: int, program: Program, recipe: Path, recorded: Recorded
+    passed: bool, status: int, program: Program, recipe: Path, recorded: Recorded, result: Result
 ) -> None:
-    calls = recorded("mt.experiments.reproduce.reproduce", FakeResult(passed))
+    calls = recorded("mt.experiments.reproduce.reproduce", result(passed=passed))
     assert program("reproduce", recipe) == (status, "30 ± 1\n", "")
     assert calls[0][0][1] == Path("runs/tiny")
 
@@ -90,28 +68,23 @@ def ablation(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return Path("small.yaml")
 
 
-def test_runs_of_an_ablation_are_named_after_its_file(
-    ablation: Path, program: Program, recorded: Recorded
+def test_ablation_has_runs_named_after_its_file_and_the_status_of_its_result(
+    ablation: Path, program: Program, recorded: Recorded, result: Result
 ) -> None:
-    calls = recorded("mt.experiments.ablation.run_ablation", FakeResult())
+    calls = recorded("mt.experiments.ablation.run_ablation", result())
     assert program("ablate", ablation) == (0, "30 ± 1\n", "")
     assert program("ablate", ablation, "--runs", "elsewhere", "--json") == (0, "{}\n", "")
     folders = [runs for (_, runs), _ in calls]
     assert folders == [Path("runs/ablation-small"), Path("elsewhere")]
     assert [variant.name for variant in calls[0][0][0].variants] == ["base", "untied"]
-
-
-def test_interrupted_ablation_prints_its_results_and_its_status(
-    ablation: Path, program: Program, recorded: Recorded
-) -> None:
-    recorded("mt.experiments.ablation.run_ablation", FakeResult(exit_status=143))
+    recorded("mt.experiments.ablation.run_ablation", result(exit_status=143))
     assert program("ablate", ablation) == (143, "30 ± 1\n", "")
 
 
 def test_invalid_change_is_reported_before_training(
     ablation: Path, refused: Refused, recorded: Recorded
 ) -> None:
-    calls = recorded("mt.experiments.ablation.run_ablation", FakeResult())
+    calls = recorded("mt.experiments.ablation.run_ablation")
     ablation.write_text(ablation.read_text().replace("tie_embeddings=none", "tie_embedding=none"))
     assert refused("ablate", ablation) == (
         "small.yaml:5: `changes.untied`: --set model.tie_embedding: unknown; "

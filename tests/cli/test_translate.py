@@ -19,7 +19,6 @@ from mt.serving.server import Address
 from tests.factories import Program
 
 Recorded = Callable[..., list[Any]]
-Refused = Callable[..., str]
 LONG = b"one two three four five six seven eight nine zero " * 48
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
 NASTY = (
@@ -155,27 +154,6 @@ def test_score_as_json_has_the_log_probability_of_each_token(
     assert records[-1]["tokens"] == ["</s>"]
     text = "".join(records[0]["tokens"]).replace("\u2581", " ")
     assert text.removesuffix("</s>").split() == Path(files[3]).read_text().split("\n")[0].split()
-
-
-def test_right_translations_are_more_likely_than_others(
-    finished_run: Path, files: list[str], program: Program, tmp_path: Path
-) -> None:
-    odd = tmp_path / "odd.txt"
-    odd.write_text("".join(f"{'z' * number}\n" for number in range(8)))
-    _, right, _ = program("score", finished_run, *files)
-    _, wrong, _ = program("score", finished_run, *files[:2], "--targets", odd, "--device", "cpu")
-    pairs = list(zip(right.splitlines(), wrong.splitlines(), strict=True))[2:6]
-    for likely, unlikely in pairs:
-        assert float(likely.split("\t")[2]) > float(unlikely.split("\t")[2]) + 1
-
-
-def test_unequal_line_counts_are_refused(
-    finished_run: Path, files: list[str], refused: Refused
-) -> None:
-    with Path(files[3]).open("a") as file:
-        file.write("too much\n")
-    message = f"{files[1]} has 8 lines, {files[3]} has 9: line N of one"
-    assert refused("score", finished_run, *files).startswith(message)
 
 
 def test_options_of_serve_are_passed_on(program: Program, recorded: Recorded) -> None:

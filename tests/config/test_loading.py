@@ -219,3 +219,4 @@ def test_schema_describes_every_key_and_rejects_others() -> None:
     for place in all_places(Config):
         assert place.field is not None
         assert (place.keys[-1], place.field.description) in described
+    assert all(description.endswith(".") for _, description in described)
