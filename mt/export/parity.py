@@ -36,7 +36,6 @@ class Sample:
     target_language: str
     bleu_tokenizer: str
     origin: str
-    """Origin of the lines, for the report."""
 
 
 @dataclass(frozen=True, slots=True)
