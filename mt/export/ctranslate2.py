@@ -95,7 +95,25 @@ def build_spec(
     config: ModelConfig, weights: dict[str, Array], *, positions: int
 ) -> TransformerSpec:
     """Return the CTranslate2 specification of a model, with its weights, without vocabularies."""
-    spec = TransformerSpec(_encoder(config), _decoder(config))
+    common = _common(config)
+    encoder = TransformerEncoderSpec(
+        config.encoder_layers,
+        config.heads,
+        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
+        relative_attention_bias=config.positional in {"relative_bias", "alibi"},
+        **common,
+    )
+    decoder = TransformerDecoderSpec(
+        config.decoder_layers,
+        config.heads,
+        relative_attention_bias=config.positional == "relative_bias",
+        alibi=config.positional == "alibi",
+        alignment_layer=alignment_layer(config.decoder_layers),
+        alignment_heads=config.heads,
+        external_pre_post_encoder_layers=config.residual == "sandwich",
+        **common,
+    )
+    spec = TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
     _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
@@ -132,29 +150,6 @@ class _Stack:
         scale = self.stream_scale if reads_stream else 1.0
         matrix = (self.weights[f"{self.side}.{name}.weight"] / scale).astype(np.float32)
         return matrix, self.weights.get(f"{self.side}.{name}.bias")
-
-
-def _encoder(config: ModelConfig) -> TransformerEncoderSpec:
-    return TransformerEncoderSpec(
-        config.encoder_layers,
-        config.heads,
-        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
-        relative_attention_bias=config.positional in {"relative_bias", "alibi"},
-        **_common(config),
-    )
-
-
-def _decoder(config: ModelConfig) -> TransformerDecoderSpec:
-    return TransformerDecoderSpec(
-        config.decoder_layers,
-        config.heads,
-        relative_attention_bias=config.positional == "relative_bias",
-        alibi=config.positional == "alibi",
-        alignment_layer=alignment_layer(config.decoder_layers),
-        alignment_heads=config.heads,
-        external_pre_post_encoder_layers=config.residual == "sandwich",
-        **_common(config),
-    )
 
 
 def _common(config: ModelConfig) -> dict[str, Any]:

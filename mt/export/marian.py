@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.data.vocabulary import Vocabulary
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
@@ -190,12 +189,16 @@ def _widened(tensor: Tensor, axis: int, width: int) -> Tensor:
 def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
     tokenizer, data = finished.tokenizer, finished.config.data
     separate = tokenizer.source is not tokenizer.target
-    for name, vocabulary in (("source", tokenizer.source), ("target", tokenizer.target)):
-        with replacing(folder / f"{name}.spm") as temporary:
-            temporary.write_bytes(vocabulary.processor.serialized_model_proto())
-    write_json(folder / "vocab.json", _ids(tokenizer.source))
-    if separate:
-        write_json(folder / "target_vocab.json", _ids(tokenizer.target))
+    sides = [("source.spm", "vocab.json", tokenizer.source)]
+    sides.append(
+        ("target.spm", "target_vocab.json" if separate else "vocab.json", tokenizer.target)
+    )
+    for model, ids, vocabulary in sides:
+        processor = vocabulary.processor
+        with replacing(folder / model) as temporary:
+            temporary.write_bytes(processor.serialized_model_proto())
+        tokens = map(processor.id_to_piece, range(len(vocabulary)))
+        write_json(folder / ids, {token: number for number, token in enumerate(tokens)})
     pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))
     write_json(
         folder / "tokenizer_config.json",
@@ -214,10 +217,6 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
             "clean_up_tokenization_spaces": False,
         },
     )
-
-
-def _ids(vocabulary: Vocabulary) -> dict[str, int]:
-    return {vocabulary.processor.id_to_piece(number): number for number in range(len(vocabulary))}
 
 
 def _config(finished: FinishedRun) -> dict[str, object]:

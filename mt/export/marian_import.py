@@ -221,8 +221,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
 _VOCABULARY_SIZE = 4
-_SPECIAL_IDS = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}
-_SPECIAL_TEXTS = {UNK: 45, BOS: 46, EOS: 47, PAD: 48}
+_SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
 _TEXT, _SCORE, _TYPE = 1, b"\x15", 3
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 _LAST = -1e6
@@ -294,9 +293,9 @@ def _model(model: bytes, tokens: list[bytes]) -> bytes:
     replaced = {_TOKENS, _SELF_TEST}
     kept = [bytes_field(*each) for each in fields(model) if each[0] not in replaced]
     trainer = number_field(_VOCABULARY_SIZE, len(every))
-    for number, text in _SPECIAL.items():
-        trainer += number_field(_SPECIAL_IDS[number], number)
-        trainer += bytes_field(_SPECIAL_TEXTS[number], text.encode())
+    for number, (id_field, text_field) in _SPECIAL_FIELDS.items():
+        trainer += number_field(id_field, number)
+        trainer += bytes_field(text_field, _SPECIAL[number].encode())
     # The last occurrence of a protobuf field counts.
     written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
     ours = Vocabulary.from_model(written + bytes_field(_TRAINER, trainer))
@@ -375,14 +374,11 @@ def _why_not_ours(settings: MarianSettings) -> str | None:
 
 
 def _check_positions(folder: MarianFolder) -> None:
-    for side in ("encoder", "decoder"):
-        name = f"model.{side}.embed_positions.weight"
-        table = folder.weights.get(name)
-        if table is None:
-            continue  # transformers computes it
-        expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
-        if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
-            raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
+    for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
+        if (table := folder.weights.get(name)) is not None:  # else transformers computes it
+            expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
+            if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
+                raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
 
 
 def _embedding(folder: MarianFolder, name: str) -> Tensor:
@@ -408,12 +404,8 @@ def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
     """Write the files of a run, its description last, and return the number of parameters."""
     tokenizer, rows = _write_tokenizer(run, folder)
     weights = our_weights(folder, source_rows=rows[0], target_rows=rows[1])
-    model = Transformer(
-        config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    )
-    load_parameters(model, weights, str(folder.path))
+    sizes = {"source_vocabulary": len(rows[0]), "target_vocabulary": len(rows[1])}
+    load_parameters(Transformer(config.model, **sizes), weights, str(folder.path))
     save_tensors(weights, run.weights)
     write_text(run.config, dump_config(config))
     write_description(
@@ -430,12 +422,9 @@ def _write_tokenizer(
 ) -> tuple[Tokenizer, tuple[list[int], list[int]]]:
     """Write both vocabularies; return the tokenizer and Marian's rows of source and target ids."""
     settings, ids = folder.settings, (folder.source_ids, folder.target_ids)
-    pad, start, eos = (
-        settings.pad_token_id,
-        settings.decoder_start_token_id,
-        settings.eos_token_id,
-    )
-    special = [[pad, each[folder.tokenizer.unk_token], start, eos] for each in ids]
+    pad, unk = settings.pad_token_id, folder.tokenizer.unk_token
+    start, eos = settings.decoder_start_token_id, settings.eos_token_id
+    special = [[pad, each[unk], start, eos] for each in ids]
     count = settings.decoder_vocab_size or settings.vocab_size
     try:
         source, source_rows = source_vocabulary(folder.source_spm, ids[0], special[0])
@@ -457,13 +446,8 @@ def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
         for code in (folder.tokenizer.source_lang, folder.tokenizer.target_lang)
     )
     data = DataConfig(source_language=source, target_language=target, train=none, valid=none)
-    config = Config(
-        data=data,
-        tokenizer=TokenizerConfig(vocabulary="separate"),
-        model=_model_config(folder.settings),
-        decoding=decoding,
-    )
-    return config, notes
+    model, tokenizer = _model_config(folder.settings), TokenizerConfig(vocabulary="separate")
+    return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding), notes
 
 
 def _model_config(settings: MarianSettings) -> ModelConfig:
