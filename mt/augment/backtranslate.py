@@ -42,26 +42,22 @@ class BackTranslation:
         found = scan(text)
         if not found.lines:
             raise UserError(f"{text}: is empty")
-        noise = {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        settings = {"command": "backtranslate", "input": found.sha256, "shards": shard.of}
-        return Job(
-            folder,
-            name,
-            (target, source),
-            self.teacher.run,
-            {**settings, **self.teacher.settings, **noise},
-            found.lines,
-            self.teacher.window,
-            shard,
-        )
+        settings = {
+            "command": "backtranslate",
+            "input": found.sha256,
+            "shards": shard.of,
+            **self.teacher.settings,
+            **{f"noise.{key}": value for key, value in asdict(self.noise).items()},
+        }
+        run, window = self.teacher.run, self.teacher.window
+        return Job(folder, name, (target, source), run, settings, found.lines, window, shard)
 
     def make(self, lines: range) -> Iterator[Made]:
         """Yield the pair, or the reason for leaving it out, of each of some lines of the text."""
         texts = islice(read_lines(self.text), lines.start, lines.stop)
         translations = self.teacher.translator.stream(texts, look_ahead=self.teacher.window)
         for line, translation in zip(lines, translations, strict=False):
-            best = translation.alternatives[0] if translation.alternatives else None
-            if reason := why_left_out(translation.source, best):
+            if reason := why_left_out(translation.source, *translation.alternatives[:1]):
                 yield reason
                 continue
             noisy = self.noise.on(

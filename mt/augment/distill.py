@@ -9,6 +9,7 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any, Literal
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
@@ -24,21 +25,10 @@ from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
 
 Similarity = Literal["bleu", "chrf"]
-Compare = Callable[[str, str], float]
-"""Similarity of a translation to a reference, 0 to 100."""
-
-
-def _bleu(language: str) -> Compare:
-    metric = BLEU(tokenize=choose_tokenizer(language), effective_order=True)
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-def _chrf(_language: str) -> Compare:
-    metric = CHRF()
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-SIMILARITIES: dict[Similarity, Callable[[str], Compare]] = {"bleu": _bleu, "chrf": _chrf}
+SIMILARITIES: dict[Similarity, Callable[[str], Metric]] = {
+    "bleu": lambda language: BLEU(tokenize=choose_tokenizer(language), effective_order=True),
+    "chrf": lambda _language: CHRF(),
+}
 """Sentence-level measures, built for a target language."""
 
 
@@ -86,15 +76,15 @@ class Distillation:
     def make(self, lines: range) -> Iterator[Made]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self._pairs(), lines.start, lines.stop))
-        n_best = self.interpolation.n_best if self.interpolation else 1
+        n_best, metric = 1, None
+        if self.interpolation is not None:
+            n_best = self.interpolation.n_best
+            metric = SIMILARITIES[self.interpolation.similarity](self.teacher.target_language)
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=n_best, look_ahead=self.teacher.window
         )
-        compare = None
-        if self.interpolation is not None:
-            compare = SIMILARITIES[self.interpolation.similarity](self.teacher.target_language)
         for translation, pair in zip(translations, pairs, strict=True):
-            yield _choose(translation, pair, compare)
+            yield _choose(translation, pair, metric)
 
     def _pairs(self) -> Iterator[SentencePair]:
         if isinstance(self.origin, Path):
@@ -118,16 +108,14 @@ class Distillation:
         return sum(1 for _ in cleaned_pairs(corpora)), settings
 
 
-def _choose(translation: Translation, pair: SentencePair, compare: Compare | None) -> Made:
-    """Return the best usable translation, or with `compare` the one nearest to the reference."""
-    if compare is not None:
-        choices = [each for each in translation.alternatives if not why_left_out(pair.source, each)]
-        if choices:
-            # Among equals `max` returns the first, which the teacher prefers.
-            best = max(choices, key=lambda each: compare(each.text, pair.target))
-            return SentencePair(pair.source, best.text)
-    first = translation.alternatives[0] if translation.alternatives else None
-    reason = why_left_out(translation.source, first)
+def _choose(translation: Translation, pair: SentencePair, metric: Metric | None) -> Made:
+    """Return the best usable translation, or with `metric` the one nearest to the reference."""
+    choices = [each for each in translation.alternatives if not why_left_out(pair.source, each)]
+    if metric is not None and choices:
+        # Among equals `index` returns the first, which the teacher prefers.
+        scores = [metric.sentence_score(each.text, [pair.target]).score for each in choices]
+        return SentencePair(pair.source, choices[scores.index(max(scores))].text)
+    reason = why_left_out(translation.source, *translation.alternatives[:1])
     return reason or SentencePair(translation.source, translation.text)
 
 

@@ -10,8 +10,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -108,8 +108,8 @@ class Job:
 
     def missing_shards(self) -> list[Shard]:
         """Return the unfinished shards."""
-        every = [replace(self, shard=shard) for shard in self.shard.all()]
-        return [job.shard for job in every if not job.record.is_file()]
+        every = self.shard.all()
+        return [each for each in every if not replace(self, shard=each).record.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +170,12 @@ def write_record(path: Path, record: Record) -> None:
 def _check_folder(job: Job) -> None:
     """Raise UserError, naming the difference, if the folder holds work with other settings."""
     new = json.loads(json.dumps(dict(job.settings)))  # tuples become lists, as in the records
-    for path in sorted(job.folder.glob("*.json*")):
-        if not path.name.endswith((".json", f".json{UNFINISHED}")):
-            continue
+    for path in sorted([*job.folder.glob("*.json"), *job.folder.glob(f"*.json{UNFINISHED}")]):
         with suppress(FileNotFoundError):  # another shard has just been finished
             record = read_record(path)
             old = record.settings
-            changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-            if record.done and changed:
-                key = changed[0]
+            key = next((key for key in {**old, **new} if old.get(key) != new.get(key)), None)
+            if record.done and key is not None:
                 runs = f" (of {record.run} and of {job.run})" if key == "model" else ""
                 raise UserError(
                     f"{path}: was begun with `{key}` {_shown(old.get(key))}, now it is "
@@ -230,17 +227,15 @@ def _begin(job: Job) -> Record:
 
 def _write_windows(job: Job, record: Record, make: Make) -> Record:
     lines = job.lines[record.done :]
-    with ExitStack() as stack:
-        files = [
-            stack.enter_context(_open_at(_unfinished(text), size))
-            for text, size in zip(job.texts, record.bytes, strict=True)
-        ]
-        bar = stack.enter_context(
-            tqdm(total=record.lines, initial=record.done, unit=" lines", disable=None)
-        )
+    source, target = map(_unfinished, job.texts)
+    with (
+        _open_at(source, record.bytes[0]) as sources,
+        _open_at(target, record.bytes[1]) as targets,
+        tqdm(total=record.lines, initial=record.done, unit=" lines", disable=None) as bar,
+    ):
         made = make(lines)
         while window := list(islice(made, job.window)):
-            record = _append(files, record, window)
+            record = _append((sources, targets), record, window)
             write_record(_unfinished(job.record), record)
             bar.update(len(window))
     if record.done != record.lines:
@@ -258,24 +253,23 @@ def _open_at(path: Path, size: int) -> Iterator[IO[bytes]]:
                 "folder"
             )
         file.truncate(size)
+        file.seek(size)
         yield file
 
 
-def _append(files: list[IO[bytes]], record: Record, window: list[Made]) -> Record:
+def _append(files: tuple[IO[bytes], IO[bytes]], record: Record, window: Sequence[Made]) -> Record:
     """Append a window, sync it, and return the new record."""
-    pairs = [each for each in window if isinstance(each, SentencePair)]
     counts = Counter(record.counts)
-    counts.update(WRITTEN if isinstance(each, SentencePair) else each for each in window)
-    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
-    sizes = []
-    for file, texts, size in zip(files, sides, record.bytes, strict=True):
-        content = "".join(f"{text}\n" for text in texts).encode()
-        file.write(content)
+    for each in window:
+        if isinstance(each, SentencePair):
+            for file, text in zip(files, (each.source, each.target), strict=True):
+                file.write(f"{text}\n".encode())
+        counts[WRITTEN if isinstance(each, SentencePair) else each] += 1
+    for file in files:
         file.flush()
         sync(Path(file.name))
-        sizes.append(size + len(content))
-    done = record.done + len(window)
-    return replace(record, done=done, bytes=(sizes[0], sizes[1]), counts=dict(counts))
+    sizes = files[0].tell(), files[1].tell()
+    return replace(record, done=record.done + len(window), bytes=sizes, counts=dict(counts))
 
 
 def _finish(job: Job) -> None:

@@ -107,7 +107,7 @@ def base_name(path: Path, language: str) -> str:
     return name or "text"
 
 
-def why_left_out(source: str, choice: Alternative | None) -> str | None:
+def why_left_out(source: str, choice: Alternative | None = None) -> str | None:
     """Return why a line and its translation cannot be a training pair, or None."""
     if not source.strip():
         return BLANK

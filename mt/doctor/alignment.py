@@ -10,12 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from mt.doctor.tally import Block, Map, serial_map
+from mt.doctor.tally import Block, Map
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ def learn_lexicon(blocks: Iterable[Block]) -> Lexicon:
     targets = _frequent_words(chunk.targets for chunk in chunks)
     counts = np.zeros((len(sources), len(targets)), dtype=np.float32)
     for chunk in chunks:
-        _count_near(_ids(chunk.sources, sources), _ids(chunk.targets, targets), counts)
+        _count_near(_word_ids(chunk.sources, sources), _word_ids(chunk.targets, targets), counts)
     return Lexicon(sources, targets, *_factors(counts))
 
 
@@ -76,10 +76,9 @@ def spread_stretches(blocks: Iterable[Block], *, at_least: int) -> list[Block]:
     for block in blocks:
         for start in range(0, len(block.sources), CHUNK_LINES):
             first = block.first + start
-            if first // CHUNK_LINES % step:
-                continue
-            end = start + CHUNK_LINES
-            kept.append(Block(first, block.sources[start:end], block.targets[start:end]))
+            if first // CHUNK_LINES % step == 0:
+                end = start + CHUNK_LINES
+                kept.append(Block(first, block.sources[start:end], block.targets[start:end]))
         if len(kept) > 2 * at_least:
             step *= 2
             kept = [chunk for chunk in kept if chunk.first // CHUNK_LINES % step == 0]
@@ -88,7 +87,11 @@ def spread_stretches(blocks: Iterable[Block], *, at_least: int) -> list[Block]:
 
 def features(line: str) -> set[str]:
     """Return the words, cut to five letters, and the characters of unspaced scripts."""
-    return {word[:_STEM] for word in _WORD.findall(line[:_MAX_CHARACTERS].lower())}
+    return {word[:_STEM] for word in _words(line)}
+
+
+def _words(line: str) -> list[str]:
+    return _WORD.findall(line[:_MAX_CHARACTERS].lower())
 
 
 def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
@@ -99,11 +102,10 @@ def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
     return {word: number for number, word in enumerate(words)}
 
 
-def _ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
-    return [
-        np.array(sorted([words[f] for f in features(line) if f in words]), dtype=np.int64)
-        for line in lines
-    ]
+def _word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
+    """Return the sorted ids of the different known words of each line."""
+    id_of = cache(lambda word: words.get(word[:_STEM], -1))
+    return [np.array(sorted({*map(id_of, _words(line))} - {-1}), dtype=np.int64) for line in lines]
 
 
 def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> None:
@@ -147,33 +149,13 @@ def _factors(counts: Floats) -> tuple[Floats, Floats]:
     return source.astype(np.float32), target.astype(np.float32)
 
 
-class _StemIds(dict[str, int]):
-    """Cache from words to the ids of their stems; -1 if unknown."""
-
-    def __init__(self, stems: dict[str, int]) -> None:
-        super().__init__()
-        self._stems = stems
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = self._stems.get(word[:_STEM], -1)
-        return number
-
-
 def _embed(lines: Sequence[str], words: dict[str, int], vectors: Floats) -> Floats:
     result = np.zeros((len(lines), vectors.shape[1]), dtype=np.float32)
-    stem_ids = _StemIds(words)
-    found = [
-        set(map(stem_ids.__getitem__, _WORD.findall(line[:_MAX_CHARACTERS].lower())))
-        for line in lines
-    ]
-    ids = np.fromiter(chain.from_iterable(found), dtype=np.int64)
-    owners = np.repeat(np.arange(len(lines)), [len(line) for line in found])
-    # Sorted within a line, so that the sum does not depend on the order of a set.
-    keys = np.sort((owners * (len(words) + 1) + ids)[ids >= 0])
-    owners, ids = np.divmod(keys, len(words) + 1)
-    filled, starts = np.unique(owners, return_index=True)
-    if len(filled):
-        result[filled] = np.add.reduceat(vectors[ids], starts, axis=0)
+    ids = _word_ids(lines, words)
+    lengths = np.array([len(line) for line in ids], dtype=np.int64)
+    if lengths.any():
+        starts = (lengths.cumsum() - lengths)[lengths > 0]
+        result[lengths > 0] = np.add.reduceat(vectors[np.concatenate(ids)], starts, axis=0)
     result /= np.maximum(np.linalg.norm(result, axis=1, keepdims=True), np.float32(1e-12))
     return result
 
@@ -194,9 +176,7 @@ class Shift:
     distance: int
 
 
-def find_shifts(
-    blocks: Iterable[Block], lexicon: Lexicon, *, parallel: Map = serial_map
-) -> list[Shift]:
+def find_shifts(blocks: Iterable[Block], lexicon: Lexicon, *, parallel: Map = map) -> list[Shift]:
     """Return the places at which the distance between paired lines changes, in order.
 
     If one side has up to 3 lines more, the path must end at that distance, so that at least one
@@ -241,13 +221,14 @@ def are_unrelated(stretches: Sequence[Block], lexicon: Lexicon) -> bool:
 
 def _without_repeats(block: Block) -> Block:
     """Return the pairs whose sides are both new; several translations of a line often adjoin."""
-    sources: dict[str, None] = {}
-    targets: dict[str, None] = {}
+    sources: set[str] = set()
+    targets: set[str] = set()
     kept = []
-    for source, target in zip(block.sources, block.targets, strict=False):
+    for _, source, target in block.numbered():
         if source not in sources and target not in targets:
             kept.append((source, target))
-        sources[source] = targets[target] = None
+        sources.add(source)
+        targets.add(target)
     return Block(block.first, [source for source, _ in kept], [target for _, target in kept])
 
 

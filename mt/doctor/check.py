@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from tqdm import tqdm
 
 from mt.config import DataConfig
@@ -67,19 +66,17 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
     training = data.train_corpora()
     sources = {**training, "valid": data.valid, **data.tests}
     opened = [(name, source, open_source(source, data)) for name, source in sources.items()]
-    splits: list[_Split] = []
     reports: list[SplitReport] = []
     notes: list[str] = []
     lexicons: dict[tuple[str, str], Lexicon] = {}
     with process_map(processes) as parallel:
-        for name, source, corpus in opened:
-            languages = data.of(source).source_language, data.of(source).target_language
-            tally = _tally(name, corpus, languages, parallel=parallel)
-            splits.append(_Split(name, corpus, languages, tally))
+        splits = [
+            _tallied(name, corpus, data.of(source), parallel=parallel)
+            for name, source, corpus in opened
+        ]
         for number, split in enumerate(splits):
-            stretches = spread_stretches(
-                split.blocks("sampling lines"), at_least=_SAMPLED_STRETCHES
-            )
+            blocks = split.blocks("sampling lines")
+            stretches = spread_stretches(blocks, at_least=_SAMPLED_STRETCHES)
             # The first split in two languages is a training corpus if there is one.
             if split.languages not in lexicons:
                 lexicons[split.languages] = learn_lexicon(stretches)
@@ -92,28 +89,20 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
             reports.append(_report(split, findings))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
-    leaks = [
-        finding
-        for report in reports[len(training) :]
-        for finding in report.findings
-        if finding.kind.startswith("overlap") and finding.other in training
-    ]
-    train = reports[: len(training)]
-    return Report(
-        tuple(reports),
-        (*_misaligned(train), *notes, *_skipped(splits)),
-        as_yaml(advise(train, leaks)),
-    )
+    train, held_out = reports[: len(training)], reports[len(training) :]
+    overlaps = [f for each in held_out for f in each.findings if f.other in training]
+    cleaning = as_yaml(advise(train, overlaps))
+    return Report(tuple(reports), (*_misaligned(train), *notes, *_skipped(splits)), cleaning)
 
 
-def _tally(name: str, corpus: PairSource, languages: tuple[str, str], *, parallel: Map) -> Tally:
+def _tallied(name: str, corpus: PairSource, data: DataConfig, *, parallel: Map) -> _Split:
     blocks = _with_progress(read_blocks(corpus), f"{name}: counting", total=None)
-    source, target = languages
+    source, target = languages = data.source_language, data.target_language
     count = partial(tally_block, source_language=source, target_language=target)
     tally = add_up(parallel(count, blocks))
     if not tally.source.lines or not tally.target.lines:
         raise DataError(f"{corpus.description}: the corpus is empty")
-    return tally
+    return _Split(name, corpus, languages, tally)
 
 
 def _out_of_step(
@@ -136,50 +125,42 @@ def _of_tally(split: _Split, others: Iterable[_Split]) -> Iterator[Finding]:
     crlf = crlf_lines(split.corpus)
     yield Finding("crlf", "source", crlf[0], tally.source.lines, ())
     yield Finding("crlf", "target", crlf[1], tally.target.lines, ())
-    yield from tally.findings()
+    yield from tally.findings
     yield from duplicates(tally)
     for other in others:
         yield from overlaps(tally, other.tally, other.name)
 
 
 def _other_languages(split: _Split, *, parallel: Map) -> list[Finding]:
-    """Count the lines of a sample in another language; without py3langid return nothing.
-
-    The sample is the same in each call.
-    """
+    """Count the lines of a fixed sample in another language; without py3langid return nothing."""
     try:
         known_languages()
     except DataError:
         return []
     pairs = min(split.tally.source.lines, split.tally.target.lines)
-    chosen = np.arange(pairs)
-    if pairs > _MAX_IDENTIFIED:
-        chosen = np.sort(np.random.default_rng(1).choice(pairs, _MAX_IDENTIFIED, replace=False))
-    found: tuple[list[int], list[int]] = ([], [])
-    samples = (_sample(block, chosen) for block in split.blocks("identifying languages"))
-    for hits in parallel(partial(_identify, split.languages), samples):
-        for all_hits, more in zip(found, hits, strict=True):
-            all_hits += more
-    return [
-        Finding("other_language", side, len(hits), len(chosen), tuple(hits[:MAX_LINES_SHOWN]))
-        for side, hits in zip(("source", "target"), found, strict=True)
-    ]
+    sampled = min(pairs, _MAX_IDENTIFIED)
+    is_sampled = np.zeros(pairs, dtype=bool)
+    is_sampled[np.random.default_rng(1).choice(pairs, sampled, replace=False)] = True
+    samples = (
+        [pair for pair in block.numbered() if is_sampled[pair[0] - 1]]
+        for block in split.blocks("identifying languages")
+    )
+    found = list(parallel(partial(_identify, split.languages), samples))
+    findings = []
+    for number, side in enumerate(("source", "target")):
+        hits = tuple(line for part in found for line in part[number])
+        findings.append(Finding("other_language", side, len(hits), sampled, hits[:MAX_LINES_SHOWN]))
+    return findings
 
 
-_Numbered = list[tuple[int, str, str]]
-"""Line numbers from 1, and both sides."""
-
-
-def _sample(block: Block, chosen: npt.NDArray[np.int64]) -> _Numbered:
-    first, last = np.searchsorted(chosen, (block.first, block.first + len(block.sources)))
-    places = (chosen[first:last] - block.first).tolist()
-    return [(block.first + n + 1, block.sources[n], block.targets[n]) for n in places]
-
-
-def _identify(languages: tuple[str, str], sample: _Numbered) -> tuple[list[int], list[int]]:
-    source = [number for number, text, _ in sample if in_other_language(text, languages[0])]
-    target = [number for number, _, text in sample if in_other_language(text, languages[1])]
-    return source, target
+def _identify(
+    languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the source lines and of the target lines in another language."""
+    return (
+        [number for number, text, _ in pairs if in_other_language(text, languages[0])],
+        [number for number, _, text in pairs if in_other_language(text, languages[1])],
+    )
 
 
 def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
@@ -189,9 +170,7 @@ def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
     examples = [
         Example(line, source, target)
         for block in split.blocks("reading examples")
-        for line, (source, target) in enumerate(
-            zip(block.sources, block.targets, strict=False), block.first + 1
-        )
+        for line, source, target in block.numbered()
         if line in wanted
     ]
     return SplitReport(

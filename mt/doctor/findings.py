@@ -156,8 +156,7 @@ class Report:
 
 MAX_LENGTH_RATIO = 2.5
 """Limit for `length_ratio`; a greeting may be twice as long as its translation."""
-TextCheck = Callable[[str, str], bool]
-"""Takes a text and its language."""
+Test = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,22 +165,22 @@ class Check:
 
     kind: str
     side: str
-    found: Callable[[str, str], bool]
+    found: Test
     """Takes both texts if `side` is `pair`, else the text and its language."""
 
 
-def _contains(characters: str) -> TextCheck:
+def _contains(characters: str) -> Test:
     pattern = re.compile(f"[{characters}]")
     return lambda text, _language: pattern.search(text) is not None
 
 
-_PAIR_CHECKS: dict[str, Callable[[str, str], bool]] = {
+_PAIR_CHECKS: dict[str, Test] = {
     "empty": has_empty_side,
     "identical": has_identical_sides,
     "length_ratio": lambda source, target: length_ratio(source, target) > MAX_LENGTH_RATIO,
     "numbers": numbers_differ,
 }
-_TEXT_CHECKS: dict[str, TextCheck] = {
+_TEXT_CHECKS: dict[str, Test] = {
     "mojibake": lambda text, _language: has_mojibake(text),
     "wrong_script": in_wrong_script,
     "nul": _contains("\0"),
@@ -196,13 +195,10 @@ _TEXT_CHECKS: dict[str, TextCheck] = {
     "markup": lambda text, _language: has_markup(text),
     "tokenized": looks_tokenized,
 }
+_SIDES = ("source", "target")
 CHECKS = (
     *(Check(kind, "pair", found) for kind, found in _PAIR_CHECKS.items()),
-    *(
-        Check(kind, side, found)
-        for kind, found in _TEXT_CHECKS.items()
-        for side in ("source", "target")
-    ),
+    *(Check(kind, side, found) for kind, found in _TEXT_CHECKS.items() for side in _SIDES),
 )
 """Checks that need one pair at a time."""
 _MAX_DIRT_SHARE = 0.1
@@ -216,20 +212,18 @@ _REPAIRS = {
     "u2028": "strip_control",
     "carriage_return": "strip_control",
     "outer_space": "normalize_spaces",
+    "duplicate_pair": "duplicates",
 }
-_FILTERS: dict[str, tuple[str, bool | float | str]] = {
-    "empty": ("empty_sides", True),
-    "identical": ("identical_sides", True),
-    "length_ratio": ("max_length_ratio", MAX_LENGTH_RATIO),
-    "wrong_script": ("wrong_script", True),
-    "mojibake": ("mojibake", True),
-    "tokens": ("tokens", True),
-    "tokenized": ("tokenized", True),
-    "markup": ("markup", True),
-    "numbers": ("numbers", True),
-    "other_language": ("language", True),
+_FILTERS = {
+    "empty": "empty_sides",
+    "identical": "identical_sides",
+    "length_ratio": "max_length_ratio",
+    "other_language": "language",
+    **{k: k for k in ("wrong_script", "mojibake", "tokens", "tokenized", "markup", "numbers")},
 }
-"""Config key and value of the filter against each kind of warning."""
+"""Config key of the filter against each kind of warning."""
+_VALUES = {"max_length_ratio": MAX_LENGTH_RATIO, "duplicates": "pair", "overlap": "normalized"}
+"""Values of keys that are not switches; a copy that differs in a comma is an overlap as well."""
 
 
 def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> CleaningConfig:
@@ -246,19 +240,14 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     """
     splits = list(train)
     kept = {kind for split in splits for kind in _style_of(split)}
-    keys: dict[str, bool | float | str] = {}
+    keys = ["overlap"] if any(overlaps) else []
     for finding in (finding for split in splits for finding in split.findings):
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
         if finding.kind in _REPAIRS:
-            keys[_REPAIRS[finding.kind]] = True
+            keys.append(_REPAIRS[finding.kind])
         elif finding.kind in _FILTERS and finding.kind not in kept and not doubtful:
-            key, value = _FILTERS[finding.kind]
-            keys[key] = value
-        elif finding.kind == "duplicate_pair":
-            keys["duplicates"] = "pair"
-    if any(overlaps):
-        keys["overlap"] = "normalized"  # a copy that differs in a comma leaks the test as well
-    return CleaningConfig.model_validate(keys)
+            keys.append(_FILTERS[finding.kind])
+    return CleaningConfig.model_validate({key: _VALUES.get(key, True) for key in keys})
 
 
 def _style_of(split: SplitReport) -> set[str]:
@@ -274,7 +263,5 @@ def _style_of(split: SplitReport) -> set[str]:
 def as_yaml(cleaning: CleaningConfig) -> str:
     """Return the keys that differ from the defaults as YAML, or ""."""
     keys = cleaning.model_dump(exclude_defaults=True)
-    if not keys:
-        return ""
-    lines = [f"    {key}: {json.dumps(value)}\n" for key, value in keys.items()]
-    return "data:\n  cleaning:\n" + "".join(lines)
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())
+    return f"data:\n  cleaning:\n{lines}" if lines else ""

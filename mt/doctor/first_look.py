@@ -4,10 +4,9 @@ Calibrated to be silent on good corpora; `check_corpora` reports everything.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from zlib import crc32
 
-from mt.config.data import DataConfig
 from mt.data.filters import TrainingCorpus
 from mt.data.language_id import can_be_judged, identify, in_other_language
 from mt.data.pair_checks import in_wrong_script
@@ -52,18 +51,36 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
     """
     cleaning = corpus.cleaning.without_noise()
     data = cleaning.data
-    overlaps, repeats = _Overlaps(data), _Repeats()
-    blocks = repeats.watch(overlaps.watch(read_blocks(corpus.source)))
-    stretches = spread_stretches(blocks, at_least=SAMPLED_STRETCHES)
+    held_out = {
+        name: {(pair.source, pair.target) for pair in open_source(split, data).pairs()}
+        for name, split in {"valid": data.valid, **data.tests}.items()
+    }
+    sizes = {name: len(pairs) for name, pairs in held_out.items()}
+    repeats = _Repeats()
+
+    def watched_blocks() -> Iterator[Block]:
+        for block in read_blocks(corpus.source):
+            for pairs in held_out.values():
+                pairs.difference_update(zip(block.sources, block.targets, strict=False))
+            repeats.add(block)
+            yield block
+
+    stretches = spread_stretches(watched_blocks(), at_least=SAMPLED_STRETCHES)
     sample = list(cleaning.clean(sample_pairs(stretches)))
     warnings = list(_out_of_step(stretches))
     if len(sample) >= _MIN_PAIRS:
         languages = data.source_language, data.target_language
-        swapped = _swapped_scripts(sample, languages)
-        shares = _shares(sample, languages)
-        warnings += swapped or [*shares, *_identified_languages(sample, languages)]
+        warnings += _swapped_scripts(sample, languages) or [
+            *_shares(sample, languages),
+            *_identified_languages(sample, languages),
+        ]
     if not data.cleaning.overlap:
-        warnings += overlaps.warnings()
+        found = {name: size - len(held_out[name]) for name, size in sizes.items()}
+        warnings += [
+            f"{found[name]:,} of the {size:,} pairs of `{name}` are also in it"
+            for name, size in sizes.items()
+            if found[name] >= _MIN_OVERLAP * size
+        ]
     if not data.cleaning.duplicates and repeats.share > _MAJORITY:
         warnings.append(f"{repeats.share:.0%} of the pairs are repetitions")
     return warnings[:_MAX_WARNINGS]
@@ -121,7 +138,7 @@ def _swapped(languages: tuple[str, str]) -> str:
 def _shares(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
     """Yield the checks that match a large share of the sampled pairs."""
     block = Block(0, [pair.source for pair in pairs], [pair.target for pair in pairs])
-    for finding in tally_block(block, *languages).findings():
+    for finding in tally_block(block, *languages).findings:
         if finding.share >= _MIN_SHARES.get(finding.kind, 2.0):
             yield f"{finding.share:.0%} of a sample: {in_words(finding)}"
 
@@ -158,33 +175,6 @@ def _other_language(texts: Sequence[str], language: str) -> str | None:
     return Counter(identify(text).language for text in others).most_common(1)[0][0]
 
 
-class _Overlaps:
-    """Counter of the validation and test pairs among the blocks that pass through."""
-
-    def __init__(self, data: DataConfig) -> None:
-        self._missing: dict[str, set[tuple[str, str]]] = {}
-        for name in data.split_names():
-            split = data.split(name)
-            assert split is not None, "the name is one of `split_names`"
-            pairs = open_source(split, data).pairs()
-            self._missing[name] = {(pair.source, pair.target) for pair in pairs}
-        self._sizes = {name: len(pairs) for name, pairs in self._missing.items()}
-
-    def watch(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        for block in blocks:
-            for pairs in self._missing.values():
-                pairs.difference_update(zip(block.sources, block.targets, strict=False))
-            yield block
-
-    def warnings(self) -> list[str]:
-        found = {name: size - len(self._missing[name]) for name, size in self._sizes.items()}
-        return [
-            f"{found[name]:,} of the {size:,} pairs of `{name}` are also in it"
-            for name, size in self._sizes.items()
-            if found[name] >= _MIN_OVERLAP * size
-        ]
-
-
 class _Repeats:
     """Counter of repeated pairs in bounded memory: it samples by hash, all copies or none."""
 
@@ -197,15 +187,11 @@ class _Repeats:
         """Share of the pairs that have occurred before."""
         return 1 - len(self._counts) / max(1, self._counts.total())
 
-    def watch(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        for block in blocks:
-            codes = (
-                crc32(f"{source}\n{target}".encode("utf-8", "surrogatepass"))
-                for source, target in zip(block.sources, block.targets, strict=False)
-            )
-            self._counts.update([code for code in codes if not code % self._every])
-            while len(self._counts) > _MAX_HASHES:
-                self._every *= 2
-                kept = ((c, n) for c, n in self._counts.items() if not c % self._every)
-                self._counts = Counter(dict(kept))
-            yield block
+    def add(self, block: Block) -> None:
+        pairs = zip(block.sources, block.targets, strict=False)
+        codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in pairs)
+        self._counts.update([code for code in codes if not code % self._every])
+        while len(self._counts) > _MAX_HASHES:
+            self._every *= 2
+            kept = ((c, n) for c, n in self._counts.items() if not c % self._every)
+            self._counts = Counter(dict(kept))

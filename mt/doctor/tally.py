@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from threading import Thread
@@ -34,6 +34,10 @@ class Block:
     """Number of lines before the block."""
     sources: list[str]
     targets: list[str]
+
+    def numbered(self) -> Iterator[tuple[int, str, str]]:
+        """Yield line number (from 1), source and target of each pair."""
+        return zip(count(self.first + 1), self.sources, self.targets, strict=False)
 
 
 def read_blocks(corpus: PairSource) -> Iterator[Block]:
@@ -61,12 +65,11 @@ def crlf_lines(corpus: PairSource) -> tuple[int, int]:
 
 
 def _count_crlf(path: Path) -> int:
-    count = 0
-    last = b""
+    found, last = 0, b""
     for chunk in read_chunks(path):
-        count += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
+        found += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
         last = chunk[-1:]
-    return count
+    return found
 
 
 Result = TypeVar("Result", covariant=True)
@@ -81,16 +84,11 @@ class Map(Protocol):
         """Yield the result for each item."""
 
 
-def serial_map(work: Callable[[Any], Result], items: Iterable[Any], /) -> Iterator[Result]:
-    """Map in this process."""
-    return map(work, items)
-
-
 @contextmanager
 def process_map(processes: int) -> Iterator[Map]:
     """Yield a `Map` over a pool of processes, or over this process if `processes` is 1."""
     if processes == 1:
-        yield serial_map
+        yield map
         return
     # Spawned, because a fork of a process with threads may hang.
     context = get_context("spawn")
@@ -156,15 +154,8 @@ class Tally:
     source: SideTally
     target: SideTally
     ratios: npt.NDArray[np.int64]
-    hit_counts: tuple[int, ...]
-    """One count for each of `CHECKS`."""
-    hit_lines: tuple[tuple[int, ...], ...]
-
-    def findings(self) -> list[Finding]:
-        """Return a finding for each of `CHECKS`, including those with a count of 0."""
-        pairs = min(self.source.lines, self.target.lines)
-        rows = zip(CHECKS, self.hit_counts, self.hit_lines, strict=True)
-        return [Finding(check.kind, check.side, n, pairs, lines) for check, n, lines in rows]
+    findings: tuple[Finding, ...]
+    """One for each of `CHECKS`, including those with a count of 0."""
 
     def ratio_histogram(self) -> Histogram:
         """Return the length ratios of all pairs."""
@@ -174,36 +165,38 @@ class Tally:
 def tally_block(block: Block, source_language: str, target_language: str) -> Tally:
     """Count one block."""
     languages = {"source": source_language, "target": target_language}
-    hits = [_hits(check, block, languages) for check in CHECKS]
+    findings = [_run_check(check, block, languages.get(check.side)) for check in CHECKS]
     return Tally(
-        _tally_side(block.sources),
-        _tally_side(block.targets),
-        _ratios(block),
-        tuple(map(len, hits)),
-        tuple(tuple(lines[:MAX_LINES_SHOWN]) for lines in hits),
+        _tally_side(block.sources), _tally_side(block.targets), _ratios(block), tuple(findings)
     )
 
 
 def add_up(tallies: Iterable[Tally]) -> Tally:
     """Sum the tallies of consecutive blocks; the hashes take 32 bytes a pair."""
     parts = list(tallies)
-    hit_lines = zip(*(part.hit_lines for part in parts), strict=True)
     return Tally(
         _add_sides([part.source for part in parts]),
         _add_sides([part.target for part in parts]),
         np.sum([part.ratios for part in parts], axis=0),
-        tuple(map(sum, zip(*(part.hit_counts for part in parts), strict=True))),
-        tuple(tuple(sum(lines, ())[:MAX_LINES_SHOWN]) for lines in hit_lines),
+        tuple(map(_add_findings, *(part.findings for part in parts))),
     )
 
 
-def _hits(check: Check, block: Block, languages: dict[str, str]) -> list[int]:
-    """Return the line numbers at which a check matches, from 1 for the whole corpus."""
-    pairs = zip(block.sources, block.targets, strict=False)
-    if check.side == "pair":
-        return [n for n, pair in enumerate(pairs, block.first + 1) if check.found(*pair)]
-    side, language = ("source", "target").index(check.side), languages[check.side]
-    return [n for n, p in enumerate(pairs, block.first + 1) if check.found(p[side], language)]
+def _run_check(check: Check, block: Block, language: str | None) -> Finding:
+    """Run a check of pairs if `language` is None, else of the texts of its side."""
+    if language is None:
+        lines = [n for n, source, target in block.numbered() if check.found(source, target)]
+    else:
+        side = ("source", "target").index(check.side)
+        lines = [n for n, *pair in block.numbered() if check.found(pair[side], language)]
+    pairs = min(len(block.sources), len(block.targets))
+    return Finding(check.kind, check.side, len(lines), pairs, tuple(lines[:MAX_LINES_SHOWN]))
+
+
+def _add_findings(*parts: Finding) -> Finding:
+    lines = tuple(line for part in parts for line in part.lines)[:MAX_LINES_SHOWN]
+    total, of = sum(part.count for part in parts), sum(part.of for part in parts)
+    return replace(parts[0], count=total, of=of, lines=lines)
 
 
 def _tally_side(lines: Sequence[str]) -> SideTally:

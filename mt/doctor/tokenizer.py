@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.config import Config
+from mt.config.data import Source
 from mt.data.filters import cleaned_pairs, open_training_corpora
-from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.data.tokenizer_training import sample_lines, shown_tokens
@@ -42,7 +42,6 @@ class CharacterLoss:
 
     character: str
     count: int
-    """Lost occurrences in the sample."""
     becomes: str
     """The character alone, encoded and decoded."""
     never_written: bool
@@ -68,23 +67,12 @@ class SideReport:
     losses: tuple[CharacterLoss, ...]
     """The most frequent first."""
 
-    @property
-    def tokens_per_character(self) -> float:
-        """Mean number of tokens per character."""
-        return self.tokens / max(1, self.characters)
-
-    @property
-    def tokens_per_word(self) -> float | None:
-        """Fertility; None for a language written without spaces."""
-        return None if self.words is None else self.tokens / max(1, self.words)
-
 
 @dataclass(frozen=True, slots=True)
 class VocabularyReport:
-    """Use of a vocabulary by the training text."""
+    """Use of the `joint`, `source` or `target` vocabulary by the training text."""
 
     name: str
-    """`joint`, `source` or `target`."""
     algorithm: str
     size: int
     text_tokens: int
@@ -110,11 +98,10 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerReport:
-    """Result of `mt data tokenizer`."""
+    """Result of `mt data tokenizer`; `pairs` counts the training pairs after cleaning."""
 
     fingerprint: str
     pairs: int
-    """Training pairs after cleaning."""
     sampled_pairs: int
     source: SideReport
     target: SideReport
@@ -144,41 +131,25 @@ def check_tokenizer(config: Config, tokenizer: Tokenizer) -> TokenizerReport:
     package for BLEU is missing.
     """
     data = config.data
-    ceilings = tuple(_ceiling(config, tokenizer, name) for name in data.split_names())
-    sample, total = _sample(config)
-    source, source_counts = _side(
-        [pair.source for pair in sample], tokenizer.source, "source", data.source_language
-    )
-    target, target_counts = _side(
-        [pair.target for pair in sample], tokenizer.target, "target", data.target_language
-    )
-    used = [
-        ("source", tokenizer.source, source_counts),
-        ("target", tokenizer.target, target_counts),
-    ]
-    if tokenizer.source is tokenizer.target:
-        used = [("joint", tokenizer.source, source_counts + target_counts)]
-    return TokenizerReport(
-        fingerprint=tokenizer.fingerprint,
-        pairs=total,
-        sampled_pairs=len(sample),
-        source=source,
-        target=target,
-        vocabularies=tuple(_vocabulary(*each, scale=total / len(sample)) for each in used),
-        ceilings=ceilings,
-    )
-
-
-def _sample(config: Config) -> tuple[list[SentencePair], int]:
-    """Return a sample of the training pairs and the number of all pairs."""
+    splits = {"valid": data.valid, **data.tests}
+    ceilings = [_ceiling(config, tokenizer, name, split) for name, split in splits.items()]
     numbers = count()
-    pairs = cleaned_pairs(open_training_corpora(config.data))
     # `zip` reads the pairs first, so their end takes no number.
-    numbered = zip(pairs, numbers, strict=False)
+    numbered = zip(cleaned_pairs(open_training_corpora(data)), numbers, strict=False)
     sample = sample_lines((pair for pair, _ in numbered), _MAX_PAIRS, seed=config.seed)
     if not sample:
         raise DataError("the cleaning leaves no pair to train on")
-    return sample, next(numbers)
+    pairs = next(numbers)
+    sources, targets = [pair.source for pair in sample], [pair.target for pair in sample]
+    source, counts = _side(sources, tokenizer.source, "source", data.source_language)
+    target, target_counts = _side(targets, tokenizer.target, "target", data.target_language)
+    used = [("source", tokenizer.source, counts), ("target", tokenizer.target, target_counts)]
+    if tokenizer.source is tokenizer.target:
+        used = [("joint", tokenizer.source, counts + target_counts)]
+    vocabularies = tuple(_vocabulary(*each, scale=pairs / len(sample)) for each in used)
+    return TokenizerReport(
+        tokenizer.fingerprint, pairs, len(sample), source, target, vocabularies, tuple(ceilings)
+    )
 
 
 def _side(
@@ -200,15 +171,10 @@ def _side(
                 lost.update(Counter(line) - Counter(decoded))
     counts[EOS] = 0
     is_byte = [vocabulary.processor.is_byte(number) for number in range(len(counts))]
-    losses = [
-        CharacterLoss(
-            character,
-            times,
-            vocabulary.decode(vocabulary.encode([character])[0]),
-            character not in written,
-        )
-        for character, times in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
-    ]
+    losses = (
+        CharacterLoss(c, times, vocabulary.decode(vocabulary.encode([c])[0]), c not in written)
+        for c, times in sorted(lost.items(), key=lambda item: (-item[1], item[0]))
+    )
     spaced = not written_without_spaces(language)
     report = SideReport(
         side=name,
@@ -234,6 +200,7 @@ def _vocabulary(
     single character. It is a lower estimate: without rare tokens the others are used more often.
     """
     texts = vocabulary.texts()
+    unused = tuple(text for number, text in texts.items() if not counts[number])
     frequent = int(sum(counts[number] * scale >= FREQUENT for number in texts))
     advised = None
     if frequent < FREQUENT_SHARE * len(texts):
@@ -241,26 +208,17 @@ def _vocabulary(
         wanted = len(vocabulary) - len(texts) + max(frequent / FREQUENT_SHARE, single)
         size = max(_SMALLEST_SIZE, -int(-wanted // _ADVICE_STEP) * _ADVICE_STEP)
         advised = size if size < len(vocabulary) else None
-    return VocabularyReport(
-        name=name,
-        algorithm=vocabulary.algorithm,
-        size=len(vocabulary),
-        text_tokens=len(texts),
-        unused=tuple(text for number, text in texts.items() if not counts[number]),
-        rare=len(texts) - frequent,
-        advised_size=advised,
-    )
+    size, rare = len(vocabulary), len(texts) - frequent
+    return VocabularyReport(name, vocabulary.algorithm, size, len(texts), unused, rare, advised)
 
 
-def _ceiling(config: Config, tokenizer: Tokenizer, name: str) -> Ceiling:
-    source = config.data.split(name)
-    assert source is not None, "the name is one of `split_names`"
-    references = [pair.target for pair in open_source(source, config.data).pairs()]
+def _ceiling(config: Config, tokenizer: Tokenizer, name: str, split: Source) -> Ceiling:
+    references = [pair.target for pair in open_source(split, config.data).pairs()]
     decoded = [tokenizer.decode_target(ids) for ids in tokenizer.encode_target(references)]
     bleu = evaluate(
         decoded,
         [references],
-        target_language=config.data.of(source).target_language,
+        target_language=config.data.of(split).target_language,
         tokenizer=config.evaluation.bleu_tokenizer,
     ).bleu
     changed = sum(map(str.__ne__, decoded, references))
@@ -271,18 +229,21 @@ def _ceiling(config: Config, tokenizer: Tokenizer, name: str) -> Ceiling:
 
 def tokenizer_as_text(report: TokenizerReport) -> str:
     """Return the report for a terminal: sides, losses, vocabularies with advice, ceilings."""
+    both = report.source, report.target
     sample = "" if report.sampled_pairs == report.pairs else f"{report.sampled_pairs:,} of "
     sides = [("side", "language", "tokens/word", "tokens/character", "unknown", "bytes", "changed")]
-    for side in (report.source, report.target):
-        per_word = side.tokens_per_word
-        cells = (
-            "-" if per_word is None else f"{per_word:.2f}",
-            f"{side.tokens_per_character:.3f}",
+    sides += [
+        (
+            side.side,
+            side.language,
+            "-" if side.words is None else f"{side.tokens / max(1, side.words):.2f}",
+            f"{side.tokens / max(1, side.characters):.3f}",
             f"{side.unknown_tokens / max(1, side.tokens):.3%}",
             f"{side.byte_tokens / max(1, side.tokens):.3%}",
             f"{side.changed_lines:,} lines",
         )
-        sides.append((side.side, side.language, *cells))
+        for side in both
+    ]
     tokens = [("vocabulary", "algorithm", "tokens", "unused", f"seen < {FREQUENT} times", "")]
     for each in report.vocabularies:
         rare = f"{each.rare:,} ({each.rare / max(1, each.text_tokens):.1%})"
@@ -297,8 +258,14 @@ def tokenizer_as_text(report: TokenizerReport) -> str:
     parts = [
         f"training text: {sample}{report.pairs:,} pairs",
         aligned(sides, right=range(2, 7)),
-        *filter(None, map(_losses, (report.source, report.target))),
-        *filter(None, [_never_written(report.target)]),
+        *[_losses(side) for side in both if side.losses],
+    ]
+    if never := [loss.character for loss in report.target.losses if loss.never_written]:
+        shown = " ".join(_visible(c) or _code(c) for c in never[:_SHOWN_CHARACTERS])
+        more = ", ..." if len(never) > _SHOWN_CHARACTERS else ""
+        what = f"{len(never):,} character{'' if len(never) == 1 else 's'}"
+        parts.append(f"{what} that no model with this tokenizer can write: {shown}{more}")
+    parts += [
         aligned(tokens, right=[2, 3, 4]),
         "\n".join(map(_advice, report.vocabularies)),
         aligned(ceilings, right=[1, 2]),
@@ -309,22 +276,13 @@ def tokenizer_as_text(report: TokenizerReport) -> str:
 def _losses(side: SideReport) -> str:
     rows = [(f"lost, {side.side} side", "", "times", "becomes")]
     for loss in side.losses[:_SHOWN_LOSSES]:
-        left = f"{_visible(loss.becomes)} {' '.join(map(_code, loss.becomes))}".lstrip()
+        becomes = f"{_visible(loss.becomes)} {' '.join(map(_code, loss.becomes))}".lstrip()
         if loss.becomes == loss.character:
-            left = "itself where it stands alone"
-        shown = _visible(loss.character), _code(loss.character)
-        rows.append((*shown, f"{loss.count:,}", left or "nothing"))
+            becomes = "itself where it stands alone"
+        shown = _visible(loss.character), _code(loss.character), f"{loss.count:,}"
+        rows.append((*shown, becomes or "nothing"))
     more = len(side.losses) - _SHOWN_LOSSES
-    rest = f"\nand {more:,} other characters" if more > 0 else ""
-    return aligned(rows, right=[2]) + rest if side.losses else ""
-
-
-def _never_written(target: SideReport) -> str:
-    never = [loss.character for loss in target.losses if loss.never_written]
-    shown = " ".join(_visible(c) or _code(c) for c in never[:_SHOWN_CHARACTERS])
-    more = ", ..." if len(never) > _SHOWN_CHARACTERS else ""
-    what = f"{len(never):,} character{'' if len(never) == 1 else 's'}"
-    return f"{what} that no model with this tokenizer can write: {shown}{more}" if never else ""
+    return aligned(rows, right=[2]) + (f"\nand {more:,} other characters" if more > 0 else "")
 
 
 def _advice(found: VocabularyReport) -> str:

@@ -6,6 +6,7 @@ and `_encoder_alibi`.
 """
 
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,6 +44,20 @@ _ACTIVATIONS = {
     "geglu": Activation.GELU,
 }
 _GATED = frozenset({"glu", "swiglu", "geglu"})
+_NORMS = {
+    "self": ("self_attention.layer_norm", "input_layer_norm", "post_attention_layer_norm"),
+    "feed_forward": (
+        "ffn.layer_norm",
+        "pre_feedforward_layer_norm",
+        "post_feedforward_layer_norm",
+    ),
+    "cross": (
+        "attention.layer_norm",
+        "external_pre_encoder_attention_layer_norm",
+        "external_post_encoder_attention_layer_norm",
+    ),
+}
+"""Norm of each sublayer, and the norms before and after it in a sandwich."""
 
 
 def write_model(
@@ -80,7 +95,25 @@ def build_spec(
     config: ModelConfig, weights: dict[str, Array], *, positions: int
 ) -> TransformerSpec:
     """Return the CTranslate2 specification of a model, with its weights, without vocabularies."""
-    spec = TransformerSpec(_encoder(config), _decoder(config))
+    common = _common(config)
+    encoder = TransformerEncoderSpec(
+        config.encoder_layers,
+        config.heads,
+        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
+        relative_attention_bias=config.positional in {"relative_bias", "alibi"},
+        **common,
+    )
+    decoder = TransformerDecoderSpec(
+        config.decoder_layers,
+        config.heads,
+        relative_attention_bias=config.positional == "relative_bias",
+        alibi=config.positional == "alibi",
+        alignment_layer=alignment_layer(config.decoder_layers),
+        alignment_heads=config.heads,
+        external_pre_post_encoder_layers=config.residual == "sandwich",
+        **common,
+    )
+    spec = TransformerSpec(encoder, decoder)
     spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
     _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
@@ -112,37 +145,11 @@ class _Stack:
             return 1.0
         return deepnorm_constants(self.config, self.side)[0]
 
-    def weight(self, name: str) -> Array:
-        return self.weights[f"{self.side}.{name}"]
-
     def linear(self, name: str, *, reads_stream: bool) -> Linear:
         """Return matrix and bias; the matrix undoes the scale of the stream it reads."""
         scale = self.stream_scale if reads_stream else 1.0
-        matrix = (self.weight(f"{name}.weight") / scale).astype(np.float32)
+        matrix = (self.weights[f"{self.side}.{name}.weight"] / scale).astype(np.float32)
         return matrix, self.weights.get(f"{self.side}.{name}.bias")
-
-
-def _encoder(config: ModelConfig) -> TransformerEncoderSpec:
-    return TransformerEncoderSpec(
-        config.encoder_layers,
-        config.heads,
-        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
-        relative_attention_bias=config.positional in {"relative_bias", "alibi"},
-        **_common(config),
-    )
-
-
-def _decoder(config: ModelConfig) -> TransformerDecoderSpec:
-    return TransformerDecoderSpec(
-        config.decoder_layers,
-        config.heads,
-        relative_attention_bias=config.positional == "relative_bias",
-        alibi=config.positional == "alibi",
-        alignment_layer=alignment_layer(config.decoder_layers),
-        alignment_heads=config.heads,
-        external_pre_post_encoder_layers=config.residual == "sandwich",
-        **_common(config),
-    )
 
 
 def _common(config: ModelConfig) -> dict[str, Any]:
@@ -165,9 +172,9 @@ def _fill_stack(spec: Any, stack: _Stack) -> None:
     if (encodings := _encodings(stack)) is not None:
         spec.position_encodings.encodings = encodings
     if f"{stack.side}_norm.weight" in stack.weights:
-        _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm", scale=1.0)
+        _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm")
     for number, layer in enumerate(spec.layer):
-        _fill_layer(layer, stack, number)
+        _fill_layer(layer, stack, number, is_last=number == len(spec.layer) - 1)
 
 
 def _encodings(stack: _Stack) -> Array | None:
@@ -185,56 +192,31 @@ def _encodings(stack: _Stack) -> Array | None:
     return (table * stack.stream_scale).astype(np.float32)
 
 
-def _fill_layer(layer: Any, stack: _Stack, number: int) -> None:
-    is_last = number == len(_layer_numbers(stack)) - 1
+def _fill_layer(layer: Any, stack: _Stack, number: int, *, is_last: bool) -> None:
     _attention(layer.self_attention, stack, f"{number}.self_attention.attention")
     _fill_positions(layer.self_attention, stack, number)
     if stack.side == "decoder":
         _attention(layer.attention, stack, f"{number}.cross_attention")
     _feed_forward(layer.ffn, stack, f"{number}.feed_forward")
-    for name, before, after in _norm_places(layer, stack):
+    is_sandwich = stack.config.residual == "sandwich"
+    for name, (plain, before, after) in _NORMS.items():
+        if name == "cross" and stack.side == "encoder":
+            continue
         # The output of the stack is not scaled.
         scale = 1.0 if is_last and name == "feed_forward" else stack.stream_scale
-        _fill_norm(before, stack, f"{number}.{name}_residual.norm", scale=scale)
-        if after is not None:
-            _fill_norm(after, stack, f"{number}.{name}_residual.norm_after", scale=1.0)
+        norm = f"{stack.side}.{number}.{name}_residual.norm"
+        spec = attrgetter(before if is_sandwich else plain)(layer)
+        _fill_norm(spec, stack, norm, scale=scale)
+        if is_sandwich:
+            _fill_norm(getattr(layer, after), stack, f"{norm}_after")
 
 
-def _layer_numbers(stack: _Stack) -> range:
-    config = stack.config
-    return range(config.encoder_layers if stack.side == "encoder" else config.decoder_layers)
-
-
-def _norm_places(
-    layer: Any, stack: _Stack
-) -> list[tuple[str, LayerNormSpec, LayerNormSpec | None]]:
-    """Return the name, the norm and the norm after it, if any, of each sublayer."""
-    if stack.config.residual == "sandwich":
-        places = [
-            ("self", layer.input_layer_norm, layer.post_attention_layer_norm),
-            ("feed_forward", layer.pre_feedforward_layer_norm, layer.post_feedforward_layer_norm),
-        ]
-        if stack.side == "decoder":
-            before = layer.external_pre_encoder_attention_layer_norm
-            after = layer.external_post_encoder_attention_layer_norm
-            places.append(("cross", before, after))
-        return places
-    places = [
-        ("self", layer.self_attention.layer_norm, None),
-        ("feed_forward", layer.ffn.layer_norm, None),
-    ]
-    if stack.side == "decoder":
-        places.append(("cross", layer.attention.layer_norm, None))
-    return places
-
-
-def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float) -> None:
-    in_stack = "" if name.startswith(f"{stack.side}_norm") else f"{stack.side}."
-    gain = stack.weights[f"{in_stack}{name}.weight"]
+def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float = 1.0) -> None:
+    gain = stack.weights[f"{name}.weight"]
     spec.gamma = (gain * scale).astype(np.float32)
     if stack.config.norm == "layernorm":
         # CTranslate2 reads a norm without `beta` as an RMSNorm.
-        bias = stack.weights.get(f"{in_stack}{name}.bias", np.zeros_like(gain))
+        bias = stack.weights.get(f"{name}.bias", np.zeros_like(gain))
         spec.beta = (bias * scale).astype(np.float32)
 
 

@@ -4,7 +4,6 @@ import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from mt.config import Config
 from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.engine import length_limit, why_not_decoded
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
@@ -106,7 +105,12 @@ def _write(
     from mt.export.ctranslate2 import write_model
 
     config = finished.config
-    positions = _positions(config, finished.longest_source)
+    longest = 2 * max(
+        finished.longest_source, length_limit(finished.longest_source, config.decoding)
+    )
+    positions = max(_MIN_POSITIONS, longest)
+    if config.model.positional == "learned":
+        positions = config.model.max_positions
     write_model(
         folder,
         config.model,
@@ -129,13 +133,6 @@ def _write(
     )
     write_exported(folder, exported)
     return exported
-
-
-def _positions(config: Config, longest_source: int) -> int:
-    if config.model.positional == "learned":
-        return config.model.max_positions
-    longest_target = length_limit(longest_source, config.decoding)
-    return max(_MIN_POSITIONS, 2 * longest_source, 2 * longest_target)
 
 
 def export_marian(

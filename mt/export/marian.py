@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig, ModelConfig
-from mt.data.vocabulary import Vocabulary
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
@@ -29,6 +28,13 @@ _FIXED = {
 }
 """Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
 _MIN_POSITIONS = 512
+_SPECIAL_IDS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,
+    "forced_eos_token_id": None,
+}
 
 
 def why_not_marian(model: ModelConfig) -> str | None:
@@ -91,7 +97,7 @@ _NAMES = {
     "feed_forward.outer": "fc2",
     "feed_forward_residual.norm": "final_layer_norm",
 }
-_READERS = ("query", "key", "value", "inner")
+_READERS = (".query", ".key", ".value", ".inner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +106,6 @@ class Named:
 
     ours: str
     theirs: str
-    part: str
-    """Last word of the module's name, such as `query` or `norm`."""
     states_axis: int | None
     """Axis of size d_model that indexes the features of a state, or None."""
 
@@ -113,14 +117,12 @@ def layer_tensors(model: ModelConfig) -> Iterator[Named]:
     for layer, (ours, theirs) in itertools.product(layers, _NAMES.items()):
         if layer.startswith("encoder") and ours.startswith("cross"):
             continue
-        part = ours.rsplit(".", maxsplit=1)[1]
         side, number = layer.split(".")
         for kind, reader_axis in (("weight", 1), ("bias", None)):
             yield Named(
                 f"{layer}.{ours}.{kind}",
                 f"model.{side}.layers.{number}.{theirs}.{kind}",
-                part,
-                states_axis=reader_axis if part in _READERS else 0,
+                states_axis=reader_axis if ours.endswith(_READERS) else 0,
             )
 
 
@@ -164,15 +166,16 @@ def _marian_heads(tensor: Tensor, named: Named, model: ModelConfig) -> Tensor:
     Queries are rescaled, because Marian divides the scores by the root of that width.
     """
     width = model.d_model // model.heads
-    if named.part == "output" and named.ours.endswith("weight"):
+    part, kind = named.ours.split(".")[-2:]
+    if (part, kind) == ("output", "weight"):
         heads = tensor.view(len(tensor), model.heads, model.value_width)
         return _widened(heads, 2, width).flatten(1)
-    if named.part not in {"query", "key", "value"}:
+    if part not in {"query", "key", "value"}:
         return tensor
-    count = model.heads if named.part == "query" else model.key_heads
+    count = model.heads if part == "query" else model.key_heads
     split = tensor.view(count, len(tensor) // count, *tensor.shape[1:])
     heads = split.repeat_interleave(model.heads // count, dim=0)
-    if named.part == "query":
+    if part == "query":
         heads = heads * ((width / model.key_width) ** 0.5 / model.attention_temperature)
     return _widened(heads, 1, width).flatten(0, 1)
 
@@ -186,12 +189,16 @@ def _widened(tensor: Tensor, axis: int, width: int) -> Tensor:
 def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
     tokenizer, data = finished.tokenizer, finished.config.data
     separate = tokenizer.source is not tokenizer.target
-    for name, vocabulary in (("source", tokenizer.source), ("target", tokenizer.target)):
-        with replacing(folder / f"{name}.spm") as temporary:
-            temporary.write_bytes(vocabulary.processor.serialized_model_proto())
-    write_json(folder / "vocab.json", _ids(tokenizer.source))
-    if separate:
-        write_json(folder / "target_vocab.json", _ids(tokenizer.target))
+    sides = [("source.spm", "vocab.json", tokenizer.source)]
+    sides.append(
+        ("target.spm", "target_vocab.json" if separate else "vocab.json", tokenizer.target)
+    )
+    for model, ids, vocabulary in sides:
+        processor = vocabulary.processor
+        with replacing(folder / model) as temporary:
+            temporary.write_bytes(processor.serialized_model_proto())
+        tokens = map(processor.id_to_piece, range(len(vocabulary)))
+        write_json(folder / ids, {token: number for number, token in enumerate(tokens)})
     pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))
     write_json(
         folder / "tokenizer_config.json",
@@ -212,23 +219,11 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
     )
 
 
-def _ids(vocabulary: Vocabulary) -> dict[str, int]:
-    return {vocabulary.processor.id_to_piece(number): number for number in range(len(vocabulary))}
-
-
 def _config(finished: FinishedRun) -> dict[str, object]:
     model, tokenizer, data = finished.config.model, finished.tokenizer, finished.config.data
     task = f"translation_{data.source_language}_to_{data.target_language}"
-    sides = {
-        f"{side}_{name}": value
-        for side, layers in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
-        for name, value in (
-            ("layers", layers),
-            ("ffn_dim", model.d_ff),
-            ("attention_heads", model.heads),
-            ("layerdrop", 0.0),
-        )
-    }
+    of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
+    sides = {f"{side}_{key}": of_both[key] for side in ("encoder", "decoder") for key in of_both}
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -238,6 +233,8 @@ def _config(finished: FinishedRun) -> dict[str, object]:
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": model.tie_embeddings != "none",
         "d_model": model.d_model,
+        "encoder_layers": model.encoder_layers,
+        "decoder_layers": model.decoder_layers,
         **sides,
         "activation_function": model.feed_forward,
         "scale_embedding": True,
@@ -246,7 +243,7 @@ def _config(finished: FinishedRun) -> dict[str, object]:
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
-        **_special_ids(),
+        **_SPECIAL_IDS,
         "dtype": "float32",
         # Overrides the 4 beams of the translation pipeline of transformers 4.
         "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
@@ -283,7 +280,7 @@ def _generation(finished: FinishedRun) -> dict[str, object]:
     """
     decoding = finished.config.decoding
     settings: dict[str, object] = {
-        **_special_ids(),
+        **_SPECIAL_IDS,
         "num_beams": _beams(decoding),
         "length_penalty": exponent_of(decoding),
         "early_stopping": False,
@@ -301,16 +298,6 @@ def _generation(finished: FinishedRun) -> dict[str, object]:
 
 def _beams(decoding: DecodingConfig) -> int:
     return decoding.beam if decoding.search == "beam" else 1
-
-
-def _special_ids() -> dict[str, object]:
-    return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": None,
-    }
 
 
 def _positions(finished: FinishedRun) -> int:

@@ -8,7 +8,6 @@ import json
 import pickle
 import re
 import struct
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -156,20 +155,20 @@ def read_marian_folder(path: Path) -> MarianFolder:
         raise RunError(f"{path}: no such folder")
     settings = _read(path / "config.json", MarianSettings)
     generation = path / "generation_config.json"
-    tokenizer = path / "tokenizer_config.json"
-    described = _read(tokenizer, TokenizerSettings) if tokenizer.exists() else TokenizerSettings()
-    source_ids = _read_ids(path / "vocab.json", described)
-    separate = described.separate_vocabs
+    generation = generation if generation.exists() else path / "config.json"
+    described = path / "tokenizer_config.json"
+    tokenizer = _read(described, TokenizerSettings) if described.exists() else TokenizerSettings()
+    target_ids = "target_vocab.json" if tokenizer.separate_vocabs else "vocab.json"
     return MarianFolder(
         path,
         settings,
-        _read(generation if generation.exists() else path / "config.json", GenerationSettings),
-        described,
+        _read(generation, GenerationSettings),
+        tokenizer,
         _read_weights(path),
         source_spm=_read_bytes(path / "source.spm"),
         target_spm=_read_bytes(path / "target.spm"),
-        source_ids=source_ids,
-        target_ids=_read_ids(path / "target_vocab.json", described) if separate else source_ids,
+        source_ids=_read_ids(path / "vocab.json", tokenizer.unk_token),
+        target_ids=_read_ids(path / target_ids, tokenizer.unk_token),
     )
 
 
@@ -195,11 +194,11 @@ def _read(path: Path, kind: type[B]) -> B:
         raise RunError(f"{path}: not of a Marian model: `{key}`: {first['msg']}") from None
 
 
-def _read_ids(path: Path, described: TokenizerSettings) -> dict[str, int]:
+def _read_ids(path: Path, unk: str) -> dict[str, int]:
     ids = _read_json(path)
     right = isinstance(ids, dict) and all(type(number) is int for number in ids.values())
-    if not right or described.unk_token not in ids:
-        raise RunError(f"{path}: damaged, or lacks `{described.unk_token}`")
+    if not right or unk not in ids:
+        raise RunError(f"{path}: damaged, or lacks `{unk}`")
     return dict(ids)
 
 
@@ -222,8 +221,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 # Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
 _VOCABULARY_SIZE = 4
-_SPECIAL_IDS = {UNK: 40, BOS: 41, EOS: 42, PAD: 43}
-_SPECIAL_TEXTS = {UNK: 45, BOS: 46, EOS: 47, PAD: 48}
+_SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
 _TEXT, _SCORE, _TYPE = 1, b"\x15", 3
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5
 _LAST = -1e6
@@ -231,64 +229,53 @@ _LAST = -1e6
 _SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 
 
-@dataclass(frozen=True, slots=True)
-class MarianRows:
-    """Rows of Marian's embedding for the tokens of one side."""
+def source_vocabulary(
+    model: bytes, ids: dict[str, int], special: list[int]
+) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model with this project's special ids, and Marian's row of each id.
 
-    tokens: Mapping[str, int]
-    """Contents of vocab.json."""
-    count: int
-    """Rows of the embedding, at least the number of ids."""
-    special: tuple[int, int, int, int]
-    """Rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS."""
-
-
-def source_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
-    """Return a SentencePiece model with this project's special ids, and the row of each id.
-
-    It segments as `model` does. A token missing from Marian's vocabulary gets the row of the
-    unknown token. A language token such as `>>deu<<` is one token at the start of a text. Raises
+    It segments as `model` does. A token missing from Marian's vocabulary `ids` gets the row of the
+    unknown token. A language token such as `>>deu<<` is one token at the start of a text. `special`
+    has the rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS. Raises
     ValueError if `model` is not a SentencePiece model.
     """
-    tokens = [*_text_tokens(model)]
+    tokens = _text_tokens(model)
+    languages = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
     # SentencePiece puts its space mark before a text.
-    languages = [text for text in marian.tokens if text.startswith(">>") and text.endswith("<<")]
     named = [_token(f"\u2581{text}", _USER_DEFINED) for text in languages]
-    rows = [marian.tokens.get(text, marian.special[UNK]) for text, _ in tokens]
-    rows += [marian.tokens[text] for text in languages]
-    return _model(model, [*(token for _, token in tokens), *named]), [*marian.special, *rows]
+    rows = [ids.get(text, special[UNK]) for text in tokens] + [ids[text] for text in languages]
+    return _model(model, [*tokens.values(), *named]), [*special, *rows]
 
 
-def target_vocabulary(model: bytes, marian: MarianRows) -> tuple[bytes, list[int]]:
-    """Return a SentencePiece model of every row Marian can output, and the row of each id.
+def target_vocabulary(
+    model: bytes, ids: dict[str, int], special: list[int], *, count: int
+) -> tuple[bytes, list[int]]:
+    """Return a SentencePiece model of all `count` rows of Marian, and the row of each id.
 
     Tokens of `model` without a row are left out. Rows without a token of `model` are decoded to
     their text but never produced by segmentation. Raises ValueError if `model` is not a
     SentencePiece model.
     """
-    tokens = [(text, token) for text, token in _text_tokens(model) if text in marian.tokens]
-    rows = [marian.tokens[text] for text, _ in tokens]
-    taken = {text for text, _ in tokens} | {*_SPECIAL.values()}
-    texts = {row: text for text, row in marian.tokens.items()}
+    tokens = {text: token for text, token in _text_tokens(model).items() if text in ids}
+    rows = [ids[text] for text in tokens]
+    taken = {*tokens, *_SPECIAL.values()}
+    texts = {row: text for text, row in ids.items()}
     others = []
-    for row in sorted({*range(marian.count)} - {*rows, *marian.special}):
+    for row in sorted({*range(count)} - {*rows, *special}):
         text = texts.get(row, f"<row {row}>")
         others.append(_token(text if text not in taken else f"{text} {row}", _UNUSED, _LAST))
         rows.append(row)
-    return _model(model, [*(token for _, token in tokens), *others]), [
-        *marian.special,
-        *rows,
-    ]
+    return _model(model, [*tokens.values(), *others]), [*special, *rows]
 
 
-def _text_tokens(model: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield text and message of each token other than unknown and control tokens."""
+def _text_tokens(model: bytes) -> dict[str, bytes]:
+    """Return the message of each token, by text, other than unknown and control tokens."""
+    tokens = {}
     for field, content in fields(model):
-        if field == _TOKENS:
-            found = dict(fields(content))
-            kind = found.get(_TYPE, b"\x01")[0]
-            if kind not in {_UNKNOWN, _CONTROL}:
-                yield found[_TEXT].decode(), content
+        found = dict(fields(content)) if field == _TOKENS else {}
+        if found and found.get(_TYPE, b"\x01")[0] not in {_UNKNOWN, _CONTROL}:
+            tokens[found[_TEXT].decode()] = content
+    return tokens
 
 
 def _token(text: str, kind: int, score: float = 0.0) -> bytes:
@@ -303,20 +290,16 @@ def _model(model: bytes, tokens: list[bytes]) -> bytes:
         for number, text in sorted(_SPECIAL.items())
     ]
     every = [*special, *tokens]
-    kept = [
-        bytes_field(field, content)
-        for field, content in fields(model)
-        if field not in {_TOKENS, _SELF_TEST}
-    ]
+    replaced = {_TOKENS, _SELF_TEST}
+    kept = [bytes_field(*each) for each in fields(model) if each[0] not in replaced]
     trainer = number_field(_VOCABULARY_SIZE, len(every))
-    for number, text in _SPECIAL.items():
-        trainer += number_field(_SPECIAL_IDS[number], number)
-        trainer += bytes_field(_SPECIAL_TEXTS[number], text.encode())
+    for number, (id_field, text_field) in _SPECIAL_FIELDS.items():
+        trainer += number_field(id_field, number)
+        trainer += bytes_field(text_field, _SPECIAL[number].encode())
     # The last occurrence of a protobuf field counts.
     written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
     ours = Vocabulary.from_model(written + bytes_field(_TRAINER, trainer))
-    serialized: bytes = ours.processor.serialized_model_proto()
-    return serialized
+    return bytes(ours.processor.serialized_model_proto())
 
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -379,8 +362,7 @@ def _with_bias(
 
 def _why_not_ours(settings: MarianSettings) -> str | None:
     for name in ("ffn_dim", "attention_heads"):
-        encoder = getattr(settings, f"encoder_{name}")
-        decoder = getattr(settings, f"decoder_{name}")
+        encoder, decoder = (getattr(settings, f"{side}_{name}") for side in ("encoder", "decoder"))
         if encoder != decoder:
             return f"`encoder_{name}` {encoder} differs from `decoder_{name}` {decoder}"
     if settings.activation_function not in _ACTIVATIONS:
@@ -392,14 +374,11 @@ def _why_not_ours(settings: MarianSettings) -> str | None:
 
 
 def _check_positions(folder: MarianFolder) -> None:
-    for side in ("encoder", "decoder"):
-        name = f"model.{side}.embed_positions.weight"
-        table = folder.weights.get(name)
-        if table is None:
-            continue  # transformers computes it
-        expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
-        if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
-            raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
+    for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
+        if (table := folder.weights.get(name)) is not None:  # else transformers computes it
+            expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
+            if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
+                raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
 
 
 def _embedding(folder: MarianFolder, name: str) -> Tensor:
@@ -423,14 +402,10 @@ def _tensor(folder: MarianFolder, name: str) -> Tensor:
 
 def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
     """Write the files of a run, its description last, and return the number of parameters."""
-    tokenizer, source_rows, target_rows = _write_tokenizer(run, folder)
-    weights = our_weights(folder, source_rows=source_rows, target_rows=target_rows)
-    model = Transformer(
-        config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    )
-    load_parameters(model, weights, str(folder.path))
+    tokenizer, rows = _write_tokenizer(run, folder)
+    weights = our_weights(folder, source_rows=rows[0], target_rows=rows[1])
+    sizes = {"source_vocabulary": len(rows[0]), "target_vocabulary": len(rows[1])}
+    load_parameters(Transformer(config.model, **sizes), weights, str(folder.path))
     save_tensors(weights, run.weights)
     write_text(run.config, dump_config(config))
     write_description(
@@ -444,47 +419,35 @@ def _write(run: RunFolder, folder: MarianFolder, config: Config) -> int:
 
 def _write_tokenizer(
     run: RunFolder, folder: MarianFolder
-) -> tuple[Tokenizer, list[int], list[int]]:
+) -> tuple[Tokenizer, tuple[list[int], list[int]]]:
     """Write both vocabularies; return the tokenizer and Marian's rows of source and target ids."""
-    settings = folder.settings
-    target_count = settings.decoder_vocab_size or settings.vocab_size
+    settings, ids = folder.settings, (folder.source_ids, folder.target_ids)
+    pad, unk = settings.pad_token_id, folder.tokenizer.unk_token
+    start, eos = settings.decoder_start_token_id, settings.eos_token_id
+    special = [[pad, each[unk], start, eos] for each in ids]
+    count = settings.decoder_vocab_size or settings.vocab_size
     try:
-        source, source_rows = source_vocabulary(
-            folder.source_spm, _rows(folder, folder.source_ids, settings.vocab_size)
-        )
-        target, target_rows = target_vocabulary(
-            folder.target_spm, _rows(folder, folder.target_ids, target_count)
-        )
+        source, source_rows = source_vocabulary(folder.source_spm, ids[0], special[0])
+        target, target_rows = target_vocabulary(folder.target_spm, ids[1], special[1], count=count)
     except ValueError as error:
         raise RunError(f"{folder.path}: source.spm or target.spm {error}") from error
-    if max(source_rows) >= settings.vocab_size or max(target_rows) >= target_count:
+    if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
         raise RunError(f"{folder.path}: vocab.json has more ids than the model has rows")
-    return write_tokenizer(run.tokenizer, source=source, target=target), source_rows, target_rows
-
-
-def _rows(folder: MarianFolder, ids: dict[str, int], count: int) -> MarianRows:
-    settings = folder.settings
-    unk = ids[folder.tokenizer.unk_token]
-    start, eos = settings.decoder_start_token_id, settings.eos_token_id
-    return MarianRows(ids, count, (settings.pad_token_id, unk, start, eos))
+    tokenizer = write_tokenizer(run.tokenizer, source=source, target=target)
+    return tokenizer, (source_rows, target_rows)
 
 
 def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
     """Return the config of the run, and notes on approximated settings."""
     decoding, notes = _decoding(folder)
     none = TextSource(source=_NO_CORPUS, target=_NO_CORPUS)
-    languages = [folder.tokenizer.source_lang or "", folder.tokenizer.target_lang or ""]
     source, target = (
-        code if _LANGUAGE.fullmatch(code) else _UNKNOWN_LANGUAGE for code in languages
+        code if code and _LANGUAGE.fullmatch(code) else _UNKNOWN_LANGUAGE
+        for code in (folder.tokenizer.source_lang, folder.tokenizer.target_lang)
     )
     data = DataConfig(source_language=source, target_language=target, train=none, valid=none)
-    config = Config(
-        data=data,
-        tokenizer=TokenizerConfig(vocabulary="separate"),
-        model=_model_config(folder.settings),
-        decoding=decoding,
-    )
-    return config, notes
+    model, tokenizer = _model_config(folder.settings), TokenizerConfig(vocabulary="separate")
+    return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding), notes
 
 
 def _model_config(settings: MarianSettings) -> ModelConfig:

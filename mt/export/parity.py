@@ -36,26 +36,23 @@ class Sample:
     target_language: str
     bleu_tokenizer: str
     origin: str
-    """Origin of the lines, for the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A line with two different translations."""
+    """A line with two different translations, and the chrF between them, 0 to 100."""
 
     source: str
     of_run: str
     of_export: str
     chrf: float
-    """chrF of the export's translation against the run's, 0 to 100."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelResult:
-    """Scores and time of one model on the sample."""
+    """Scores, 0 to 100 or None without references, and time of one model on the sample."""
 
     bleu: float | None
-    """0 to 100; None without references."""
     chrf: float | None
     seconds: float
 

@@ -49,44 +49,35 @@ def _found(sources: Lines, targets: Lines) -> list[Shift]:
 
 
 @pytest.mark.parametrize("spaced", [True, False])
-def test_sides_in_step_have_no_shift(spaced: bool) -> None:
-    assert _found(*_invented(1000, spaced=spaced)) == []
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_missing_line_is_located(seed: int) -> None:
-    draw = random.Random(seed)
-    sides = _invented(1000, spaced=seed % 2 == 0)
-    lost, side = draw.randrange(1000), draw.randrange(2)
-    del sides[side][lost]
-    (shift,) = _found(*sides)
-    assert abs(shift.line - (lost + 1)) <= 10
-    assert shift.distance == (-1 if side else 1)
-
-
-def test_two_shifts_in_sides_of_equal_length_are_located() -> None:
-    sources, targets = _invented(1000, spaced=True)
-    del targets[400]
-    targets.insert(800, "")
-    away, back = _found(sources, targets)
-    assert abs(away.line - 401) <= 10
-    assert away.distance == -1
-    assert abs(back.line - 801) <= 10
-    assert back.distance == 0
-
-
-def test_sides_cut_to_one_length_may_end_out_of_step() -> None:
-    sources, targets = _invented(1000, spaced=False)
-    del targets[600]
-    (shift,) = _found(sources[:-1], targets)
-    assert abs(shift.line - 601) <= 10
-    assert shift.distance == -1
-
-
-def test_a_missing_first_line_is_a_shift_from_the_start() -> None:
-    sources, targets = _invented(1000, spaced=True)
-    (shift,) = _found(sources, targets[1:])
-    assert shift == Shift(1, -1)
+@pytest.mark.parametrize(
+    ("lost_sources", "lost_targets", "added_targets", "shifts"),
+    [
+        ([], [], [], []),
+        ([731], [], [], [(732, 1)]),
+        ([], [96], [], [(97, -1)]),
+        ([], [0], [], [(1, -1)]),
+        ([], [400], [800], [(401, -1), (801, 0)]),
+        ([999], [600], [], [(601, -1)]),
+    ],
+)
+def test_shifts_are_located(
+    lost_sources: list[int],
+    lost_targets: list[int],
+    added_targets: list[int],
+    shifts: list[tuple[int, int]],
+    spaced: bool,
+) -> None:
+    sources, targets = _invented(1000, spaced=spaced)
+    for number in lost_sources:
+        del sources[number]
+    for number in lost_targets:
+        del targets[number]
+    for number in added_targets:
+        targets.insert(number, "")
+    found = _found(sources, targets)
+    assert [shift.distance for shift in found] == [distance for _, distance in shifts]
+    for shift, (line, _) in zip(found, shifts, strict=True):
+        assert abs(shift.line - line) <= 10
 
 
 def test_shifts_do_not_depend_on_the_block_size() -> None:
@@ -99,12 +90,6 @@ def test_shifts_do_not_depend_on_the_block_size() -> None:
         assert find_shifts(_blocks(sources, targets, size=size), lexicon) == expected
 
 
-def test_unrelated_sides_have_no_shift() -> None:
-    sources, targets = _invented(1000, spaced=True)
-    random.Random(2).shuffle(targets)
-    assert _found(sources, targets) == []
-
-
 @pytest.mark.parametrize("lines", [(1, 1), (0, 1), (3, 0)])
 def test_corpora_of_a_few_lines_have_no_shift(lines: tuple[int, int]) -> None:
     sides = ["a b c"] * lines[0], ["d e f"] * lines[1]
@@ -113,13 +98,14 @@ def test_corpora_of_a_few_lines_have_no_shift(lines: tuple[int, int]) -> None:
     assert not are_unrelated(blocks, learn_lexicon(blocks))
 
 
-def test_shuffled_sides_are_unrelated_and_true_pairs_are_not() -> None:
+def test_shuffled_sides_are_unrelated_without_a_shift_and_true_pairs_are_not() -> None:
     sources, targets = _invented(1000, spaced=True)
     blocks = list(_blocks(sources, targets))
     assert not are_unrelated(blocks, learn_lexicon(blocks))
     random.Random(2).shuffle(targets)
     blocks = list(_blocks(sources, targets))
     assert are_unrelated(blocks, learn_lexicon(blocks))
+    assert _found(sources, targets) == []
 
 
 def _read(path: Path) -> Lines:

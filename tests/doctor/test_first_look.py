@@ -5,6 +5,7 @@ import pytest
 
 from mt.config.loading import load_config
 from mt.data.filters import open_training_corpora
+from mt.doctor.findings import KINDS
 from mt.doctor.first_look import first_look
 
 Pairs = list[tuple[str, str]]
@@ -12,10 +13,10 @@ Pairs = list[tuple[str, str]]
 ENGLISH = ["the", "old", "man", "sees", "some", "river", "behind", "house", "while", "they", "sing"]
 RUSSIAN = ["этот", "старый", "видит", "реку", "за", "домом", "пока", "дети", "поют", "про", "воду"]
 SPLITS = ("train", "valid", "test")
-LINES = 1600
+SAME = "pairs with the same text on both sides"
 
 
-def _pairs(count: int, *, seed: int) -> Pairs:
+def _pairs(count: int, *, seed: int = 0) -> Pairs:
     """Return word-by-word translations of random sentences."""
     draw = random.Random(seed)
     rows = [draw.choices(range(len(RUSSIAN)), k=draw.randint(6, 14)) for _ in range(count)]
@@ -25,134 +26,110 @@ def _pairs(count: int, *, seed: int) -> Pairs:
     ]
 
 
-def _write(folder: Path, split: str, pairs: Pairs) -> None:
-    for side, language in enumerate(("en", "ru")):
-        text = "".join(f"{pair[side]}\n" for pair in pairs)
-        (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
+CLEAN, TEST = _pairs(1600), _pairs(200, seed=2)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder with three clean splits."""
-    for seed, split in enumerate(SPLITS):
-        _write(tmp_path, split, _pairs(LINES if split == "train" else 200, seed=seed))
-    return tmp_path
-
-
-def _look(folder: Path, *settings: str, languages: tuple[str, str] = ("en", "ru")) -> list[str]:
+def _look(folder: Path, train: Pairs, *settings: str) -> list[str]:
+    for split, pairs in zip(SPLITS, (train, _pairs(200, seed=1), TEST), strict=True):
+        for side, language in enumerate(("en", "ru")):
+            text = "".join(f"{pair[side]}\n" for pair in pairs)
+            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
     recipe = folder / "recipe.yaml"
-    train, valid, test = (
+    train_, valid, test = (
         f"{{source: {folder}/{split}.en, target: {folder}/{split}.ru}}" for split in SPLITS
     )
     recipe.write_text(
-        f"data:\n  source_language: {languages[0]}\n  target_language: {languages[1]}\n"
-        f"  train: {train}\n  valid: {valid}\n  tests: {{test: {test}}}\n",
+        "data:\n  source_language: en\n  target_language: ru\n"
+        f"  train: {train_}\n  valid: {valid}\n  tests: {{test: {test}}}\n",
         encoding="utf-8",
     )
     (corpus,) = open_training_corpora(load_config(recipe, overrides=settings).data)
     return first_look(corpus)
 
 
-def _shift_place(warning: str) -> int:
-    return int(warning.partition(" at line ")[2].partition(" ")[0].replace(",", ""))
+def _shuffled(pairs: Pairs) -> Pairs:
+    targets = [target for _, target in pairs]
+    random.Random(1).shuffle(targets)
+    return [(source, target) for (source, _), target in zip(pairs, targets, strict=True)]
 
 
-def test_a_clean_corpus_has_no_warning(folder: Path) -> None:
-    assert _look(folder) == []
-    _write(folder, "train", [*_pairs(LINES, seed=0), *_pairs(200, seed=2)[:1]])
-    assert _look(folder) == []
-    _write(folder, "train", [("a red house.", "a red house.")])
-    assert _look(folder) == []
-
-
-def test_lists_of_names_and_repeated_translations_are_not_unrelated(folder: Path) -> None:
+def _names() -> Pairs:
     draw = random.Random(4)
     letters = dict(zip("abcdefghijkl", "абвгдежзиклм", strict=True))
-    names = ["".join(draw.choices([*letters], k=8)) for _ in range(LINES)]
-    _write(folder, "train", [(name, "".join(letters[c] for c in name)) for name in names])
-    assert _look(folder) == []
-    _write(folder, "train", [pair for pair in _pairs(40, seed=0) for _ in range(40)])
-    assert not any("nothing in common" in warning for warning in _look(folder))
+    names = ["".join(draw.choices([*letters], k=8)) for _ in CLEAN]
+    return [(name, "".join(letters[c] for c in name)) for name in names]
 
 
-@pytest.mark.parametrize("lost", [200, 1300])
-def test_a_missing_line_is_located(folder: Path, lost: int) -> None:
-    pairs = _pairs(LINES, seed=0)
-    targets = [target for _, target in pairs]
-    del targets[lost]
-    _write(folder, "train", list(zip([source for source, _ in pairs], targets, strict=False)))
-    (warning,) = _look(folder)
-    assert abs(_shift_place(warning) - lost) <= 10
-    assert warning.startswith("the sides go out of step")
-    assert warning.endswith("translates to line i-1")
+SWAPPED = "the sides look swapped: `ru` on the source side, `en` on the target side"
+SCRIPT = "100% of a sample: text in a script of another language, target side"
+SPLIT = "100% of a sample: text split into words (spaces before punctuation, escapes), source side"
+SHARED = "10 of the 200 pairs of `test` are also in it"
+REPEATED = "75% of the pairs are repetitions"
+IN_ENGLISH = "the target side seems to be in `en`, `data.target_language` is `de`"
+MOSTLY_SAME = [*_pairs(500), *((source, source) for source, _ in _pairs(1000, seed=5))]
+CASES: dict[str, tuple[Pairs, list[str], list[str]]] = {
+    "clean": (CLEAN, [], []),
+    "one test pair": ([*CLEAN, TEST[0]], [], []),
+    "one line": ([("a red house.", "a red house.")], [], []),
+    "names": (_names(), [], []),
+    "shuffled": (_shuffled(CLEAN), [], [KINDS["unrelated"]]),
+    "swapped": ([(target, source) for source, target in CLEAN], [], [SWAPPED]),
+    "other script": (CLEAN, ["data.target_language=zh"], [SCRIPT]),
+    "tokenized": ([(s.replace(".", " ."), t) for s, t in CLEAN], [], [SPLIT]),
+    "overlap": ([*CLEAN, *TEST[:10], *TEST[:10]], [], [SHARED]),
+    "overlap cleaned": ([*CLEAN, *TEST[:10]], ["data.cleaning.overlap=exact"], []),
+    "repeated": (_pairs(800) * 4, [], [REPEATED]),
+    "repeated cleaned": (_pairs(800) * 4, ["data.cleaning.duplicates=pair"], []),
+    "repeated once": (_pairs(800) * 2, [], []),
+    "defects cleaned": (
+        MOSTLY_SAME,
+        ["data.cleaning.identical_sides=true", "data.cleaning.wrong_script=true"],
+        [],
+    ),
+}
 
 
-def test_a_shift_between_the_stretches_of_a_large_corpus_is_located_after_it(folder: Path) -> None:
-    pairs = _pairs(30_000, seed=0)
-    targets = [target for _, target in pairs]
-    targets.insert(20_000, "река.")
-    _write(folder, "train", list(zip([source for source, _ in pairs], targets, strict=False)))
-    (warning,) = _look(folder)
-    assert 20_000 <= _shift_place(warning) <= 20_801  # every eighth stretch of 100 lines is read
-    assert warning.endswith("line i+1")
+@pytest.mark.parametrize("case", CASES)
+def test_defects_that_cleaning_keeps_are_warnings(case: str, tmp_path: Path) -> None:
+    train, settings, warnings = CASES[case]
+    assert _look(tmp_path, train, *settings) == warnings
 
 
-def test_a_shuffled_side_is_one_warning(folder: Path) -> None:
-    sources, targets = map(list, zip(*_pairs(LINES, seed=0), strict=True))
-    random.Random(1).shuffle(targets)
-    _write(folder, "train", list(zip(sources, targets, strict=True)))
-    (warning,) = _look(folder)
-    assert "nothing in common with those opposite" in warning
+def test_several_warnings_are_listed_and_short_repeats_are_not_unrelated(tmp_path: Path) -> None:
+    assert f"67% of a sample: {SAME}" in _look(tmp_path, MOSTLY_SAME)
+    warnings = _look(tmp_path, [pair for pair in _pairs(40) for _ in range(40)])
+    assert KINDS["unrelated"] not in warnings
 
 
-def test_swapped_sides_are_one_warning(folder: Path) -> None:
-    _write(folder, "train", [(target, source) for source, target in _pairs(LINES, seed=0)])
-    assert _look(folder) == [
-        "the sides look swapped: `ru` on the source side, `en` on the target side"
-    ]
-
-
-def test_sides_in_other_languages_are_found_by_script_or_identifier(folder: Path) -> None:
-    assert _look(folder, languages=("en", "zh")) == [
-        "100% of a sample: text in a script of another language, target side"
-    ]
+def test_a_language_of_the_same_script_is_identified(tmp_path: Path) -> None:
     pytest.importorskip("py3langid")
-    _write(folder, "train", [(source, source) for source, _ in _pairs(LINES, seed=0)])
-    assert _look(folder, languages=("en", "de")) == [
-        "100% of a sample: pairs with the same text on both sides",
-        "the target side seems to be in `en`, `data.target_language` is `de`",
-    ]
+    copied = [(source, source) for source, _ in CLEAN]
+    warnings = _look(tmp_path, copied, "data.target_language=de")
+    assert warnings == [f"100% of a sample: {SAME}", IN_ENGLISH]
 
 
-def test_tokenized_text_is_a_warning(folder: Path) -> None:
-    _write(folder, "train", [(s.replace(".", " ."), t) for s, t in _pairs(LINES, seed=0)])
-    assert _look(folder) == [
-        "100% of a sample: text split into words (spaces before punctuation, escapes), source side"
-    ]
-
-
-def test_test_pairs_in_the_training_are_counted_unless_cleaning_removes_them(folder: Path) -> None:
-    shared = _pairs(200, seed=2)[:10]
-    _write(folder, "train", [*_pairs(LINES, seed=0), *shared, *shared])
-    assert _look(folder) == ["10 of the 200 pairs of `test` are also in it"]
-    assert _look(folder, "data.cleaning.overlap=exact") == []
-
-
-@pytest.mark.parametrize("kept", [1 << 16, 250])
-def test_repetitions_are_a_warning_from_one_half_unless_cleaning_removes_them(
-    kept: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lines", "lost", "distance", "read"),
+    [
+        (1600, 200, -1, range(190, 211)),
+        (1600, 1300, -1, range(1290, 1311)),
+        (30_000, 20_000, 1, range(20_000, 20_802)),  # every eighth stretch of 100 lines is read
+    ],
+)
+def test_a_line_without_translation_is_located(
+    lines: int, lost: int, distance: int, read: range, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("mt.doctor.first_look._MAX_HASHES", kept)
-    _write(folder, "train", _pairs(800, seed=0) * 4)
-    assert _look(folder) == ["75% of the pairs are repetitions"]
-    assert _look(folder, "data.cleaning.duplicates=pair") == []
-    _write(folder, "train", _pairs(800, seed=0) * 2)
-    assert _look(folder) == []
+    sources, targets = map(list, zip(*_pairs(lines), strict=True))
+    del (sources if distance > 0 else targets)[lost]
+    (warning,) = _look(tmp_path, list(zip(sources, targets, strict=False)))
+    assert warning.startswith("the sides go out of step")
+    assert warning.endswith(f"translates to line i{distance:+d}")
+    assert int(warning.partition(" at line ")[2].split()[0].replace(",", "")) in read
 
 
-def test_defects_that_cleaning_removes_are_no_warning(folder: Path) -> None:
-    bad = [(source, source) for source, _ in _pairs(1000, seed=5)]
-    _write(folder, "train", [*_pairs(500, seed=0), *bad])
-    assert "67% of a sample: pairs with the same text on both sides" in _look(folder)
-    settings = ("data.cleaning.identical_sides=true", "data.cleaning.wrong_script=true")
-    assert _look(folder, *settings) == []
+def test_repetitions_are_counted_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.doctor.first_look._MAX_HASHES", 250)
+    assert _look(tmp_path, _pairs(800) * 4) == [REPEATED]
+    assert _look(tmp_path, _pairs(800) * 2) == []

@@ -2,41 +2,39 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
 FEW, MANY = 100_000, 400_000
-
-WORK = {
-    "check": dedent("""
-        from mt.doctor.check import check_corpora
-        report = check_corpora(data)
-        assert report.splits[0].source.lines == int(sys.argv[2])
-    """),
-    "clean": dedent("""
-        from mt.data.clean_files import write_cleaned
-        (files,) = write_cleaned(data, Path(sys.argv[1]).with_suffix(".cleaned"))
-        assert files.total == int(sys.argv[2]) and 0 < files.left < files.total
-    """),
-}
 MOST_BYTES = {"check": 100, "clean": 60}
 """Bytes a pair, less than a text takes."""
-
-BEFORE = dedent("""
-    import re, sys
-    from pathlib import Path
-    from mt.config.loading import load_config
-    data = load_config(Path(sys.argv[1])).data
-""")
-AFTER = dedent("""
-    status = Path("/proc/self/status").read_text()
-    print(re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
-""")
+WORK = {
+    "check": """
+from mt.doctor.check import check_corpora
+assert check_corpora(data).splits[0].source.lines == int(sys.argv[2])
+""",
+    "clean": """
+from mt.data.clean_files import write_cleaned
+(files,) = write_cleaned(data, Path(sys.argv[1]).with_suffix(".cleaned"))
+assert files.total == int(sys.argv[2]) and 0 < files.left < files.total
+""",
+}
+BEFORE = """
+import re, sys
+from pathlib import Path
+from mt.config.loading import load_config
+data = load_config(Path(sys.argv[1])).data
+"""
+AFTER = """
+status = Path("/proc/self/status").read_text()
+print(re.search(r"VmHWM:\\s+([0-9]+) kB", status)[1])
+"""
 
 
 def recipe(folder: Path, pairs: int) -> Path:
     """Write a corpus with a duplicate in ten pairs, and the config that cleans it."""
+    folder /= str(pairs)
+    folder.mkdir()
     draw = random.Random(1)
     words = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("am", "el", "ino", "urt")]
     with (folder / "train.en").open("w") as source, (folder / "train.de").open("w") as target:
@@ -75,11 +73,6 @@ def peak_memory(work: str, config: Path, pairs: int) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 @pytest.mark.parametrize("work", WORK)
 def test_memory_grows_by_less_than_a_hundred_bytes_a_pair(work: str, tmp_path: Path) -> None:
-    taken = []
-    for pairs in (FEW, MANY):
-        folder = tmp_path / str(pairs)
-        folder.mkdir()
-        taken.append(peak_memory(work, recipe(folder, pairs), pairs))
-    few, many = taken
+    few, many = (peak_memory(work, recipe(tmp_path, pairs), pairs) for pairs in (FEW, MANY))
     sys.stderr.write(f"{work}: {few >> 20} MiB, {many >> 20} MiB\n")
     assert (many - few) / (MANY - FEW) < MOST_BYTES[work]

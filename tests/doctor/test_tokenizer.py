@@ -1,5 +1,6 @@
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
+from mt.data.vocabulary import Vocabulary
 from mt.doctor.tokenizer import (
     SideReport,
     TokenizerReport,
@@ -15,9 +17,7 @@ from mt.doctor.tokenizer import (
     configured_tokenizer,
     tokenizer_as_text,
 )
-from tests.factories import config
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program, config
 
 FULL_WIDTH = "，：；！？（）"
 CHINESE = [
@@ -61,17 +61,20 @@ def _config(
     )
 
 
-def report_on(made: Config) -> TokenizerReport:
+def _report_on(made: Config) -> tuple[TokenizerReport, Vocabulary]:
+    """Return the report on the tokenizer of a config, and its source vocabulary."""
     with configured_tokenizer(made) as tokenizer:
-        return check_tokenizer(made, tokenizer)
+        return check_tokenizer(made, tokenizer), tokenizer.source
 
 
-def never_written(side: SideReport) -> set[str]:
+def _never_written(side: SideReport) -> set[str]:
     return {loss.character for loss in side.losses if loss.never_written}
 
 
-def test_the_default_normalization_loses_nothing(chinese: Callable[..., Config]) -> None:
-    report = report_on(chinese())
+def test_the_default_normalization_loses_nothing_and_tokens_are_counted(
+    chinese: Callable[..., Config],
+) -> None:
+    report, vocabulary = _report_on(chinese())
     assert [ceiling.split for ceiling in report.ceilings] == ["valid", "test"]
     for ceiling in report.ceilings:
         assert (ceiling.bleu, ceiling.changed_lines, ceiling.lines) == (100.0, 0, 30)
@@ -79,18 +82,30 @@ def test_the_default_normalization_loses_nothing(chinese: Callable[..., Config])
     for side in (report.source, report.target):
         assert (side.losses, side.changed_lines, side.unknown_tokens) == ((), 0, 0)
     assert (report.pairs, report.sampled_pairs) == (30, 30)
+    encode = vocabulary.processor.encode
+    tokens = [sum(len(encode(line)) for line in side) for side in (ENGLISH, CHINESE)]
+    assert (report.source.tokens, report.target.tokens) == (5 * tokens[0], 5 * tokens[1])
+    words, characters = len(" ".join(ENGLISH).split()), len("".join(ENGLISH))
+    _, _, source, target = tokenizer_as_text(report).splitlines()[1:5]
+    shares = [f"{tokens[0] / words:.2f}", f"{tokens[0] / characters:.3f}"]
+    assert source.split()[:4] == ["source", "en", *shares]
+    assert target.split()[:3] == ["target", "zh", "-"]
+    used = {token for line in ENGLISH + CHINESE for token in encode(line, out_type=str)}
+    unused = set(vocabulary.texts().values()) - used
+    (joint,) = report.vocabularies
+    assert (joint.name, {*joint.unused}) == ("joint", unused)
+    assert unused
 
 
 def test_nmt_nfkc_never_writes_full_width_punctuation(chinese: Callable[..., Config]) -> None:
-    report = report_on(chinese(normalization="nmt_nfkc"))
-    assert never_written(report.target) == set(FULL_WIDTH)
+    report, _ = _report_on(chinese(normalization="nmt_nfkc"))
+    assert _never_written(report.target) == set(FULL_WIDTH)
     assert report.source.losses == ()
-    by_character = {loss.character: loss for loss in report.target.losses}
     text = "".join(CHINESE * 5)
-    assert {c: by_character[c].count for c in FULL_WIDTH} == {c: text.count(c) for c in FULL_WIDTH}
-    assert [by_character[c].becomes for c in FULL_WIDTH] == list(",:;!?()")
-    counts = [loss.count for loss in report.target.losses]
-    assert counts == sorted(counts, reverse=True)
+    lost = [(loss.character, loss.count, loss.becomes) for loss in report.target.losses]
+    pairs = zip(FULL_WIDTH, ",:;!?()", strict=True)
+    assert sorted(lost) == sorted((c, text.count(c), becomes) for c, becomes in pairs)
+    assert lost == sorted(lost, key=lambda loss: -loss[1])
     assert report.target.changed_lines == 30
     for ceiling in report.ceilings:
         assert 10 < ceiling.bleu < 95
@@ -104,13 +119,13 @@ def test_nmt_nfkc_never_writes_full_width_punctuation(chinese: Callable[..., Con
 def test_a_character_lost_in_some_places_can_still_be_written(tmp_path: Path) -> None:
     """Decomposed é is composed; the e of other words remains, the accent does not."""
     sides = ["one cafe", "two tea"] * 9, ["un cafe\u0301", "deux thes"] * 9
-    report = report_on(_config(tmp_path, "fr", *sides, normalization="nmt_nfkc", **SMALL))
+    report, _ = _report_on(_config(tmp_path, "fr", *sides, normalization="nmt_nfkc", **SMALL))
     lost = {loss.character: loss for loss in report.target.losses}
     assert {c: (loss.count, loss.becomes) for c, loss in lost.items()} == {
         "e": (9, "e"),
         "\u0301": (9, "\u0301"),
     }
-    assert never_written(report.target) == {"\u0301"}
+    assert _never_written(report.target) == {"\u0301"}
     shown = tokenizer_as_text(report)
     assert "U+0065      9  itself where it stands alone" in shown
     assert "1 character that no model with this tokenizer can write: U+0301" in shown
@@ -120,33 +135,13 @@ def test_without_byte_fallback_rare_characters_are_unknown(tmp_path: Path) -> No
     lines = ["aa bb cc dd ee"] * 1200
     sides = lines, ["ß bb", *lines[1:]]
     rare: dict[str, Any] = {"vocabulary_size": 300, "character_coverage": 0.999}
-    report = report_on(_config(tmp_path, "de", *sides, byte_fallback="off", **rare))
+    report, _ = _report_on(_config(tmp_path, "de", *sides, byte_fallback="off", **rare))
     assert (report.source.unknown_tokens, report.target.unknown_tokens) == (0, 1)
-    assert never_written(report.target) == {"ß"}
+    assert _never_written(report.target) == {"ß"}
     assert report.target.losses[0].becomes == "\N{REPLACEMENT CHARACTER}"
-    spelled = report_on(_config(tmp_path, "de", *sides, byte_fallback="on", **rare))
+    spelled, _ = _report_on(_config(tmp_path, "de", *sides, byte_fallback="on", **rare))
     assert (spelled.target.unknown_tokens, spelled.target.byte_tokens) == (0, 2)
     assert spelled.target.losses == ()
-
-
-def test_tokens_are_counted_like_sentencepiece(chinese: Callable[..., Config]) -> None:
-    made = chinese()
-    with configured_tokenizer(made) as tokenizer:
-        report = check_tokenizer(made, tokenizer)
-        encode = tokenizer.source.processor.encode
-        tokens = [[len(encode(line)) for line in side] for side in (ENGLISH, CHINESE)]
-        used = {token for line in ENGLISH + CHINESE for token in encode(line, out_type=str)}
-        unused = set(tokenizer.source.texts().values()) - used
-    assert report.source.tokens == 5 * sum(tokens[0])
-    assert report.target.tokens == 5 * sum(tokens[1])
-    words, characters = len(" ".join(ENGLISH).split()), len("".join(ENGLISH))
-    assert report.source.tokens_per_word == pytest.approx(sum(tokens[0]) / words)
-    assert report.source.tokens_per_character == pytest.approx(sum(tokens[0]) / characters)
-    assert report.target.tokens_per_word is None
-    (vocabulary,) = report.vocabularies
-    assert vocabulary.name == "joint"
-    assert set(vocabulary.unused) == unused
-    assert unused
 
 
 def test_the_advised_size_fits_the_frequent_tokens(tmp_path: Path) -> None:
@@ -155,20 +150,16 @@ def test_the_advised_size_fits_the_frequent_tokens(tmp_path: Path) -> None:
     rare = [f"{chr(97 + n % 20)}x{chr(97 + n // 2)}y" for n in range(40)]
     lines = [*(" ".join(common) for _ in range(150)), *rare]
     sizes: dict[str, Any] = {"vocabulary_size": 480, "vocabulary": "separate"}
-    made = _config(tmp_path, "de", lines, lines, **sizes)
-    with configured_tokenizer(made) as tokenizer:
-        report = check_tokenizer(made, tokenizer)
-        counts = dict.fromkeys(tokenizer.source.texts().values(), 0)
-        for line in lines:
-            for token in tokenizer.source.processor.encode(line, out_type=str):
-                counts[token] += 1
+    report, vocabulary = _report_on(_config(tmp_path, "de", lines, lines, **sizes))
+    texts, encode = vocabulary.texts().values(), vocabulary.processor.encode
+    counts = Counter(token for line in lines for token in encode(line, out_type=str))
     source, target = report.vocabularies
     assert (source.name, target.name) == ("source", "target")
-    frequent = sum(count >= 100 for count in counts.values())
-    assert source.rare == len(counts) - frequent
-    others = source.size - source.text_tokens
+    frequent = sum(counts[text] >= 100 for text in texts)
+    assert (source.rare, source.text_tokens) == (len(texts) - frequent, len(texts))
+    others = source.size - len(texts)
     assert others == 4 + 256
-    single = sum(len(text) == 1 for text in counts)
+    single = sum(len(text) == 1 for text in texts)
     assert source.advised_size is not None
     assert others + max(frequent / 0.95, single) <= source.advised_size < source.size
     assert f"`tokenizer.vocabulary_size: {source.advised_size}`" in tokenizer_as_text(report)
@@ -178,7 +169,7 @@ def test_counts_are_extrapolated_from_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.doctor.tokenizer._MAX_PAIRS", 40)
-    report = report_on(_config(tmp_path, "de", ["b"] * 80, ["b"] * 80, vocabulary_size=300))
+    report, _ = _report_on(_config(tmp_path, "de", ["b"] * 80, ["b"] * 80, vocabulary_size=300))
     assert (report.pairs, report.sampled_pairs, report.source.lines) == (80, 40, 40)
     (vocabulary,) = report.vocabularies
     assert vocabulary.text_tokens == 3  # `▁b` and its characters
@@ -188,16 +179,17 @@ def test_counts_are_extrapolated_from_a_sample(
 
 
 def test_the_tokenizer_of_a_config_is_that_of_its_training_and_leaves_no_files(
-    tiny_recipe: Path, finished_run: Path, program: Program, tmp_path: Path
+    tiny_recipe: Path,
+    finished_run: Path,
+    program: Program,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(scratch))
-        report = tmp_path / "report.json"
-        status, out, _ = program("data", "tokenizer", tiny_recipe, "--json", report)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = tmp_path / "report.json"
+    status, out, _ = program("data", "tokenizer", tiny_recipe, "--json", report)
     assert status == 0
-    assert list(scratch.iterdir()) == []
+    assert [*tmp_path.iterdir()] == [report]
     fingerprint = Tokenizer.load(finished_run / "tokenizer").fingerprint
     assert json.loads(report.read_text())["fingerprint"] == fingerprint
     of_run = program("data", "tokenizer", finished_run)

@@ -135,8 +135,7 @@ def test_every_variant_computes_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "positional",
-    ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"],
+    "positional", ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"]
 )
 def test_every_combination_of_variants_computes_the_same(
     positional: str, tokenizer: Tokenizer, tmp_path: Path
@@ -148,13 +147,8 @@ def test_every_combination_of_variants_computes_the_same(
             ("relu", "gelu", "swish", "glu", "swiglu", "geglu"),
         )
     ):
-        config, model = random_model(
-            tokenizer,
-            positional=positional,
-            norm=norm,
-            residual=residual,
-            feed_forward=feed_forward,
-        )
+        words = {"norm": norm, "residual": residual, "feed_forward": feed_forward}
+        config, model = random_model(tokenizer, positional=positional, **words)
         folder = tmp_path / str(number)
         folder.mkdir()
         write(folder, config, model, tokenizer)

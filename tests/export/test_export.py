@@ -1,7 +1,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from mt.errors import UserError
 from mt.export import ctranslate2, parity
 from mt.export.export import export_ctranslate2
 from mt.export.parity import ModelResult, Parity
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program
 
 
 @pytest.fixture
@@ -81,12 +79,12 @@ def test_a_quantized_export_records_its_difference(run: Path, tmp_path: Path) ->
     assert kept["parity"]["export"]["bleu"] == result.parity.export.bleu
 
 
-@pytest.mark.parametrize("to", ["new", "replaced"])
+@pytest.mark.parametrize("exported", [False, True])
 def test_a_corrupted_tensor_fails_and_leaves_no_files(
-    to: str, run: Path, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: bool, run: Path, program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "out"
-    if to == "replaced":
+    if exported:
         assert export_ctranslate2(run, output, device="cpu").failure is None
     there = sorted(tmp_path.rglob("*"))
     write = ctranslate2.write_model
@@ -96,9 +94,8 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
         write(place, config, {**weights, name: -weights[name]}, **settings)
 
     monkeypatch.setattr(ctranslate2, "write_model", damaging)
-    status, _, err = program(
-        "export", run, "--to", "ctranslate2", "--output", output, "--device", "cpu"
-    )
+    options = ("--to", "ctranslate2", "--output", output, "--device", "cpu")
+    status, _, err = program("export", run, *options)
     assert status == 1
     assert "not exported:" in err
     assert "lines have equal translations" in err
@@ -136,17 +133,14 @@ def test_without_the_valid_split_a_sample_is_required(run: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("setting", "key"),
-    [("search: beam", "decoding.search"), ("repetition_penalty: 1.0", "decoding.repetition")],
+    ("key", "old", "new"), [("search", "beam", "sample"), ("repetition_penalty", "1.0", "2.0")]
 )
 def test_unsupported_decoding_is_refused_before_writing(
-    setting: str, key: str, run: Path, tmp_path: Path
+    key: str, old: str, new: str, run: Path, tmp_path: Path
 ) -> None:
     config = run / "config.yaml"
-    other = {"search: beam": "search: sample", "repetition_penalty: 1.0": "repetition_penalty: 2.0"}
-    assert setting in config.read_text()
-    config.write_text(config.read_text().replace(setting, other[setting]))
-    with pytest.raises(UserError, match=key):
+    config.write_text(config.read_text().replace(f"{key}: {old}", f"{key}: {new}"))
+    with pytest.raises(UserError, match=f"decoding.{key}"):
         export_ctranslate2(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
