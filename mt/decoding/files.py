@@ -117,8 +117,8 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
     tokenizer = translator.tokenizer
     details: Iterator[TokenDetails] = iter(())
     if isinstance(translator.engine, ExplainingEngine):
-        parts = [part for each in translations for part in each.alternatives[0].parts]
-        sources, hypotheses = ([part.source for part in parts], [part.hypothesis for part in parts])
+        every = [part for each in translations for part in each.alternatives[0].parts]
+        sources, hypotheses = ([part.source for part in every], [part.hypothesis for part in every])
         details = iter(translator.engine.explain(sources, hypotheses))
     for translation in translations:
         parts = translation.alternatives[0].parts
