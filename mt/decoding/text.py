@@ -222,11 +222,8 @@ def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
     The length of the known text does not give its place: `tokenizer.normalization` may change
     lengths.
     """
-
-    def is_unknown(end: int) -> bool:
-        return UNK in tokenizer.encode_target([text[:end]])[0]
-
-    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
+    encode, ends = tokenizer.encode_target, range(1, len(text))
+    return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]
 
 
 BLOCKED_NGRAM = 3

@@ -43,7 +43,7 @@ def engine_of(translator: Translator) -> CTranslate2Engine:
 
 def written(run: FinishedRun, weights: Any, folder: Path, positions: int) -> CTranslate2Engine:
     """Return the engine of a run as exported for sequences of so many tokens."""
-    keys = {"tokenizer": run.tokenizer, "positions": positions}
+    keys: dict[str, Any] = {"tokenizer": run.tokenizer, "positions": positions}
     write_model(folder, run.config.model, weights, quantization=None, **keys)
     return CTranslate2Engine(folder, device="cpu", **keys)
 

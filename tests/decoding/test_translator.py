@@ -20,7 +20,7 @@ class UpperCase(Engine):
         self.prefixes: list[list[str]] = []
         self.finished = finished
 
-    def n_best_ids(self, sources: Any, _: Any, __: int, *, prefixes: Any = ()) -> Any:
+    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
         self.calls.append([len(source) for source in sources])
         self.prefixes.append([text_of(prefix) for prefix in prefixes])
         assert all(source[-1] == EOS for source in sources)

@@ -33,7 +33,7 @@ class Backwards(ExplainingEngine):
         self.open = threading.Event()
         self.open.set()
 
-    def n_best_ids(self, sources: Any, _: Any, count: int, **__: Any) -> list[list[Hypothesis]]:
+    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
         texts = [text_of(source[:-1]) for source in sources]
         self.calls.append((count, texts))
         self.threads.add(threading.current_thread().name)
@@ -49,7 +49,7 @@ class Backwards(ExplainingEngine):
             for text in texts
         ]
 
-    def explain(self, sources: Any, _: Any) -> list[TokenDetails]:
+    def explain(self, sources: Any, hypotheses: Any) -> list[TokenDetails]:
         self.explained()
         eyes = [np.eye(len(source), dtype=np.float32)[-2::-1] for source in sources]
         return [TokenDetails((), (), eye) for eye in eyes]

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,16 @@ Build = Callable[..., Translator]
 Serve = Callable[..., Any]
 
 
-@contextmanager
-def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the running program `mt serve` and its address."""
-    command = [sys.executable, "-m", "mt", "serve", str(folder), "--port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -15), (signal.SIGINT, 130)])
+def test_program_serves_an_export_until_a_signal(
+    number: int, status: int, exported_run: Path
+) -> None:
+    lines = ["one two", "", "nine zero zero"]
+    body = json.dumps({"texts": lines, "attention": True}).encode()
     with subprocess.Popen(
-        command,
-        env=environment,
+        [sys.executable, "-m", "mt", "serve", str(exported_run), "--port", "0"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -44,32 +45,16 @@ def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         line = process.stderr.readline()
         found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", line)
         assert found, line
-        yield process, found[1]
-
-
-def check_answers(address: str, folder: Path) -> None:
-    """Compare the answers of a server with those of the folder's translator."""
-    lines = ["one two", "", "nine zero zero"]
-    body = json.dumps({"texts": lines, "attention": True}).encode()
-    with urllib.request.urlopen(f"{address}/translate", body, timeout=30) as answer:
-        answers = json.load(answer)["translations"]
-    assert [each["text"] for each in answers] == load_translator(folder).translate(lines)
+        with urllib.request.urlopen(f"{found[1]}/translate", body, timeout=30) as answer:
+            answers = json.load(answer)["translations"]
+        process.send_signal(number)
+        assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == status
+    assert [each["text"] for each in answers] == load_translator(exported_run).translate(lines)
     for [part] in (answers[0]["attention"], answers[2]["attention"]):
         assert part["source"][-1] == "</s>"
         sums = [sum(row) for row in part["weights"]]
         assert sums == pytest.approx([1] * len(part["target"]), abs=0.01)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -15), (signal.SIGINT, 130)])
-def test_program_serves_an_export_until_a_signal(
-    number: int, status: int, exported_run: Path
-) -> None:
-    with program(exported_run) as (process, address):
-        check_answers(address, exported_run)
-        process.send_signal(number)
-        assert process.communicate(timeout=20) == ("", "")
-    assert process.returncode == status
 
 
 def test_accepted_requests_are_answered_before_the_end(
