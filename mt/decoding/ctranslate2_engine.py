@@ -3,8 +3,8 @@
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +92,12 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        # All jobs start before the first result is awaited.
-        for job, results in [
-            (job, self._start(job, sources, decoding, prefixes))
-            for job in _jobs(lengths, decoding, prefixes)
+        # All batches start before the first result is awaited.
+        for numbers, results in [
+            (numbers, self._start(numbers, sources, decoding, prefixes))
+            for numbers in _batches(lengths, decoding, prefixes)
         ]:
-            for number, waiting in zip(job.numbers, results, strict=True):
+            for number, waiting in zip(numbers, results, strict=True):
                 result, limit = waiting.result(), self._limit(lengths[number], decoding)
                 hypotheses = [
                     self._hypothesis(tokens, log_prob, decoding)
@@ -112,36 +112,44 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
                     unscored[number] = [result.hypotheses[0][:limit]]
                 else:
                     again.append(number)
-        strict = [_Job([number], is_strict=True) for number in again]
-        for job, [waiting] in [
-            (job, self._start(job, sources, decoding, prefixes)) for job in strict
+        for number, [waiting] in [
+            (number, self._start([number], sources, decoding, prefixes, is_strict=True))
+            for number in again
         ]:
-            unscored[job.numbers[0]] = waiting.result().hypotheses
+            unscored[number] = waiting.result().hypotheses
         for number, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
 
     def _start(
         self,
-        job: "_Job",
+        numbers: list[int],
         sources: Sequence[Ids],
         decoding: DecodingConfig,
         prefixes: TargetPrefixes,
+        *,
+        is_strict: bool = False,
     ) -> list[Any]:
-        """Start translating a job; return the asynchronous result of each source."""
-        longest = max(len(sources[number]) for number in job.numbers)
+        """Start translating some sources together; return the asynchronous result of each.
+
+        CTranslate2 has one length limit per batch, that of the longest source. It can suppress a
+        token only by giving its probability to others. A strict batch is a single source under its
+        own limit with PAD, UNK and BOS suppressed, for the few translations that are too long or
+        hold one of these tokens.
+        """
+        longest = max(len(sources[number]) for number in numbers)
         rows = 1 if decoding.search == "greedy" else decoding.beam
-        forced = self._as_target([prefixes[number] for number in job.numbers])
+        forced = self._as_target([prefixes[number] for number in numbers])
         never_generated = self._as_target([[number] for number in sorted(_NEVER_GENERATED)])
         results: list[Any] = self.translator.translate_batch(
-            self._as_source([sources[number] for number in job.numbers]),
+            self._as_source([sources[number] for number in numbers]),
             forced if any(forced) else None,
             asynchronous=True,
             beam_size=rows,
             num_hypotheses=rows,
             length_penalty=0,
             no_repeat_ngram_size=decoding.no_repeat_ngram or 0,
-            suppress_sequences=never_generated if job.is_strict else None,
+            suppress_sequences=never_generated if is_strict else None,
             return_end_token=True,
             return_scores=True,
             max_input_length=0,  # the default cuts sources at 1,024 tokens
@@ -205,7 +213,8 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         targets = self._as_target([each.ids for each in hypotheses])
         log_probs = self._score(texts, targets)
         details = [TokenDetails((), ())] * len(targets)
-        for number, result in self._forced(texts, targets):
+        filled = [number for number, target in enumerate(targets) if target]
+        for number, result in _in_batches(self._follow, texts, targets, filled):
             length, end = len(targets[number]), len(sources[number]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
             places = attention.argmax(axis=1).tolist()
@@ -229,45 +238,20 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
 
     def _score(self, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> list[list[float]]:
         """Return the log-probabilities of targets without EOS, and of the EOS after each."""
-        scores: list[list[float]] = [[] for _ in targets]
-        jobs = []
-        for numbers in _forced_batches(sources, targets, range(len(targets))):
-            results = self.translator.score_batch(
-                [list(sources[number]) for number in numbers],
-                [list(targets[number]) for number in numbers],
-                max_input_length=0,
-                asynchronous=True,
-            )
-            jobs.append((numbers, results))
-        for numbers, results in jobs:
-            for number, result in zip(numbers, results, strict=True):
-                scores[number] = list(result.result().log_probs)
-        return scores
+        numbers = range(len(targets))
+        found = dict(_in_batches(self.translator.score_batch, sources, targets, numbers))
+        return [list(found[number].log_probs) for number in numbers]
 
-    def _forced(
-        self, sources: Sequence[Tokens], targets: Sequence[Tokens]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield the numbers of non-empty targets, and a greedy search forced along each.
+    def _follow(self, sources: list[Tokens], targets: list[Tokens], **keys: Any) -> Any:
+        """Start a greedy search forced along each target; unlike forced scoring, it has attention.
 
-        Unlike forced scoring, a search returns attention. It continues after a target that is
-        shorter than the longest of its batch; callers ignore the rest.
+        It continues after a target that is shorter than the longest of the batch.
         """
-        jobs = []
-        filled = [number for number, target in enumerate(targets) if target]
-        for numbers in _forced_batches(sources, targets, filled):
-            results = self.translator.translate_batch(
-                [list(sources[number]) for number in numbers],
-                target_prefix=[list(targets[number]) for number in numbers],
-                beam_size=1,
-                return_attention=True,
-                max_input_length=0,
-                max_decoding_length=max(len(targets[number]) for number in numbers),
-                asynchronous=True,
-            )
-            jobs.append((numbers, results))
-        for numbers, results in jobs:
-            for number, result in zip(numbers, results, strict=True):
-                yield number, result.result()
+        keys |= {"beam_size": 1, "return_attention": True}
+        longest = max(map(len, targets))
+        return self.translator.translate_batch(
+            sources, target_prefix=targets, max_decoding_length=longest, **keys
+        )
 
     def _as_source(self, rows: Sequence[Ids]) -> list[list[str]]:
         return [[self.source_tokens[token] for token in row] for row in rows]
@@ -276,23 +260,9 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         return [[self.target_tokens[token] for token in row] for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Sources that are translated together.
-
-    CTranslate2 has one length limit per batch, that of the longest source. It can suppress a token
-    only by giving its probability to others. A strict job is a single source under its own limit
-    with PAD, UNK and BOS suppressed, for the few translations that are too long or hold one of
-    these tokens.
-    """
-
-    numbers: list[int]
-    is_strict: bool = False
-
-
-def _jobs(
+def _batches(
     lengths: Sequence[int], decoding: DecodingConfig, prefixes: TargetPrefixes
-) -> Iterator[_Job]:
+) -> Iterator[list[int]]:
     """Yield batches of sources of similar length, longest first.
 
     A minimum length also applies per batch and needs batches of equal length. Sources with and
@@ -307,14 +277,24 @@ def _jobs(
     for _, group in itertools.groupby(order, key=kind):
         run = list(group)
         for start in range(0, len(run), decoding.sentences_at_once):
-            yield _Job(run[start : start + decoding.sentences_at_once])
+            yield run[start : start + decoding.sentences_at_once]
 
 
-def _forced_batches(
-    sources: Sequence[Tokens], targets: Sequence[Tokens], numbers: Sequence[int]
-) -> Iterator[list[int]]:
+def _in_batches(
+    start: Callable[..., Any],
+    sources: Sequence[Tokens],
+    targets: Sequence[Tokens],
+    numbers: Sequence[int],
+) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers of some pairs and their results; all batches start before the first."""
     lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
-    return length_batches(lengths, positions=_FORCED_POSITIONS)
+    jobs = []
+    for batch in length_batches(lengths, positions=_FORCED_POSITIONS):
+        pairs = [sources[number] for number in batch], [targets[number] for number in batch]
+        jobs.append((batch, start(*pairs, max_input_length=0, asynchronous=True)))
+    for batch, results in jobs:
+        for number, result in zip(batch, results, strict=True):
+            yield number, result.result()
 
 
 def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:

@@ -139,22 +139,18 @@ def length_batches(lengths: Mapping[int, int], *, positions: int) -> Iterator[li
 
 def why_not_decoded(decoding: DecodingConfig) -> str | None:
     """Return an error message if CTranslate2 does not support `decoding`, else None."""
-    if decoding.ensemble:
-        return "`decoding.ensemble`: an exported model translates alone; translate with the run"
-    if decoding.mbr is not None:
-        return "`decoding.mbr`: an exported model chooses by its score; translate with the run"
-    if decoding.search == "sample":
-        return (
-            "`decoding.search: sample`: an exported model does not sample; translate with the run"
-        )
-    if decoding.coverage_penalty:
-        return (
-            "`decoding.coverage_penalty`: an exported model would follow another formula; "
-            "translate with the run"
-        )
-    if decoding.repetition_penalty != 1.0:
-        return (
-            "`decoding.repetition_penalty`: an exported model would follow another formula; "
-            "translate with the run, or use `decoding.no_repeat_ngram`"
-        )
+    formula = "would follow another formula; translate with the run"
+    for given, key, reason in (
+        (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
+        (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
+        (decoding.search == "sample", "search: sample", "does not sample; translate with the run"),
+        (decoding.coverage_penalty, "coverage_penalty", formula),
+        (
+            decoding.repetition_penalty != 1.0,
+            "repetition_penalty",
+            f"{formula}, or use `decoding.no_repeat_ngram`",
+        ),
+    ):
+        if given:
+            return f"`decoding.{key}`: an exported model {reason}"
     return None

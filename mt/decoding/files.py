@@ -16,7 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.data.lines import existing_file, read_chunks, scan
 from mt.decoding.engine import ExplainingEngine, TokenDetails
-from mt.decoding.translator import Alternative, Translation, Translator, log_notes
+from mt.decoding.translator import Part, Translation, Translator, log_notes
 from mt.errors import UserError
 from mt.files import replacing
 from mt.runs import is_exported
@@ -114,53 +114,45 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
 
     `token_log_probs` and `alignment` are null for engines without access to them.
     """
-    parts = [part for translation in translations for part in translation.alternatives[0].parts]
-    details: Iterator[TokenDetails | None] = iter([None] * len(parts))
+    tokenizer = translator.tokenizer
+    details: Iterator[TokenDetails] = iter(())
     if isinstance(translator.engine, ExplainingEngine):
-        sources, hypotheses = ([part.source for part in parts], [part.hypothesis for part in parts])
+        every = [part for each in translations for part in each.alternatives[0].parts]
+        sources, hypotheses = ([part.source for part in every], [part.hypothesis for part in every])
         details = iter(translator.engine.explain(sources, hypotheses))
     for translation in translations:
-        best = translation.alternatives[0]
-        alternatives = [_alternative_json(each, translator) for each in translation.alternatives]
+        parts = translation.alternatives[0].parts
+        found = list(islice(details, len(parts)))
+        is_known = len(found) == len(parts)
+        source_ids = [number for part in parts for number in part.source[:-1]]
+        alternatives = [
+            {
+                "text": each.text,
+                "score": each.score,
+                "log_prob": sum((part.hypothesis.log_prob for part in each.parts), start=0.0),
+                "tokens": tokenizer.target.processor.id_to_piece(list(each.ids)),
+            }
+            for each in translation.alternatives
+        ]
         record = {
             "line": translation.line_number,
             "status": translation.status,
             "notes": translation.notes,
             **alternatives[0],
-            **_details_json(best, [next(details) for _ in best.parts], translator),
+            "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
+            "token_log_probs": [x for each in found for x in each.log_probs] if is_known else None,
+            "alignment": list(_alignment(parts, found)) if is_known else None,
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def _alternative_json(alternative: Alternative, translator: Translator) -> dict[str, object]:
-    name = translator.tokenizer.target.processor.id_to_piece
-    return {
-        "text": alternative.text,
-        "score": alternative.score,
-        "log_prob": sum((part.hypothesis.log_prob for part in alternative.parts), start=0.0),
-        "tokens": name(list(alternative.ids)),
-    }
-
-
-def _details_json(
-    best: Alternative, details: Sequence[TokenDetails | None], translator: Translator
-) -> dict[str, object]:
-    """Merge the details of all parts; tokens are numbered across the parts."""
-    known = [each for each in details if each is not None]
-    is_known = len(known) == len(best.parts)
-    alignment: list[tuple[int, int]] = []
+def _alignment(parts: Sequence[Part], details: Sequence[TokenDetails]) -> Iterator[tuple[int, int]]:
+    """Yield the aligned pairs of a line, with its tokens numbered across the parts."""
     read = written = 0
-    for part, each in zip(best.parts, known, strict=False):
-        alignment += [(read + source, written + target) for source, target in each.alignment]
+    for part, each in zip(parts, details, strict=True):
+        yield from ((read + source, written + target) for source, target in each.alignment)
         read, written = read + len(part.source) - 1, written + len(part.hypothesis.ids)
-    log_probs = [log_prob for each in known for log_prob in each.log_probs]
-    name = translator.tokenizer.source.processor.id_to_piece
-    return {
-        "source_tokens": name([number for part in best.parts for number in part.source[:-1]]),
-        "token_log_probs": log_probs if is_known else None,
-        "alignment": alignment if is_known else None,
-    }
 
 
 FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] = {
@@ -182,14 +174,10 @@ def _open_input(job: FileJob) -> Iterator[str]:
         existing_file(path)
     for path in filter(None, (job.output, job.report)):
         check_output(path)
-    if job.report is not None:
-        for other, name in (
-            (job.input, "the input"),
-            (job.prefixes, "the prefixes"),
-            (job.output, "the output"),
-        ):
-            if other is not None and other.resolve() == job.report.resolve():
-                raise UserError(f"{job.report}: is {name}; the report needs a file of its own")
+    for name in ("input", "prefixes", "output"):
+        other = getattr(job, name)
+        if job.report and other and other.resolve() == job.report.resolve():
+            raise UserError(f"{job.report}: is the {name}; the report needs a file of its own")
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
         lines, prefixes = scan(job.input).lines, scan(job.prefixes).lines

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mt.config import Config, DecodingConfig
-from mt.config.data import chosen_direction, needed_tags, tags_as_text
+from mt.config import Config
+from mt.config.data import needed_tags, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, why_not_decoded
@@ -38,10 +38,10 @@ class LoadedModel:
 
     engine: Engine
     tokenizer: Tokenizer
-    decoding: DecodingConfig
+    config: Config
+    """Config of the run, with the overrides."""
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
-    target_language: str
 
 
 def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
@@ -58,20 +58,20 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     where = select_device(device)
     finished = read_run(run, overrides=overrides)
     decoding = finished.config.decoding
-    others = [_read_member(each, finished.tokenizer) for each in decoding.ensemble]
+    others = [read_run(each) for each in decoding.ensemble]
+    for other in others:
+        if other.tokenizer.fingerprint != finished.tokenizer.fingerprint:
+            raise RunError(
+                f"{other.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
+                "one has another; train it with `tokenizer.from`"
+            )
     models = [_build(member, where) for member in (finished, *others)]
     engine: Engine = TorchEngine(models[0], where, models[1:])
     if decoding.mbr is not None:
         from mt.decoding.mbr import MbrEngine
 
         engine = MbrEngine(engine, finished.tokenizer, decoding)
-    return LoadedModel(
-        engine,
-        finished.tokenizer,
-        decoding=decoding,
-        longest_source=finished.longest_source,
-        target_language=chosen_direction(finished.config.data, decoding.tag).target,
-    )
+    return LoadedModel(engine, finished.tokenizer, finished.config, finished.longest_source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,7 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     except SafetensorError as error:
         raise RunError(f"{run / WEIGHTS_FILE}: damaged ({error})") from error
     return FinishedRun(
-        run,
-        config,
-        tokenizer,
-        weights,
-        weights_sha256=description.weights,
-        longest_source=description.longest_source,
+        run, config, tokenizer, weights, description.weights, description.longest_source
     )
 
 
@@ -127,17 +122,6 @@ def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
             f"{fingerprint[:12]})"
         )
     return tokenizer
-
-
-def _read_member(run: Path, tokenizer: Tokenizer) -> FinishedRun:
-    """Read a further run of an ensemble; raise RunError if its tokenizer differs."""
-    member = read_run(run)
-    if member.tokenizer.fingerprint != tokenizer.fingerprint:
-        raise RunError(
-            f"{run}: `decoding.ensemble` needs the same tokenizer in all runs, this one has "
-            "another; train it with `tokenizer.from`"
-        )
-    return member
 
 
 def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
@@ -167,19 +151,9 @@ def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> Loade
         raise UserError(reason)
     tokenizer = load_tokenizer(folder, exported.tokenizer)
     check_exported_model(folder, exported)
-    engine = CTranslate2Engine(
-        folder,
-        device=_ctranslate2_device(device),
-        tokenizer=tokenizer,
-        positions=exported.positions,
-    )
-    return LoadedModel(
-        engine,
-        tokenizer,
-        decoding=config.decoding,
-        longest_source=exported.longest_source,
-        target_language=chosen_direction(config.data, config.decoding.tag).target,
-    )
+    where, positions = _ctranslate2_device(device), exported.positions
+    engine = CTranslate2Engine(folder, device=where, tokenizer=tokenizer, positions=positions)
+    return LoadedModel(engine, tokenizer, config, exported.longest_source)
 
 
 def require_ctranslate2() -> None:
@@ -207,10 +181,8 @@ def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
     if any(override.startswith("decoding.tag=") for override in overrides):
         return
     config = load_config(run / CONFIG_FILE)
-    tags = {} if config.decoding.tag else needed_tags(config.data)
-    if not tags:
-        return
-    raise UserError(
-        f"{run}: each training line begins with a tag; choose one of "
-        f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
-    )
+    if tags := {} if config.decoding.tag else needed_tags(config.data):
+        raise UserError(
+            f"{run}: each training line begins with a tag; choose one of "
+            f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
+        )

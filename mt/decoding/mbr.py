@@ -74,15 +74,12 @@ def expected_utilities(texts: Sequence[str], compare: Compare) -> list[float]:
     return [means[text] for text in texts]
 
 
-def _chrf() -> Compare:
-    metric = CHRF()
+def _compare_by(metric: CHRF | BLEU) -> Compare:
     return lambda text, reference: metric.sentence_score(text, [reference]).score
 
 
-def _bleu() -> Compare:
+UTILITIES: dict[Utility, Callable[[], Compare]] = {
+    "chrf": lambda: _compare_by(CHRF()),
     # Character n-grams need no word boundaries and therefore no language.
-    metric = BLEU(tokenize="char", effective_order=True)
-    return lambda text, reference: metric.sentence_score(text, [reference]).score
-
-
-UTILITIES: dict[Utility, Callable[[], Compare]] = {"chrf": _chrf, "bleu": _bleu}
+    "bleu": lambda: _compare_by(BLEU(tokenize="char", effective_order=True)),
+}

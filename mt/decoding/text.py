@@ -1,16 +1,14 @@
 """Text processing around an engine: invalid characters, long lines, prefixes, repetition."""
 
-import itertools
 import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from itertools import repeat, zip_longest
+from itertools import accumulate, pairwise, repeat, zip_longest
 
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
-from mt.languages import written_without_spaces
 from mt.special_ids import UNK
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -73,26 +71,19 @@ def split_line(line: str, longest: int, *, count_tokens: CountTokens) -> list[st
     return [part for part in map(str.strip, splitter.split(line, _CUTS)) if part]
 
 
-def joiner(language: str) -> str:
-    """Return the string between two sentences of a language: a space, or nothing."""
-    return "" if written_without_spaces(language) else " "
-
-
-FindCuts = Callable[[str], Iterator[int]]
-"""Yield the positions between the segments of a text, rising."""
-
-
 class _Splitter:
     def __init__(self, longest: int, count_tokens: CountTokens) -> None:
         self.longest = longest
         self.count_tokens = count_tokens
 
-    def split(self, text: str, cuts: Sequence[FindCuts]) -> Iterator[str]:
+    def split(self, text: str, cuts: Sequence[re.Pattern[str]]) -> Iterator[str]:
         """Yield the parts of a text: cut by the first of `cuts`, long segments by the next ones."""
         if not cuts:
             yield from self._between_characters(text)
             return
-        for part in self._pack(_segments(text, cuts[0])):
+        ends = [match.end() for match in cuts[0].finditer(text) if _is_cut(match)]
+        segments = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+        for part in self._pack(list(filter(None, segments))):
             if self.fits(part):
                 yield part
             else:
@@ -108,7 +99,7 @@ class _Splitter:
         sizes = [size - 1 for size in self.count_tokens([text.strip() for text in segments])]
         start = 0
         while start < len(segments):
-            sums = itertools.accumulate(sizes[start : start + self.longest], initial=1)
+            sums = accumulate(sizes[start : start + self.longest], initial=1)
             end = start + max(1, sum(total <= self.longest for total in sums) - 1)
             while end > start + 1 and not self.fits("".join(segments[start:end])):
                 end -= 1
@@ -125,16 +116,11 @@ class _Splitter:
 
     def _fitting_length(self, text: str) -> int:
         """Return the number of characters that fit, at least one; keep combining marks attached."""
-        fitting, beyond = 1, 2
-        while beyond <= len(text) and self.fits(text[:beyond]):
-            fitting, beyond = beyond, 2 * beyond
-        beyond = min(beyond, len(text) + 1)
-        while beyond - fitting > 1:
-            middle = (fitting + beyond) // 2
-            if self.fits(text[:middle]):
-                fitting = middle
-            else:
-                beyond = middle
+        fitting = 1
+        while 2 * fitting <= len(text) and self.fits(text[: 2 * fitting]):
+            fitting *= 2
+        longer = range(fitting + 1, min(2 * fitting, len(text) + 1))
+        fitting += bisect_left(longer, True, key=lambda length: not self.fits(text[:length]))
         whole = fitting
         while whole > 1 and unicodedata.category(text[whole : whole + 1] or " ").startswith("M"):
             whole -= 1
@@ -157,32 +143,17 @@ _NO_SENTENCE_BEFORE_POINT = re.compile(r"\W*(\w|\d{1,2}|\S*\w\.\w\S*)")
 """An initial, an ordinal (3. Mai), or an abbreviation with a point inside (z.B., e.g.)."""
 
 
-def _sentence_ends(text: str) -> Iterator[int]:
-    for match in _SENTENCE_END.finditer(text):
-        if match["spaced"] != "." or _point_ends_sentence(text, match):
-            yield match.end()
+_CUTS = (_SENTENCE_END, _CLAUSE_END, _SPACE)
 
 
-def _point_ends_sentence(text: str, match: re.Match[str]) -> bool:
+def _is_cut(match: re.Match[str]) -> bool:
+    """Return False for a point that does not end a sentence."""
+    if match.re is not _SENTENCE_END or match["spaced"] != ".":
+        return True
+    text = match.string
     before = text[max(0, match.start() - 40) : match.start()].split()
     after = text[match.end() : match.end() + 1]
     return not after.islower() and not (before and _NO_SENTENCE_BEFORE_POINT.fullmatch(before[-1]))
-
-
-def _clause_ends(text: str) -> Iterator[int]:
-    return (match.end() for match in _CLAUSE_END.finditer(text))
-
-
-def _spaces(text: str) -> Iterator[int]:
-    return (match.end() for match in _SPACE.finditer(text))
-
-
-_CUTS: tuple[FindCuts, ...] = (_sentence_ends, _clause_ends, _spaces)
-
-
-def _segments(text: str, find_cuts: FindCuts) -> list[str]:
-    places = [0, *find_cuts(text), len(text)]
-    return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,22 +204,16 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
         return [Prefix()] * len(texts)
     repaired = [repair_unicode(text) for text in texts]
     encoded = tokenizer.encode_target([text.rstrip() for text, _ in repaired])
-    return [
-        _known_prefix(text, ids, notes, tokenizer=tokenizer)
-        for (text, notes), ids in zip(repaired, encoded, strict=True)
-    ]
-
-
-def _known_prefix(
-    text: str, ids: Sequence[int], notes: tuple[str, ...], *, tokenizer: Tokenizer
-) -> Prefix:
-    notes = tuple(f"prefix: {note}" for note in notes)
-    if UNK in ids:
-        known = tokenizer.decode_target(ids[: ids.index(UNK)])
-        unknown = _first_unknown(text.rstrip(), tokenizer)
-        notes += (f"prefix: ends before {name_characters([unknown])}, unknown to the tokenizer",)
-        [ids] = tokenizer.encode_target([known.rstrip()])
-    return Prefix(tuple(ids[:-1]), notes)
+    prefixes = []
+    for (text, changes), ids in zip(repaired, encoded, strict=True):
+        notes = [f"prefix: {change}" for change in changes]
+        if UNK in ids:
+            unknown = name_characters([_first_unknown(text.rstrip(), tokenizer)])
+            notes.append(f"prefix: ends before {unknown}, unknown to the tokenizer")
+            known = tokenizer.decode_target(ids[: ids.index(UNK)])
+            [ids] = tokenizer.encode_target([known.rstrip()])
+        prefixes.append(Prefix(tuple(ids[:-1]), tuple(notes)))
+    return prefixes
 
 
 def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
@@ -257,11 +222,8 @@ def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
     The length of the known text does not give its place: `tokenizer.normalization` may change
     lengths.
     """
-
-    def is_unknown(end: int) -> bool:
-        return UNK in tokenizer.encode_target([text[:end]])[0]
-
-    return text[bisect_left(range(1, len(text)), True, key=is_unknown)]
+    encode, ends = tokenizer.encode_target, range(1, len(text))
+    return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]
 
 
 BLOCKED_NGRAM = 3

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from mt.config import DecodingConfig
 from mt.data.batches import collate, collate_sources
@@ -35,7 +34,7 @@ from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
 from mt.model.attention_hooks import recording
 from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
-from mt.special_ids import BOS, PAD
+from mt.special_ids import BOS
 
 Ids = Sequence[int]
 
@@ -110,8 +109,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             decoding.coverage_penalty,
         )
         steps = _Steps(self.models, source, decoding.beam)
-        if decoding.coverage_penalty:
-            steps.watch()
+        for state in steps.states:
+            state.watched.watched = bool(decoding.coverage_penalty)
         return beam(steps, limits, settings, constraints)
 
     def _sample(
@@ -156,9 +155,29 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     def explain(
         self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
     ) -> list[TokenDetails]:
-        """Return the details of one hypothesis per source, by a second pass over both."""
+        """Return the details of one hypothesis per source, by a second pass over both.
+
+        Probabilities and attention are means over the models. A target token is aligned with the
+        source token of its largest attention, EOS excepted, in the mean over the heads of the last
+        decoder layer but one, or of the only layer (Garg et al. 2019, "Jointly Learning to Align
+        and Translate with Transformer Models").
+        """
+        targets = [hypothesis.ids for hypothesis in hypotheses]
+        pairs = zip(sources, targets, strict=True)
+        lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
+        details = [TokenDetails((), ())] * len(targets)
         with _evaluation_mode(self.models):
-            return explain(self.models, sources, hypotheses, device=self.device)
+            # Copies of the modules over the same tensors: the hooks reach no other thread.
+            models = [
+                copy.deepcopy(each, {id(x): x for x in (*each.parameters(), *each.buffers())})
+                for each in self.models
+            ]
+            for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
+                some = [sources[number] for number in numbers]
+                found = _explain(models, some, [targets[number] for number in numbers], self.device)
+                for number, each in zip(numbers, found, strict=True):
+                    details[number] = each
+        return details
 
     @property
     def longest(self) -> int | None:
@@ -260,10 +279,6 @@ class _Steps:
             model.start(model.encode(source), rows_per_sentence) for model in models
         ]
 
-    def watch(self) -> None:
-        for state in self.states:
-            state.watched.watched = True
-
     def attention(self) -> Tensor:
         return torch.stack([state.attention() for state in self.states]).mean(dim=0)
 
@@ -291,46 +306,14 @@ _SCORE_POSITIONS = 4096
 _LOGITS_AT_ONCE = 2**24
 
 
-def explain(
-    models: Sequence[Transformer],
-    sources: Sequence[Ids],
-    hypotheses: Sequence[Hypothesis],
-    *,
-    device: torch.device,
-) -> list[TokenDetails]:
-    """Return the details of one hypothesis per source; the models are in evaluation mode.
-
-    Probabilities and attention are means over the models. A target token is aligned with the
-    source token of its largest attention, EOS excepted, in the mean over the heads of the last
-    decoder layer but one, or of the only layer (Garg et al. 2019, "Jointly Learning to Align and
-    Translate with Transformer Models").
-    """
-    assert not any(model.training for model in models), "dropout would make the numbers random"
-    # Copies of the modules over the same tensors, so that the hooks reach no other thread.
-    models = [
-        copy.deepcopy(model, {id(each): each for each in (*model.parameters(), *model.buffers())})
-        for model in models
-    ]
-    targets = [hypothesis.ids for hypothesis in hypotheses]
-    pairs = zip(sources, targets, strict=True)
-    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
-    details = {number: TokenDetails((), ()) for number, ids in enumerate(targets) if not ids}
-    for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
-        some_sources = [sources[number] for number in numbers]
-        some_targets = [targets[number] for number in numbers]
-        found = _explain_batch(models, some_sources, some_targets, device)
-        details.update(zip(numbers, found, strict=True))
-    return [details[number] for number in range(len(targets))]
-
-
-def _explain_batch(
+def _explain(
     models: Sequence[Transformer],
     sources: Sequence[Ids],
     targets: Sequence[Ids],
     device: torch.device,
 ) -> Iterator[TokenDetails]:
-    source = _padded(sources).to(device)
-    target_in = _padded([[BOS, *target[:-1]] for target in targets]).to(device)
+    source = collate_sources(sources).to(device).source
+    target_in = collate_sources([[BOS, *target[:-1]] for target in targets]).to(device).source
     target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
     passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
     summed = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
@@ -360,10 +343,6 @@ def _teacher_forced(
         return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)
 
 
-def _padded(rows: Sequence[Ids]) -> Tensor:
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
-
-
 def _score(
     model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device
 ) -> list[list[float]]:
@@ -375,25 +354,20 @@ def _score(
             Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
             for number in numbers
         ]
-        log_probs = iter(_score_batch(model, examples, device).tolist())
+        batch = collate(examples).to(device)
+        with torch.inference_mode():
+            states = model.states(batch.source, batch.target_in, batch.real)
+            ids = batch.target_out.flatten()[batch.real]
+            rows = max(1, _LOGITS_AT_ONCE // model.output.out_features)
+            chunks = zip(torch.split(states, rows), torch.split(ids, rows), strict=True)
+            log_probs = torch.cat(
+                [
+                    F.log_softmax(model.output(some).float(), dim=-1).gather(1, of[:, None])[:, 0]
+                    for some, of in chunks
+                ]
+            ).cpu()
+        require_finite(log_probs)
+        scored = iter(log_probs.tolist())
         for number in numbers:
-            scores[number] = list(islice(log_probs, len(targets[number])))
+            scores[number] = list(islice(scored, len(targets[number])))
     return scores
-
-
-def _score_batch(model: Transformer, examples: Sequence[Example], device: torch.device) -> Tensor:
-    """Return the log-probabilities [N] of all target tokens of a batch, row after row."""
-    batch = collate(examples).to(device)
-    with torch.inference_mode():
-        states = model.states(batch.source, batch.target_in, batch.real)
-        targets = batch.target_out.flatten()[batch.real]
-        rows = max(1, _LOGITS_AT_ONCE // model.output.out_features)
-        chunks = zip(torch.split(states, rows), torch.split(targets, rows), strict=True)
-        log_probs = torch.cat(
-            [
-                F.log_softmax(model.output(some).float(), dim=-1).gather(1, ids[:, None])[:, 0]
-                for some, ids in chunks
-            ]
-        ).cpu()
-    require_finite(log_probs)
-    return log_probs

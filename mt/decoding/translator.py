@@ -1,6 +1,5 @@
 """Translation of lines: exactly one output line per input line, in order."""
 
-import itertools
 import logging
 import math
 import re
@@ -11,13 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from mt.config import DecodingConfig
+from mt.config.data import chosen_direction
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.load import load_model, require_tag
 from mt.decoding.text import (
     BLOCKED_NGRAM,
     encode_prefixes,
-    joiner,
     name_characters,
     pair_with_prefixes,
     repair_unicode,
@@ -26,6 +25,7 @@ from mt.decoding.text import (
     unknown_characters,
 )
 from mt.errors import UserError
+from mt.languages import written_without_spaces
 from mt.special_ids import UNK
 
 _logger = logging.getLogger(__name__)
@@ -100,7 +100,6 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class _Prepared:
     """Line as the engine receives it."""
 
-    line_number: int
     line: str
     text: str
     """The line with its invalid characters replaced."""
@@ -149,7 +148,7 @@ class Translator:
         self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
         self.decoding = decoding
         self.longest_source = longest_source
-        self.joiner = joiner(target_language)
+        self.joiner = "" if written_without_spaces(target_language) else " "
 
     @classmethod
     def load(
@@ -210,59 +209,52 @@ class Translator:
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int
     ) -> Iterator[Translation]:
-        numbered = enumerate(pairs, start=1)
-        while window := list(islice(numbered, look_ahead)):
-            prepared = self._prepare(window)
-            found = self._search(
-                [part for line in prepared for part in line.parts],
-                [prefix for line in prepared for prefix in line.prefixes],
-                n_best,
-            )
-            for line in prepared:
-                yield self._translation(line, list(islice(found, len(line.parts))), n_best)
+        pairs, done = iter(pairs), 0
+        while window := list(islice(pairs, look_ahead)):
+            lines = self._prepare(window)
+            found = self._search(lines, n_best)
+            for number, line in enumerate(lines, start=done + 1):
+                yield self._translation(number, line, list(islice(found, len(line.parts))), n_best)
+            done += len(lines)
 
-    def _prepare(self, window: list[tuple[int, tuple[str, str]]]) -> list[_Prepared]:
-        repaired = [repair_unicode(line) for _, (line, _) in window]
+    def _prepare(self, window: list[tuple[str, str]]) -> list[_Prepared]:
+        """Repair and encode lines and their prefixes; split the lines that are too long."""
+        repaired = [repair_unicode(line) for line, _ in window]
         encoded = self.tokenizer.encode_source([text for text, _ in repaired])
-        prefixes = encode_prefixes([prefix for _, (_, prefix) in window], self.tokenizer)
+        prefixes = encode_prefixes([prefix for _, prefix in window], self.tokenizer)
         prepared = []
-        for (number, (line, _)), (text, notes), ids, prefix in zip(
+        for (line, _), (text, notes), ids, prefix in zip(
             window, repaired, encoded, prefixes, strict=True
         ):
             parts = [ids] if text.strip() else []
             if parts and len(ids) > self.longest_source:
-                parts = self.tokenizer.encode_source(self._split(text))
+                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
+                parts = self.tokenizer.encode_source(texts)
             prepared.append(
                 _Prepared(
-                    line_number=number,
                     line=line,
                     text=text,
                     tokens=len(ids),
                     parts=parts,
-                    prefixes=[prefix.ids, *itertools.repeat((), len(parts) - 1)] if parts else [],
+                    prefixes=[prefix.ids, *[()] * len(parts)][: len(parts)],
                     notes=notes + prefix.notes,
-                    unknown=unknown_characters(text, self.tokenizer)
-                    if parts and UNK in ids
-                    else [],
+                    unknown=unknown_characters(text, self.tokenizer) if UNK in ids else [],
                 )
             )
         return prepared
 
-    def _split(self, text: str) -> list[str]:
-        def count_tokens(texts: Sequence[str]) -> list[int]:
-            return [len(ids) for ids in self.tokenizer.encode_source(texts)]
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.tokenizer.encode_source(texts)]
 
-        return split_line(text, self.longest_source, count_tokens=count_tokens)
-
-    def _search(
-        self, sources: list[list[int]], prefixes: list[tuple[int, ...]], n_best: int
-    ) -> Iterator[_Found]:
-        """Yield the hypotheses of each source; decode loops again with n-grams blocked.
+    def _search(self, lines: list[_Prepared], n_best: int) -> Iterator[_Found]:
+        """Yield the hypotheses of each part; decode loops again with n-grams blocked.
 
         Lazy: a window of blank lines does not call the engine.
         """
+        sources = [part for line in lines for part in line.parts]
+        prefixes = [prefix for line in lines for prefix in line.prefixes]
         found = self.engine.n_best_ids(sources, self.decoding, n_best, prefixes=prefixes)
-        again: dict[int, list[Hypothesis]] = {}
+        looping: list[int] = []
         blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM
         if self.decoding.on_repetition == "again" and not blocks_already:
             looping = [
@@ -270,26 +262,31 @@ class Translator:
                 for place, (best, *_) in enumerate(found)
                 if repeats_itself(best.ids, sources[place][:-1], finished=best.finished)
             ]
-            blocked = self.decoding.model_copy(update={"no_repeat_ngram": BLOCKED_NGRAM})
-            sources = [sources[place] for place in looping]
-            prefixes = [prefixes[place] for place in looping]
-            if sources:
-                new = self.engine.n_best_ids(sources, blocked, n_best, prefixes=prefixes)
-                again = dict(zip(looping, new, strict=True))
+        again: dict[int, list[Hypothesis]] = {}
+        if looping:
+            new = self.engine.n_best_ids(
+                [sources[place] for place in looping],
+                self.decoding.model_copy(update={"no_repeat_ngram": BLOCKED_NGRAM}),
+                n_best,
+                prefixes=[prefixes[place] for place in looping],
+            )
+            again = dict(zip(looping, new, strict=True))
         for place, hypotheses in enumerate(found):
             yield _Found(again.get(place, hypotheses), repeated=place in again)
 
-    def _translation(self, line: _Prepared, found: list[_Found], n_best: int) -> Translation:
+    def _translation(
+        self, number: int, line: _Prepared, found: list[_Found], n_best: int
+    ) -> Translation:
         choices = _best_choices([part.hypotheses for part in found], n_best)
         alternatives = tuple(self._alternative(line.parts, choice) for choice in choices)
-        text, score = alternatives[0].text, alternatives[0].score
-        statuses = self._statuses(line, found, text)
+        best = alternatives[0]
+        statuses = self._statuses(line, found, best.text)
         return Translation(
-            line_number=line.line_number,
+            line_number=number,
             source=line.line,
-            text=text,
+            text=best.text,
             status=statuses[0][0] if statuses else "ok",
-            score=score,
+            score=best.score,
             notes=line.notes + tuple(note for _, note in statuses if note),
             alternatives=alternatives,
         )
@@ -346,12 +343,13 @@ def load_translator(
 ) -> Translator:
     """Load a translator as `Translator.load` does, without requiring a tag."""
     loaded = load_model(run, overrides=overrides, device=device)
+    decoding = loaded.config.decoding
     return Translator(
         loaded.engine,
         loaded.tokenizer,
-        loaded.decoding,
+        decoding,
         longest_source=loaded.longest_source,
-        target_language=loaded.target_language,
+        target_language=chosen_direction(loaded.config.data, decoding.tag).target,
     )
 
 

@@ -3,9 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, get_args
@@ -157,27 +157,23 @@ def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) 
     app.add_middleware(RequestMetrics, metrics=metrics, path=TRANSLATE)
     app.add_exception_handler(StarletteHTTPException, _error_response)
     metrics.watch_queue(lambda: batcher.waiting)
-    _add_translate(app, batcher, limits)
-    about = {"characters": limits.characters, "alternatives": limits.alternatives}
-    _add_status(app, batcher, metrics, {"model": name, **about})
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
-    return app
-
-
-def _add_translate(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
     schema = {"schema": TranslationRequest.model_json_schema()}
     body = {"required": True, "content": {"application/json": schema}}
-    places = _Places(limits.requests)
+    places = asyncio.Semaphore(limits.requests)  # uvicorn's own limit does not answer in JSON
 
     @app.post(TRANSLATE, responses=_PROBLEMS, openapi_extra={"requestBody": body})
     async def translate(request: Request) -> TranslationResponse:
         """Translate texts, each line as one sentence."""
-        with places.take():
+        if places.locked():
+            message = f"too many requests at once, at most {limits.requests:,} are taken; try again"
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        async with places:
             wanted = await read_request(request, limits)
             texts = [read_text(text) for text in wanted.texts]
             lines = [line for text in texts for line in text.lines]
@@ -186,45 +182,24 @@ def _add_translate(app: FastAPI, batcher: Batcher, limits: Limits) -> None:
         found = [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
         return TranslationResponse(translations=found)
 
-
-def _add_status(
-    app: FastAPI, batcher: Batcher, metrics: Metrics, about: dict[str, str | int]
-) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
         """Return the status of the server, the model and its limits."""
         status, code = ("ok", 200) if batcher.working else ("stopped", 503)
-        return JSONResponse({"status": status, **about}, code)
+        about = {"characters": limits.characters, "alternatives": limits.alternatives}
+        return JSONResponse({"status": status, "model": name, **about}, code)
 
     @app.get("/metrics")
     async def counters() -> Response:
         """Return the counters in the text format of Prometheus."""
         return Response(metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
+    return app
+
 
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-class _Places:
-    """Limit on concurrent requests; uvicorn's own limit does not answer in JSON."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.taken = 0
-
-    @contextmanager
-    def take(self) -> Iterator[None]:
-        """Occupy a place within the context; raise HTTPException if none is free."""
-        if self.taken >= self.most:
-            message = f"too many requests at once, at most {self.most:,} are taken; try again"
-            raise HTTPException(503, message, {"Retry-After": "1"})
-        self.taken += 1
-        try:
-            yield
-        finally:
-            self.taken -= 1
 
 
 async def read_request(request: Request, limits: Limits) -> TranslationRequest:
@@ -249,7 +224,15 @@ async def read_request(request: Request, limits: Limits) -> TranslationRequest:
         raise HTTPException(422, "the body is not JSON: it is not UTF-8") from None
     except (ValueError, RecursionError):
         raise HTTPException(422, "the body is not readable JSON") from None
-    _check(wanted, limits)
+    for count, most, unit in (
+        (sum(map(len, wanted.texts)), limits.characters, "characters"),
+        (sum(len(read_text(text).lines) for text in wanted.texts), limits.sentences, "lines"),
+    ):
+        if count > most:
+            raise HTTPException(413, f"`texts`: {count:,} {unit} in all, the limit is {most:,}")
+    if wanted.alternatives > limits.alternatives:
+        message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
+        raise HTTPException(422, message)
     return wanted
 
 
@@ -281,20 +264,6 @@ def _one_line(problems: list[ErrorDetails]) -> str:
     else:
         text = 'an object was expected: {"texts": ["...", "..."]}'
     return f"{' '.join(text.split())[:_MESSAGE_LENGTH]}{f' (and {more} more)' if more else ''}"
-
-
-def _check(wanted: TranslationRequest, limits: Limits) -> None:
-    characters = sum(map(len, wanted.texts))
-    sentences = sum(len(read_text(text).lines) for text in wanted.texts)
-    for count, most, unit in (
-        (characters, limits.characters, "characters"),
-        (sentences, limits.sentences, "lines"),
-    ):
-        if count > most:
-            raise HTTPException(413, f"`texts`: {count:,} {unit} in all, the limit is {most:,}")
-    if wanted.alternatives > limits.alternatives:
-        message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
-        raise HTTPException(422, message)
 
 
 async def _translated(
@@ -358,28 +327,20 @@ def read_text(text: str) -> Text:
 
 def _answer(text: Text, answers: list[Answer]) -> TranslatedText:
     translations = [each.translation for each in answers]
+    several = len(translations) > 1
+    statuses = [each.status for each in translations if each.source.strip()]
     return TranslatedText(
         text=text.join([each.text for each in translations]),
-        status=_status(translations),
+        status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(each.score for each in translations),
-        notes=list(_notes(translations)),
-        alternatives=_alternatives(translations[0]) if len(translations) == 1 else [],
+        notes=[
+            f"line {number}: {note}" if several else note
+            for number, each in enumerate(translations, start=1)
+            for note in each.notes
+        ],
+        alternatives=[] if several else _alternatives(translations[0]),
         attention=_attention(answers),
     )
-
-
-def _status(translations: Sequence[Translation]) -> Status:
-    """Return the first of the lines' statuses in the order of `Status`, except blank lines."""
-    statuses = [each.status for each in translations if each.source.strip()]
-    order: tuple[Status, ...] = get_args(Status)
-    return min(statuses, key=order.index, default="empty")
-
-
-def _notes(translations: Sequence[Translation]) -> Iterator[str]:
-    """Yield the notes on a text, with the line number if it has several lines."""
-    for number, translation in enumerate(translations, start=1):
-        place = f"line {number}: " if len(translations) > 1 else ""
-        yield from (place + note for note in translation.notes)
 
 
 def _alternatives(translation: Translation) -> list[Alternative]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt.decoding.engine import ExplainingEngine
-from mt.decoding.translator import Part, Translation, Translator
+from mt.decoding.translator import Translation, Translator
 from mt.serving.metrics import Metrics
 
 MORE_SECONDS = 0.003
@@ -39,9 +39,6 @@ class Wanted:
 
     n_best: int = 1
     attention: bool = False
-
-
-_PLAIN = Wanted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ class Batcher:
         """Wait for the current batch, after `stop`."""
         self._thread.join()
 
-    def submit(self, lines: Sequence[str], wanted: Wanted = _PLAIN) -> Future[list[Answer]]:
+    def submit(self, lines: Sequence[str], wanted: Wanted = Wanted()) -> Future[list[Answer]]:
         """Return a future of the answers to the lines, in order.
 
         The future may hold StoppedError or FailedError. Raises QueueFullError if too many lines
@@ -247,22 +244,16 @@ def attention_of(
     parts = [part for of_line in best for part in of_line]
     sources, hypotheses = [part.source for part in parts], [part.hypothesis for part in parts]
     details = iter(engine.explain(sources, hypotheses))
+    tokenizer = translator.tokenizer
     for of_line in best:
         pairs = zip(of_line, islice(details, len(of_line)), strict=True)
         found = [
-            _part_attention(part, detail.attention, translator)
+            PartAttention(
+                tokenizer.source.processor.id_to_piece(list(part.source)),
+                tokenizer.target.processor.id_to_piece(list(part.hypothesis.ids)),
+                detail.attention,
+            )
             for part, detail in pairs
             if detail.attention is not None
         ]
         yield tuple(found) if len(found) == len(of_line) else None
-
-
-def _part_attention(
-    part: Part, weights: NDArray[np.float32], translator: Translator
-) -> PartAttention:
-    tokenizer = translator.tokenizer
-    return PartAttention(
-        tokenizer.source.processor.id_to_piece(list(part.source)),
-        tokenizer.target.processor.id_to_piece(list(part.hypothesis.ids)),
-        weights,
-    )

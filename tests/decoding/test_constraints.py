@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mt.decoding.constraints import Constraints, Prefixes, best_candidates, largest
-from mt.decoding.search import BeamSettings, beam, greedy
+from mt.decoding.search import BeamSettings, beam
 from mt.errors import DivergedError
 from mt.special_ids import EOS, PAD
 from tests.decoding.step_models import Ids, PrefixModel, every_translation, exhaustive
@@ -61,24 +61,6 @@ def test_wide_beam_finds_the_best_allowed_translations(
         found = [each for each in found if each.finished][: len(wanted)]
         assert [(*each.ids, EOS) for each in found] == [ids for ids, _ in wanted]
         assert [each.score for each in found] == pytest.approx([s for _, s in wanted], abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    "constraints",
-    [
-        Constraints(),
-        Constraints(no_repeat_ngram=2, repetition_penalty=1.3),
-        Constraints(shortest=torch.tensor([3]), prefixes=[(5,)]),
-    ],
-)
-def test_greedy_follows_the_constraints_of_a_beam_of_one(constraints: Constraints) -> None:
-    for seed in range(10):
-        one, other = (PrefixModel([seed], beam=1, vocabulary=VOCABULARY) for _ in range(2))
-        limits = torch.tensor([LIMIT])
-        taken = greedy(one, limits, constraints)[0]
-        found = beam(other, limits, BeamSettings(1), constraints)[0][0]
-        assert (taken.ids, taken.finished) == (found.ids, found.finished)
-        assert taken.log_prob == pytest.approx(found.log_prob)
 
 
 def test_row_without_any_allowed_token_may_end() -> None:

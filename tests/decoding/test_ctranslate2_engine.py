@@ -14,7 +14,7 @@ from mt.config.loading import load_config
 from mt.decoding import ctranslate2_engine
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
-from mt.decoding.load import read_run
+from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.text import encode_prefixes
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
@@ -41,16 +41,11 @@ def engine_of(translator: Translator) -> CTranslate2Engine:
     return translator.engine
 
 
-@pytest.fixture(scope="module")
-def long(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> CTranslate2Engine:
-    """The finished run, exported for sequences of up to 1,200 tokens."""
-    run, folder = read_run(finished_run), tmp_path_factory.mktemp("long")
-    weights = {name: tensor.numpy() for name, tensor in run.weights.items()}
-    write_model(
-        folder, run.config.model, weights, tokenizer=run.tokenizer, positions=1200,
-        quantization=None,
-    )  # fmt: skip
-    return CTranslate2Engine(folder, device="cpu", tokenizer=run.tokenizer, positions=1200)
+def written(run: FinishedRun, weights: Any, folder: Path, positions: int) -> CTranslate2Engine:
+    """Return the engine of a run as exported for sequences of so many tokens."""
+    keys: dict[str, Any] = {"tokenizer": run.tokenizer, "positions": positions}
+    write_model(folder, run.config.model, weights, quantization=None, **keys)
+    return CTranslate2Engine(folder, device="cpu", **keys)
 
 
 @pytest.mark.parametrize("normalization", ["gnmt", "none"])
@@ -140,13 +135,6 @@ def test_average_is_the_log_probability_divided_by_the_length(exported: Translat
         assert found.score == pytest.approx(found.log_prob / (len(found.ids) + found.finished))
 
 
-def test_n_best_lists_are_ranked_and_distinct(exported: Translator) -> None:
-    for hypotheses in exported.engine.n_best_ids(sources(20), DECODING, 4):
-        scores = [hypothesis.score for hypothesis in hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses) <= 4
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_batches_and_order_change_nothing(batch_size: int, exported: Translator) -> None:
     some = sources(60, longest=30)
@@ -158,13 +146,17 @@ def test_batches_and_order_change_nothing(batch_size: int, exported: Translator)
     assert [each.ids for each in again] == [whole[number].ids for number in mixed]
 
 
-def test_unfinished_hypotheses_count_only_if_none_is_finished(exported: Translator) -> None:
+def test_lists_are_ranked_and_unfinished_only_if_none_is_finished(
+    exported: Translator,
+) -> None:
     decoding = DecodingConfig(beam=4, max_length_ratio=0.8, max_length_extra=2)
     lists = exported.engine.n_best_ids(sources(60), decoding, 4)
-    kinds = [{hypothesis.finished for hypothesis in hypotheses} for hypotheses in lists]
-    assert {False} in kinds
-    assert {True} in kinds
-    assert {True, False} not in kinds
+    kinds = {tuple({hypothesis.finished for hypothesis in hypotheses}) for hypotheses in lists}
+    assert kinds == {(False,), (True,)}
+    for hypotheses in lists:
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert 1 <= len({hypothesis.ids for hypothesis in hypotheses}) == len(hypotheses) <= 4
 
 
 def test_padding_is_never_generated(finished_run: Path, tmp_path: Path) -> None:
@@ -173,11 +165,7 @@ def test_padding_is_never_generated(finished_run: Path, tmp_path: Path) -> None:
     embedding = weights["target_embedding.weight"]
     [usual] = load_translator(finished_run).engine.translate_ids(sources(1), DECODING)
     embedding[PAD] = 1.2 * embedding[usual.ids[0]]
-    write_model(
-        tmp_path, run.config.model, weights, tokenizer=run.tokenizer, positions=200,
-        quantization=None,
-    )  # fmt: skip
-    engine = CTranslate2Engine(tmp_path, device="cpu", tokenizer=run.tokenizer, positions=200)
+    engine = written(run, weights, tmp_path, 200)
     loose = engine.translator.translate_batch(
         [[engine.source_tokens[token] for token in source] for source in sources(20)],
         beam_size=4,
@@ -190,8 +178,11 @@ def test_padding_is_never_generated(finished_run: Path, tmp_path: Path) -> None:
 
 
 def test_long_sources_and_translations_are_not_cut(
-    long: CTranslate2Engine, original: Translator
+    finished_run: Path, original: Translator, tmp_path: Path
 ) -> None:
+    run = read_run(finished_run)
+    weights = {name: tensor.numpy() for name, tensor in run.weights.items()}
+    long = written(run, weights, tmp_path, 1200)
     ours = original.engine
     assert isinstance(ours, TorchEngine)
     source, target = [*([20] * 1030), *range(25, 60), EOS], [29, 30, 31, 32, EOS]

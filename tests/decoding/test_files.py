@@ -3,15 +3,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
 
-from mt.config import DecodingConfig
-from mt.decoding.engine import ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
+from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.files import (
     FileJob,
     as_json,
@@ -72,30 +71,6 @@ def test_file_to_file_with_a_report(
     assert names == ["in.txt", "out.txt", "report.tsv"]
 
 
-def test_text_n_best_and_json_show_the_same_translations(
-    finished_run: Path, tmp_path: Path
-) -> None:
-    source, text, listed, objects = (tmp_path / name for name in ("in", "text", "list", "json"))
-    source.write_text("one two three\n\nfour five\n")
-    for job in (
-        FileJob(source, text),
-        FileJob(source, listed, form="n-best", n_best=2),
-        FileJob(source, objects, form="json", n_best=2),
-    ):
-        translate_file(finished_run, job, device="cpu")
-    best = text.read_text().split("\n")[:-1]
-    rows = [line.split(" ||| ") for line in listed.read_text().split("\n")[:-1]]
-    assert [row[0] for row in rows] == ["0", "0", "1", "2", "2"]
-    assert [rows[0][1], rows[2][1], rows[3][1]] == best
-    assert float(rows[0][2]) >= float(rows[1][2])
-    records = [json.loads(line) for line in objects.read_text().splitlines()]
-    assert [record["line"] for record in records] == [1, 2, 3]
-    assert [record["text"] for record in records] == best
-    found = [(r["line"] - 1, each["text"]) for r in records for each in r["alternatives"]]
-    assert found == [(int(row[0]), row[1]) for row in rows]
-    assert "".join(records[0]["tokens"]).replace("▁", " ").strip() == best[0]
-
-
 def test_prefix_file_begins_each_translation(
     finished_run: Path, original: Translator, tmp_path: Path, program: Program
 ) -> None:
@@ -125,10 +100,6 @@ def test_prefix_files_of_another_length_are_an_error_and_nothing_is_replaced(
     status, _, error = program(*arguments, text)
     assert (status, error.count("\n")) == (2, 1)
     assert f"error: {text} has 3 lines, {begins} has 2: " in error
-    assert program(*arguments, stdin=text.read_bytes())[::2] == (
-        2,
-        "error: at least 3 lines, but 2 prefixes: each line has one, which may be empty\n",
-    )
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == contents
 
 
@@ -208,9 +179,9 @@ def test_links_stay_links_and_devices_are_written_to(finished_run: Path, tmp_pat
     assert not Path(os.devnull).is_file()
 
 
-def test_unbuffered_answers_each_line_before_the_next(finished_run: Path) -> None:
+def test_unbuffered_answers_each_line_before_the_next(exported_run: Path) -> None:
     options = ["--unbuffered", "--device", "cpu"]
-    command = [sys.executable, "-m", "mt", "translate", str(finished_run), *options]
+    command = [sys.executable, "-m", "mt", "translate", str(exported_run), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -230,17 +201,9 @@ def test_unbuffered_answers_each_line_before_the_next(finished_run: Path) -> Non
 FLAT = """
 import io, resource, sys
 from pathlib import Path
-from mt.config import DecodingConfig
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.files import FileJob, read_lines, write_translations
-from mt.decoding.translator import Translator
-
-class Bytes:
-    def encode_source(self, lines):
-        return [[*line.encode(), 3] for line in lines]
-    encode_target = encode_source
-    def decode_target(self, ids):
-        return bytes(ids).decode()
+from tests.decoding.fakes import build_translator
 
 class Backwards(Engine):
     def n_best_ids(self, sources, decoding, count, *, prefixes=()):
@@ -248,9 +211,7 @@ class Backwards(Engine):
         return [[Hypothesis(ids, -1.0, -1.0, True)] for ids in found]
 
 source, prefixes, output, report, spare = sys.argv[1:]
-translator = Translator(
-    Backwards(), Bytes(), DecodingConfig(), longest_source=100, target_language="en"
-)
+translator = build_translator(Backwards(), longest=100)
 first = map(str, range(5000))  # imports and first allocations do not count
 write_translations(translator, first, job=FileJob(), out=io.BytesIO(), report=io.BytesIO())
 pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -354,19 +315,10 @@ SPLIT = Translation(3, "x", BEST.text, "split", -0.5, ("one", "two"), alternativ
 class Explaining(ExplainingEngine):
     """Log-probabilities are negative ids; all tokens are aligned with the first of the source."""
 
-    def n_best_ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
-    ) -> list[list[Hypothesis]]:
+    def n_best_ids(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError
 
-    def explain(
-        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
+    def explain(self, sources: Any, hypotheses: Any) -> list[TokenDetails]:
         assert list(zip(sources, hypotheses, strict=True)) == [
             (part.source, part.hypothesis) for part in (ONE, TWO)
         ]

@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mt.config import TokenizerConfig
-from mt.config.loading import dump_config
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
 from mt.decoding.torch_engine import TorchEngine
@@ -18,44 +17,14 @@ from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
-from tests.factories import config
 
-TEXT = "red blue green small large dog cat bird house tree sees likes finds the a in on"
-
-
-@pytest.fixture(scope="module")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with an untrained model."""
-    run = tmp_path_factory.mktemp("runs") / "toy"
-    words = TEXT.split()
-    text = [" ".join(words[(i + j * j) % len(words)] for j in range(6)) for i in range(40)]
-    tokenizer = train_tokenizer(
-        lambda: (SentencePair(line, line) for line in text),
-        run / "tokenizer",
-        config=TokenizerConfig(vocabulary_size=320),
-        seed=1,
-    )
-    size = tokenizer.source_size
-    settings = config(decoding={"max_length_extra": 3, "beam": 2})
-    torch.manual_seed(3)
-    model = Transformer(settings.model, source_vocabulary=size, target_vocabulary=size)
-    save_file({name: each.detach() for name, each in model.named_parameters()}, weights_of(run))
-    (run / "config.yaml").write_text(dump_config(settings), encoding="utf-8")
-    description = {
-        "format": 1,
-        "source_vocabulary": size,
-        "target_vocabulary": size,
-        "longest_source": 16,
-        "tokenizer": tokenizer.fingerprint,
-        "weights": file_sha256(weights_of(run)),
-    }
-    (run / "model.json").write_text(json.dumps(description), encoding="utf-8")
-    return run
+LINES = ["one two", "", "three four five six seven"]
 
 
 @pytest.fixture
-def run(untrained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(untrained, tmp_path / "toy"))
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "toy"
+    return Path(shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints")))
 
 
 def weights_of(run: Path) -> Path:
@@ -67,19 +36,21 @@ def describe(run: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}), encoding="utf-8")
 
 
+def saved_weights_are_loaded(run: Path, model: Transformer) -> bool:
+    saved, loaded = load_file(weights_of(run)), dict(model.named_parameters())
+    return saved.keys() == loaded.keys() and all(
+        torch.equal(loaded[name], saved[name]) for name in saved
+    )
+
+
 def test_loaded_run_has_the_saved_weights_and_settings(run: Path) -> None:
+    describe(run, longest_source=16)
     translator = load_translator(run, overrides=["decoding.beam=1"], device="cpu")
     assert translator.longest_source == 16
-    assert (translator.decoding.beam, translator.decoding.max_length_extra) == (1, 3)
-    assert translator.joiner == " "
+    assert (translator.decoding.beam, translator.decoding.max_length_extra) == (1, 10)
     assert isinstance(translator.engine, TorchEngine)
-    loaded, saved = dict(translator.engine.model.named_parameters()), load_file(weights_of(run))
-    assert loaded.keys() == saved.keys()
-    assert all(torch.equal(loaded[name], saved[name]) for name in saved)
-    lines = ["the red dog", "", "a cat sees the small bird in the large green house on a tree"]
-    texts = translator.translate(lines)
-    assert [bool(text) for text in texts] == [True, False, True]
-    assert texts == load_translator(run, overrides=["decoding.beam=1"]).translate(lines)
+    assert saved_weights_are_loaded(run, translator.engine.model)
+    assert [bool(text) for text in translator.translate(LINES)] == [True, False, True]
 
 
 def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path) -> None:
@@ -93,23 +64,28 @@ def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path
     describe(other, weights=file_sha256(weights_of(other)))
     both = load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
     assert isinstance(both.engine, TorchEngine)
-    for model, folder in zip(both.engine.models, (run, other), strict=True):
-        saved, loaded = load_file(weights_of(folder)), dict(model.named_parameters())
-        assert all(torch.equal(loaded[name], saved[name]) for name in saved)
-    lines = ["the red dog", "a cat sees the small bird"]
+    assert all(map(saved_weights_are_loaded, (run, other), both.engine.models))
     swapped = load_translator(other, overrides=[f"decoding.ensemble=[{run}]"])
-    assert both.translate(lines) == swapped.translate(lines)
+    assert both.translate(LINES) == swapped.translate(LINES)
     scores = [
-        [each.score for each in translator.stream(lines)]
+        [each.score for each in translator.stream(LINES)]
         for translator in (both, load_translator(run), load_translator(other))
     ]
     assert scores[0] != scores[1] != scores[2] != scores[0]
 
 
-def test_ensemble_with_another_tokenizer_is_an_error(run: Path, finished_run: Path) -> None:
-    with pytest.raises(RunError, match="`decoding.ensemble` needs the same tokenizer") as error:
-        load_translator(run, overrides=[f"decoding.ensemble=[{finished_run}]"], device="cpu")
-    assert str(error.value).startswith(f"{finished_run}: ")
+def test_ensemble_with_another_tokenizer_is_an_error(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    tokenizer = train_tokenizer(
+        lambda: iter([SentencePair("a red dog", "a blue cat")] * 9),
+        other / "tokenizer",
+        config=TokenizerConfig(vocabulary_size=300),
+        seed=1,
+    )
+    describe(other, tokenizer=tokenizer.fingerprint)
+    message = f"^{other}: `decoding.ensemble` needs the same tokenizer"
+    with pytest.raises(RunError, match=message):
+        load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
 
 
 def flip_a_bit(run: Path) -> None:
@@ -125,7 +101,7 @@ def truncate_with_valid_checksum(run: Path) -> None:
 
 def change_shape(run: Path) -> None:
     path = run / "config.yaml"
-    path.write_text(path.read_text().replace("d_ff: 32", "d_ff: 48"))
+    path.write_text(path.read_text().replace("d_ff: 64", "d_ff: 48"))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +118,7 @@ def change_shape(run: Path) -> None:
         (lambda run: shutil.rmtree(run / "tokenizer"), "toy/tokenizer: no such folder"),
         (flip_a_bit, "damaged .*SHA-256.*model.json"),
         (truncate_with_valid_checksum, "damaged"),
-        (change_shape, "does not fit the config: `.*` is 32.* 48"),
+        (change_shape, "does not fit the config: `.*` is 64.* 48"),
     ],
 )
 def test_each_damage_is_one_clear_error(run: Path, damage: Any, message: str) -> None:

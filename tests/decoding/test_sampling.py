@@ -3,10 +3,9 @@ from collections import Counter
 
 import pytest
 import torch
-from torch import Tensor
 
 from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
-from mt.decoding.sampling import SampleSettings, draw, sample, uniform_numbers
+from mt.decoding.sampling import SampleSettings, draw, uniform_numbers
 from mt.special_ids import EOS
 
 # PAD, UNK and BOS, the first three of the seven tokens, are never drawn.
@@ -60,33 +59,6 @@ def test_constraints_hold() -> None:
     found = shares(SampleSettings(), Constraints(shortest=torch.tensor([2])))
     assert found.keys() == {4, 5, 6}
     assert found[4] == pytest.approx(0.4 / 0.72, abs=0.0015)
-
-
-class Always:
-    """A model with the same probabilities at each step."""
-
-    def step(self, last_ids: Tensor) -> Tensor:
-        return torch.tensor([PROBABILITIES]).log().repeat(len(last_ids), 1)
-
-    def reorder(self, parents: Tensor) -> None:
-        raise AssertionError("one row per sentence has nothing to reorder")
-
-    def keep(self, sentences: Tensor) -> None:
-        """Without state there is nothing to drop."""
-
-
-def test_translation_depends_only_on_its_own_numbers() -> None:
-    sources = [[number, EOS] for number in range(4, 44)]
-    numbers = uniform_numbers(sources, seed=3, draws=[0] * 40, length=12)
-    limits = torch.full((40,), 12)
-    together = sample(Always(), limits, numbers, SampleSettings())
-    for place in range(40):
-        alone = sample(Always(), limits[:1], numbers[place : place + 1], SampleSettings())
-        assert alone == [together[place]]
-        ids = [*together[place].ids, EOS] if together[place].finished else together[place].ids
-        wanted = sum(math.log(DRAWABLE[token]) for token in ids)
-        assert together[place].log_prob == pytest.approx(wanted, abs=1e-5)
-    assert len({found.ids for found in together}) > 20
 
 
 def test_uniform_numbers_depend_on_seed_sentence_and_draw() -> None:

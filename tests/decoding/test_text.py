@@ -16,7 +16,6 @@ from mt.data.vocabulary import Vocabulary
 from mt.decoding.text import (
     Prefix,
     encode_prefixes,
-    joiner,
     longest_repetition,
     name_characters,
     repair_unicode,
@@ -172,11 +171,6 @@ def test_very_long_run_of_marks_takes_linear_time(mark: str) -> None:
     parts = split_line(line, 1000, count_tokens=count_characters)
     assert time.process_time() - started_at < 2
     assert "".join(parts) == line
-
-
-def test_sentences_are_joined_as_the_language_writes() -> None:
-    assert {joiner(language) for language in ("zh", "zh-Hant", "zh_CN", "zho", "ja", "th")} == {""}
-    assert {joiner(language) for language in ("en", "ko", "de-AT")} == {" "}
 
 
 SOURCE = list(range(100, 110))

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,13 +8,12 @@ from torch import Tensor
 
 from mt.config import DecodingConfig
 from mt.decoding import torch_engine
-from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, TokenDetails, length_limit
+from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import DivergedError, UserError
 from mt.model.attention_hooks import record_attention
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, UNK
-from tests.decoding.step_models import Ids, every_translation
 from tests.factories import CPU, transformer
 
 VOCABULARY = 40
@@ -104,47 +103,6 @@ def test_log_probs_are_those_of_forced_decoding_in_the_mean_of_the_models(
     if others and search == "beam":
         alone = TorchEngine(models[0], CPU).translate_ids(sources, decoding, prefixes=prefixes)
         assert [each.ids for each in alone] != [each.ids for each in found]
-
-
-TINY = 7
-EVERY = every_translation(TINY, 5)
-EXACT = {"beam": len(EVERY), "max_length_ratio": 0.0, "max_length_extra": 5}
-
-
-@pytest.mark.parametrize(
-    ("keys", "factor", "allowed"),
-    [
-        ({}, 1.0, lambda new: True),
-        ({"no_repeat_ngram": 1}, 1.0, lambda new: len({4, *new}) == 1 + len(new)),
-        ({"repetition_penalty": 1.7}, 1.7, lambda new: True),
-    ],
-)
-def test_beam_search_finds_the_best_of_all_translations_after_the_prefix(
-    keys: dict[str, Any], factor: float, allowed: Callable[[Ids], bool]
-) -> None:
-    tiny, source, prefix = model(vocabulary=TINY, seed=2), [5, 5, 4, 6, EOS], (4, 4)
-    scores = {}
-    for ids in EVERY:
-        if ids[:2] == prefix and allowed(ids[2:-1]):
-            costs = [
-                log_prob * (factor if token in ids[:place] else 1.0)
-                for place, (token, log_prob) in enumerate(
-                    zip(ids, forced([tiny], source, ids), strict=True)
-                )
-            ]
-            scores[ids[:-1]] = sum(costs[2:]) / LENGTH_NORMALIZATIONS["gnmt"](len(ids), 0.6)
-    wanted = sorted(scores.items(), key=lambda item: -item[1])[:4]
-    decoding = DecodingConfig.model_validate({**EXACT, **keys})
-    [found] = TorchEngine(tiny, CPU).n_best_ids([source], decoding, 4, prefixes=[prefix])
-    assert [each.ids for each in found[: len(wanted)]] == [ids for ids, _ in wanted]
-    assert [each.score for each in found[: len(wanted)]] == pytest.approx(
-        [score for _, score in wanted], abs=1e-4
-    )
-
-
-def test_greedy_equals_beam_of_one(engine: TorchEngine) -> None:
-    one, greedy = config(beam=1, length_penalty=0.0), config(search="greedy")
-    assert engine.translate_ids(sentences(9), one) == engine.translate_ids(sentences(9), greedy)
 
 
 def test_prefix_is_cut_at_the_length_limit(engine: TorchEngine) -> None:

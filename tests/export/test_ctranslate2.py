@@ -10,7 +10,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis
-from mt.decoding.torch_engine import explain
+from mt.decoding.torch_engine import TorchEngine
 from mt.export.ctranslate2 import write_model
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
@@ -111,7 +111,7 @@ def check_details(folder: Path, model: Transformer, tokenizer: Tokenizer) -> Non
     sources = [[*ids, EOS] for ids in sentences(tokenizer, (3, 30, 1, 8))]
     targets = sentences(tokenizer, (5, POSITIONS, 2, 0))
     found = [Hypothesis(tuple(ids), 0.0, 0.0, finished=False) for ids in targets]
-    expected = explain([model], sources, found, device=torch.device("cpu"))
+    expected = TorchEngine(model, torch.device("cpu")).explain(sources, found)
     details = engine.explain(sources, found)
     assert sum(len(each.alignment) for each in expected) > 40
     for theirs, ours in zip(details, expected, strict=True):

@@ -5,24 +5,18 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mt.config import DecodingConfig
-from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TargetPrefixes, TokenDetails
+from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.translator import Translator
 from mt.serving.app import Limits
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
-
-
-def reversed_text(text: str, number: int) -> Hypothesis:
-    ids = tuple(map(ord, text[::-1] + "!" * number))
-    return Hypothesis(ids, log_prob=-2.0, score=-1.0 - number, finished=True)
 
 
 class Backwards(ExplainingEngine):
@@ -39,14 +33,7 @@ class Backwards(ExplainingEngine):
         self.open = threading.Event()
         self.open.set()
 
-    def n_best_ids(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        count: int,
-        *,
-        prefixes: TargetPrefixes = (),
-    ) -> list[list[Hypothesis]]:
+    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
         texts = [text_of(source[:-1]) for source in sources]
         self.calls.append((count, texts))
         self.threads.add(threading.current_thread().name)
@@ -54,16 +41,18 @@ class Backwards(ExplainingEngine):
         assert self.open.wait(30)
         if "bell" in texts:
             raise MemoryError("too much for one")
-        return [[reversed_text(text, number) for number in range(count)] for text in texts]
-
-    def explain(
-        self, sources: Sequence[Sequence[int]], hypotheses: Sequence[Hypothesis]
-    ) -> list[TokenDetails]:
-        self.explained()
         return [
-            TokenDetails((), (), np.eye(len(source), dtype=np.float32)[-2::-1])
-            for source in sources
+            [
+                Hypothesis(tuple(map(ord, text[::-1] + "!" * number)), -2.0, -1.0 - number, True)
+                for number in range(count)
+            ]
+            for text in texts
         ]
+
+    def explain(self, sources: Any, hypotheses: Any) -> list[TokenDetails]:
+        self.explained()
+        eyes = [np.eye(len(source), dtype=np.float32)[-2::-1] for source in sources]
+        return [TokenDetails((), (), eye) for eye in eyes]
 
 
 @pytest.fixture

@@ -2,17 +2,15 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.serving.app import read_text
 
@@ -101,21 +99,6 @@ def test_attention_on_request(
     assert client.post({**asked, "attention": 1}) == (422, {"error": message})
 
 
-def test_attention_is_that_of_the_engine(serve: Serve, finished_run: Path) -> None:
-    translator = load_translator(finished_run, device="cpu")
-    [line] = translator.stream(["one two three"])
-    part = line.alternatives[0].parts[0]
-    engine = translator.engine
-    assert isinstance(engine, ExplainingEngine)
-    [details] = engine.explain([part.source], [part.hypothesis])
-    asked = {"texts": ["one two three"], "attention": True}
-    [found] = serve(translator).post(asked)[1]["translations"][0]["attention"]
-    assert details.attention is not None
-    assert np.array(found["weights"]) == pytest.approx(details.attention, abs=0.0006)
-    assert "".join(found["source"]).replace("\u2581", " ").strip() == "one two three</s>"
-    assert "".join(found["target"]).replace("\u2581", " ").strip() == line.text
-
-
 def test_attention_is_null_if_the_engine_has_no_access(serve: Serve, silent: Translator) -> None:
     [answer] = serve(silent).post({"texts": ["ab"], "attention": True})[1]["translations"]
     assert (answer["text"], answer["attention"]) == ("ba", None)
@@ -149,53 +132,25 @@ def test_number_of_alternatives_depends_on_the_search(
         ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
         ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
         ({"texts": ["a"], "alternatives": "1"}, "`alternatives`: Input should be a valid integer"),
+        (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
+        (iter([b"a" * 10_000] * 50), "the body is larger than the limit of 66,736 bytes"),
+        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
+        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
     ],
-    ids=range(14),
+    ids=range(18),
 )
 def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
     client, engine = strict
     engine.calls.clear()
     status, answer = client.post(body)
-    assert (status, list(answer)) == (422, ["error"])
+    assert (status, list(answer)) == (413 if "the limit " in message else 422, ["error"])
     assert answer["error"].startswith(message)
     assert "\n" not in answer["error"]
     assert engine.calls == []
 
 
-def chunks(count: int) -> Iterator[bytes]:
-    for _ in range(count):
-        yield b"a" * 10_000
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
-        (chunks(50), "the body is larger than the limit of 66,736 bytes"),
-        ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
-        ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
-    ],
-    ids=["huge", "chunked", "characters", "lines"],
-)
-def test_request_beyond_the_limits_is_refused(body: Any, message: str, strict: Any) -> None:
-    client, engine = strict
-    engine.calls.clear()
-    status, answer = client.post(body)
-    assert status == 413
-    assert answer["error"] == message
-    assert engine.calls == []
-    assert client.texts("😀" * 100) == ["😀" * 100], "escaped characters within the limit fit"
-
-
-def test_body_that_does_not_arrive_times_out(
-    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.serving.app.BODY_SECONDS", 0.1)
-    with serve(backwards()).connect() as connection:
-        connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        connection.settimeout(10)
-        answer = connection.recv(1000)
-    assert answer.startswith(b"HTTP/1.1 408 ")
+def test_escaped_characters_within_the_limit_fit(strict: Any) -> None:
+    assert strict[0].texts("😀" * 100) == ["😀" * 100]
 
 
 @pytest.mark.parametrize(
@@ -207,47 +162,67 @@ def test_unknown_paths_and_methods_are_json_errors(path: str, status: int, stric
     assert list(json.loads(body)) == ["error"]
 
 
-def test_full_queue_refuses_with_retry_after(serve: Serve, backwards: Build, engine: Any) -> None:
-    client = serve(backwards(batch_size=1), waiting=2, sentences=2)
-    engine.open.clear()
-    with ThreadPoolExecutor(2) as others:
-        first = others.submit(client.texts, "ab")
-        assert engine.begun.wait(10)
-        second = others.submit(client.texts, "cd", "ef")
-        client.wait_for("mt_waiting_sentences", 2)
-        response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
-        assert (response.status, response.headers["Retry-After"]) == (429, "1")
-        message = "too many lines in the queue, the limit is 2; try again"
-        assert json.loads(body) == {"error": message}
-        engine.open.set()
-        assert (first.result(), second.result()) == (["ba"], ["dc", "fe"])
-
-
-def test_too_many_concurrent_requests_are_refused(
-    serve: Serve, backwards: Build, engine: Any
+@pytest.mark.parametrize(
+    ("limits", "second", "status", "message"),
+    [
+        (
+            {"waiting": 2, "sentences": 2},
+            ["cd", "ef"],
+            429,
+            "too many lines in the queue, the limit is 2; try again",
+        ),
+        ({"requests": 2}, ["cd"], 503, "too many requests at once, at most 2 are taken; try again"),
+    ],
+)
+def test_overload_is_refused_with_retry_after(
+    limits: dict[str, int],
+    second: list[str],
+    status: int,
+    message: str,
+    serve: Serve,
+    backwards: Build,
+    engine: Any,
 ) -> None:
-    client = serve(backwards(batch_size=1), requests=2)
+    client = serve(backwards(batch_size=1), **limits)
     engine.open.clear()
     with ThreadPoolExecutor(2) as others:
-        first, second = others.submit(client.texts, "ab"), others.submit(client.texts, "cd")
-        client.wait_for("mt_waiting_sentences", 1)
-        response, body = client.request("POST", "/translate", b'{"texts": ["ef"]}')
-        assert (response.status, response.headers["Retry-After"]) == (503, "1")
-        message = "too many requests at once, at most 2 are taken; try again"
+        current = others.submit(client.texts, "ab")
+        assert engine.begun.wait(10)
+        waits = others.submit(client.texts, *second)
+        client.wait_for("mt_waiting_sentences", len(second))
+        response, body = client.request("POST", "/translate", b'{"texts": ["gh"]}')
+        assert (response.status, response.headers["Retry-After"]) == (status, "1")
         assert json.loads(body) == {"error": message}
         assert client.request("GET", "/health")[0].status == 200
         engine.open.set()
-        assert (first.result(), second.result()) == (["ba"], ["dc"])
-    assert client.texts("gh") == ["hg"], "the places are free again"
+        assert (current.result(), waits.result()) == (["ba"], [each[::-1] for each in second])
+    assert client.texts("gh") == ["hg"], "there is room again"
 
 
-def test_connection_without_a_request_is_closed(
-    serve: Serve, backwards: Build, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("limit", "sent", "answer"),
+    [
+        (
+            "app.BODY_SECONDS",
+            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+            b"HTTP/1.1 408 ",
+        ),
+        ("server.HEAD_SECONDS", b"", b""),
+    ],
+)
+def test_silent_connection_times_out(
+    limit: str,
+    sent: bytes,
+    answer: bytes,
+    serve: Serve,
+    backwards: Build,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mt.serving.server.HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(f"mt.serving.{limit}", 0.1)
     with serve(backwards()).connect() as connection:
+        connection.sendall(sent)
         connection.settimeout(10)
-        assert connection.recv(1000) == b""
+        assert connection.recv(1000)[:13] == answer
 
 
 def test_lines_of_a_disconnected_client_are_not_translated(

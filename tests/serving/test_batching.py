@@ -1,6 +1,5 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator
-from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError, Wanted
+from mt.serving.batching import Batcher, FailedError, StoppedError, Wanted
 from mt.serving.metrics import Metrics
 
 Build = Callable[..., Translator]
@@ -48,6 +47,8 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     assert [len(lines) for _, lines in engine.calls] == [8, 8, 8, 6]
     assert engine.threads == {"translator"}
     assert (queue.waiting, queue.working) == (0, False)
+    with pytest.raises(StoppedError):
+        queue.submit(["late"])
 
 
 @settings(
@@ -75,14 +76,6 @@ def test_every_request_gets_its_own_answers(
     assert all(len(batch) <= batch_size for _, batch in engine.calls)
     translated = [line for _, batch in engine.calls for line in batch]
     assert sorted(translated) == sorted(line for each in lines for line in each)
-
-
-def test_requests_with_another_n_best_do_not_share_batches(backwards: Build, engine: Any) -> None:
-    queue = batcher(backwards(batch_size=10))
-    futures = [queue.submit([str(number)], Wanted(1 + number % 2)) for number in range(4)]
-    with started(queue):
-        assert [texts(future) for future in futures] == [["0"], ["1"], ["2"], ["3"]]
-    assert engine.calls == [(1, ["0", "2"]), (2, ["1", "3"])]
 
 
 @settings(
@@ -142,54 +135,6 @@ def test_failing_attention_fails_no_other_request(
             asks.result(timeout=10)
         assert texts(plain) == ["dc"]
         assert texts(queue.submit(["ef"])) == ["fe"]
-
-
-def test_cancelled_lines_are_not_translated(backwards: Build, engine: Any) -> None:
-    queue = batcher(backwards(batch_size=2))
-    engine.open.clear()
-    with started(queue):
-        begun = queue.submit(["a", "b", "c", "d", "e"])
-        assert engine.begun.wait(10)
-        waits, other = queue.submit(["f"]), queue.submit(["g"])
-        assert queue.waiting == 5
-        assert begun.cancel()
-        assert waits.cancel()
-        assert queue.waiting == 1
-        engine.open.set()
-        assert texts(other) == ["g"]
-    assert engine.calls == [(1, ["a", "b"]), (1, ["g"])]
-    with pytest.raises(CancelledError):
-        begun.result()
-
-
-def test_full_queue_refuses(backwards: Build) -> None:
-    queue = batcher(backwards(), most_waiting=5)
-    assert queue.submit([]).result(timeout=0) == []
-    futures = [queue.submit(["a"] * 4)]
-    with pytest.raises(QueueFullError):
-        queue.submit(["b", "c"])
-    assert queue.waiting == 4
-    futures.append(queue.submit(["d"]))
-    with started(queue):
-        assert [texts(future) for future in futures] == [["a"] * 4, ["d"]]
-
-
-def test_stop_answers_only_the_current_batch(backwards: Build, engine: Any) -> None:
-    queue = batcher(backwards(batch_size=1))
-    engine.open.clear()
-    queue.start()
-    current = queue.submit(["ab"])
-    assert engine.begun.wait(10)
-    waits = queue.submit(["c"])
-    queue.stop()
-    with pytest.raises(StoppedError):
-        waits.result(timeout=1)
-    with pytest.raises(StoppedError):
-        queue.submit(["d"])
-    engine.open.set()
-    queue.join()
-    assert texts(current) == ["ba"]
-    assert engine.calls == [(1, ["ab"])]
 
 
 def test_failing_request_fails_no_other_request(

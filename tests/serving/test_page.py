@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +98,8 @@ class Browser:
         self._send("DELETE", "")
 
 
-@contextmanager
-def chromedriver() -> Iterator[str]:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with subprocess.Popen(
@@ -111,17 +111,11 @@ def chromedriver() -> Iterator[str]:
                 break
             time.sleep(0.05)
         try:
-            yield f"http://127.0.0.1:{port}"
+            window = Browser(f"http://127.0.0.1:{port}")
+            yield window
+            window.close()
         finally:
             process.terminate()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromedriver() as address:
-        browser = Browser(address)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import pytest
 
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
-from mt.export.export import export_ctranslate2
 from mt.serving import server
 from mt.serving.app import Limits
 from mt.serving.server import Address, serve_run
@@ -26,90 +25,36 @@ Build = Callable[..., Translator]
 Serve = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def exported(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the finished run as `mt export --to ctranslate2` writes it."""
-    output = tmp_path_factory.mktemp("exports") / "ct2"
-    assert export_ctranslate2(finished_run, output, device="cpu").failure is None
-    return output
-
-
-@contextmanager
-def program(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield the running program `mt serve` and its address."""
-    command = [sys.executable, "-m", "mt", "serve", str(folder), "--port", "0"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, -15), (signal.SIGINT, 130)])
+def test_program_serves_an_export_until_a_signal(
+    number: int, status: int, exported_run: Path
+) -> None:
+    lines = ["one two", "", "nine zero zero"]
+    body = json.dumps({"texts": lines, "attention": True}).encode()
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mt", "serve", str(exported_run), "--port", "0"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Shells disable SIGINT for background jobs.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
         found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+), until Ctrl-C\n", line)
         assert found, line
-        yield process, found[1]
-
-
-def check_answers(address: str, folder: Path) -> None:
-    """Compare the answers of a server with those of the folder's translator."""
-    lines = ["one two", "", "nine zero zero"]
-    body = json.dumps({"texts": lines, "attention": True}).encode()
-    with urllib.request.urlopen(f"{address}/translate", body, timeout=30) as answer:
-        answers = json.load(answer)["translations"]
-    assert [each["text"] for each in answers] == load_translator(folder).translate(lines)
+        with urllib.request.urlopen(f"{found[1]}/translate", body, timeout=30) as answer:
+            answers = json.load(answer)["translations"]
+        process.send_signal(number)
+        assert process.communicate(timeout=20) == ("", "")
+    assert process.returncode == status
+    assert [each["text"] for each in answers] == load_translator(exported_run).translate(lines)
     for [part] in (answers[0]["attention"], answers[2]["attention"]):
         assert part["source"][-1] == "</s>"
         sums = [sum(row) for row in part["weights"]]
         assert sums == pytest.approx([1] * len(part["target"]), abs=0.01)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-@pytest.mark.parametrize(
-    ("number", "status"),
-    [(signal.SIGTERM, -15), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
-)
-def test_program_serves_an_export_until_a_signal(number: int, status: int, exported: Path) -> None:
-    with program(exported) as (process, address):
-        check_answers(address, exported)
-        process.send_signal(number)
-        assert process.communicate(timeout=20) == ("", "")
-    assert process.returncode == status
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Enable SIGINT, which shells disable for background jobs."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
-def test_run_is_served_until_ctrl_c(
-    finished_run: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with ThreadPoolExecutor(1) as clients, caplog.at_level("INFO"):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        startup = server.Server.startup
-        checked: list[Future[None]] = []
-
-        def check() -> None:
-            try:
-                check_answers(f"http://127.0.0.1:{port}", finished_run)
-            finally:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        async def started(self: server.Server, sockets: Any = None) -> None:
-            await startup(self, sockets)
-            checked.append(clients.submit(check))
-
-        monkeypatch.setattr(server.Server, "startup", started)
-        with pytest.raises(KeyboardInterrupt):
-            serve_run(finished_run, Address(port=port), limits=Limits(), device="cpu")
-        checked[0].result()
-    assert f"serving at http://127.0.0.1:{port}, until Ctrl-C" in caplog.messages
 
 
 def test_accepted_requests_are_answered_before_the_end(
@@ -177,48 +122,37 @@ def test_unavailable_address_and_contradicting_limits_are_errors(tmp_path: Path)
         serve_run(tmp_path, Address(port=0), limits=Limits(sentences=11, waiting=10))
 
 
-@pytest.mark.parametrize(
-    ("host", "warnings"),
-    [
-        ("0.0.0.0", ["0.0.0.0 is open to other machines, without a password"]),
-        ("127.0.0.1", []),
-        ("localhost", []),
-    ],
-)
-def test_address_open_to_others_is_logged_as_a_warning(
-    host: str,
-    warnings: list[str],
-    backwards: Build,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.fixture
+def serve_nothing(
+    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Address], None]:
+    """Return `serve_run` of a server that ends at once."""
     translator = backwards()
     monkeypatch.setattr("mt.decoding.translator.Translator.load", lambda *_, **__: translator)
     monkeypatch.setattr(server.Server, "run", lambda *_, **__: None)
-    serve_run(tmp_path, Address(host, 0), limits=Limits())
-    assert caplog.messages == warnings
+    return lambda address: serve_run(tmp_path, address, limits=Limits())
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost"])
+def test_address_open_to_others_is_logged_as_a_warning(
+    host: str, serve_nothing: Callable[[Address], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    serve_nothing(Address(host, 0))
+    warning = "0.0.0.0 is open to other machines, without a password"
+    assert caplog.messages == [warning] * (host == "0.0.0.0")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 def test_limit_on_open_files_is_raised(
-    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve_nothing: Callable[[Address], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    translator = backwards()
-    found = []
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 1100)
-    monkeypatch.setattr("mt.decoding.translator.Translator.load", lambda *_, **__: translator)
-    monkeypatch.setattr(
-        server.Server,
-        "run",
-        lambda *_, **__: found.append(resource.getrlimit(resource.RLIMIT_NOFILE)),
-    )
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, limits[1]))
-        serve_run(tmp_path, Address(port=0), limits=Limits())
-        assert found == [(1100, limits[1])]
+        serve_nothing(Address(port=0))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (1100, limits[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
