@@ -13,17 +13,10 @@ from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
 from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, open_split, read_passport
-from mt.evaluation.run_info import choose_split, read_config
+from mt.evaluation.run_info import choose_split, read_config, weights_sha256
 from mt.files import file_sha256
 from mt.languages import base_language
-from mt.runs import (
-    EVALUATIONS_FOLDER,
-    MODEL_FILE,
-    check_finished,
-    is_exported,
-    read_description,
-    read_exported,
-)
+from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
 
 _logger = logging.getLogger(__name__)
 
@@ -157,11 +150,7 @@ def why_not_kept(folder: Path, passport: Path, *, allow: Sequence[str] = ()) -> 
         return changed[0]
     if {*record["settings"]["forced"].split(",")} - {"", *allow}:
         return f"{passport}: was scored with --allow {record['settings']['forced']}"
-    if is_exported(folder):
-        weights = read_exported(folder).weights
-    else:
-        weights = read_description(folder / MODEL_FILE).weights
-    if record["weights"] != weights:
+    if record["weights"] != weights_sha256(folder):
         return f"{passport}: belongs to other weights"
     # The passport of a copied run may name the files of the original.
     kept = _hypotheses(passport)

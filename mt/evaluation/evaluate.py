@@ -34,18 +34,11 @@ from mt.evaluation.passport import (
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
-from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
 from mt.files import aside, file_sha256, put_in_place, write_text
 from mt.model.device import keep_freed_memory
-from mt.runs import (
-    CONFIG_FILE,
-    EVALUATIONS_FOLDER,
-    MODEL_FILE,
-    is_exported,
-    read_description,
-    read_exported,
-)
+from mt.runs import CONFIG_FILE, EVALUATIONS_FOLDER, is_exported, read_exported
 
 COMET_MODEL = "Unbabel/wmt22-comet-da"
 _MAX_LOGGED_LINES = 5
@@ -155,14 +148,12 @@ class OpenedSplit:
         record = {
             "given_texts": job.texts is not None,
             **record,
+            "weights": weights_sha256(self.run),
             "settings": job.settings(self.tokenizer, self.checks.forced),
             "decoding": self.translator.decoding.model_dump(mode="json"),
         }
         if is_exported(self.run):
-            exported = read_exported(self.run)
-            record |= {"weights": exported.weights, "quantization": exported.quantization}
-        else:
-            record["weights"] = read_description(self.run / MODEL_FILE).weights
+            record["quantization"] = read_exported(self.run).quantization
         models = model_inputs(self.run, self.translator.decoding.ensemble, beside=self.folder)
         write_passport(path, record, [*kept, *self.inputs, *models])
 
