@@ -1,8 +1,6 @@
-import builtins
 import re
-from collections.abc import Callable
+import sys
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 
@@ -147,13 +145,6 @@ def test_missing_packages_have_an_install_hint(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_html()
-    original: Callable[..., Any] = builtins.__import__
-
-    def without(name: str, *rest: Any, **named: Any) -> Any:
-        if name == package:
-            raise ImportError
-        return original(name, *rest, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=re.escape(install_hint("report"))):
         require_html()
