@@ -110,17 +110,17 @@ def _data(info: RunInfo) -> Iterator[tuple[_Key, str]]:
 
 
 def _model(info: RunInfo) -> Iterator[tuple[_Key, str]]:
-    if info.tokenizer:
-        yield ("model", "tokenizer"), info.tokenizer.fingerprint
-        yield ("model", "source vocabulary"), str(info.tokenizer.source_size)
-        yield ("model", "target vocabulary"), str(info.tokenizer.target_size)
-    if info.model:
-        yield ("model", "parameters"), f"{info.model.parameters:,}"
-        yield ("model", "bytes"), f"{info.model.bytes:,}"
-        yield ("model", "updates"), str(info.model.updates)
-        yield ("model", "averaged updates"), ", ".join(map(str, info.model.averaged_updates))
-        yield ("model", "weights"), info.model.sha256
+    if tokenizer := info.tokenizer:
+        yield ("model", "tokenizer"), tokenizer.fingerprint
+        yield ("model", "source vocabulary"), str(tokenizer.source_size)
+        yield ("model", "target vocabulary"), str(tokenizer.target_size)
+    if model := info.model:
+        yield ("model", "parameters"), f"{model.parameters:,}"
+        yield ("model", "bytes"), f"{model.bytes:,}"
+        yield ("model", "updates"), str(model.updates)
+        yield ("model", "averaged updates"), ", ".join(map(str, model.averaged_updates))
+        yield ("model", "weights"), model.sha256
         yield ("model", "quantization"), "none"
-    if info.exported:
-        yield ("model", "weights"), info.exported.weights
-        yield ("model", "quantization"), info.exported.quantization
+    if exported := info.exported:
+        yield ("model", "weights"), exported.weights
+        yield ("model", "quantization"), exported.quantization
