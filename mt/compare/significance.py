@@ -7,7 +7,7 @@ and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and Significance Tes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +164,7 @@ def _randomization_p_values(
         test_type="ar",
         n_samples=samples,
     )
-    _, results = test()[1].values()  # the names, and the results of the one metric
+    results: Sequence[Any] = [*test()[1].values()][1]  # after the names of the systems
     return [1.0, *(float(result.p_value) for result in results[1:])]
 
 

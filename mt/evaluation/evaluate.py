@@ -192,7 +192,11 @@ def evaluate_run(
     checks.check_made(made, opened.references, language=language)
     evaluation = scores.evaluation
     if opened.is_multilingual:
-        evaluation = _with_off_target(evaluation, made, opened.references[0])
+        try:
+            found = off_target(made.lines, opened.references[0].lines, target_language=language)
+            evaluation = replace(evaluation, off_target=found)
+        except DataError as error:
+            _logger.warning("note: no off-target rate: %s", error)
     evaluation = replace(
         checks.mark(evaluation),
         hypotheses=made.name,
@@ -252,20 +256,18 @@ def evaluate_robustness(
         if not translations:
             opened.checks.check_made(written, opened.references, language=language)
         translations.append(lines)
+    tokenizer, forced = opened.tokenizer, opened.checks.forced
     scored = score_variants(
-        forms,
-        translations,
-        target_language=language,
-        tokenizer=opened.tokenizer,
-        forced=opened.checks.forced,
+        forms, translations, target_language=language, tokenizer=tokenizer, forced=forced
     )
     card = RobustnessCard(opened.name, scored, left_out)
-    described = {
+    record = {
+        **card.as_record(),
         "sentences": len(opened.pairs),
         "source_language": opened.data.source_language,
         "target_language": language,
     }
-    opened.write_passport(place, {**card.as_record(), **described}, kept, job=job)
+    opened.write_passport(place, record, kept, job=job)
     for path in earlier:
         path.unlink()
     return card
@@ -328,9 +330,7 @@ def with_texts(
     Raises UserError if the config has a split of this name or other texts were scored under it,
     DataError if a file is missing or is a pipe.
     """
-    files = (texts.sources, *texts.references)
-    for path in files:
-        regular_file(path)
+    files = [regular_file(path) for path in (texts.sources, *texts.references)]
     check_named_once(texts.references)
     name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
     another = "give these texts another name with --split NAME"
@@ -491,17 +491,6 @@ def _write_lines(path: Path, lines: Sequence[str]) -> Text:
     return Text(str(path), lines)
 
 
-def _with_off_target(evaluation: Evaluation, made: Text, references: Text) -> Evaluation:
-    """Add the off-target rate, or log the missing package."""
-    language = evaluation.target_language
-    try:
-        found = off_target(made.lines, references.lines, target_language=language)
-    except DataError as error:
-        _logger.warning("note: no off-target rate: %s", error)
-        return evaluation
-    return replace(evaluation, off_target=found)
-
-
 def _log_notes(translations: Sequence[Translation]) -> None:
     noted = [translation for translation in translations if translation.notes]
     for translation in noted[:_MAX_LOGGED_LINES]:
@@ -514,7 +503,5 @@ def _log_copies(name: str, translations: Sequence[str], sources: Sequence[str]) 
     filled = [(line, source) for line, source in zip(translations, sources, strict=True) if source]
     count = sum(line == source for line, source in filled)
     share = f"{count / max(len(filled), 1):.1%}"
-    _logger.warning(
-        "note: %s: %d of %d lines (%s) are identical to their source",
-        *(name, count, len(filled), share),
-    )
+    values = name, count, len(filled), share
+    _logger.warning("note: %s: %d of %d lines (%s) are identical to their source", *values)
