@@ -5,7 +5,7 @@ import logging
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -480,10 +480,8 @@ def comet_commands(folder: Path, references: int) -> str:
     return "\n".join(lines)
 
 
-def _reference_names(count: int) -> Iterator[str]:
-    yield "reference.txt"
-    for number in range(2, count + 1):
-        yield f"reference-{number}.txt"
+def _reference_names(count: int) -> list[str]:
+    return ["reference.txt", *(f"reference-{number}.txt" for number in range(2, count + 1))]
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> Text:

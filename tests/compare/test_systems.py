@@ -139,11 +139,12 @@ def test_different_test_sets_do_not_compare(common: EvaluationSet) -> None:
 
 
 def test_runs_with_different_test_sets_are_errors_before_translation(
-    run: Path, evaluated: list[Path], tiny_corpus: Path, tmp_path: Path
+    run: Path, evaluated: list[Path], tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other"))
     config = (other / "config.yaml").read_text(encoding="utf-8")
     (other / "config.yaml").write_text(config.replace("/test.", "/valid."), encoding="utf-8")
+    (run / PASSPORT).unlink()
     with pytest.raises(UserError, match="the sources differ"):
         read_systems([run, other], Texts())
     assert evaluated == []
