@@ -141,7 +141,8 @@ def test_forced_scores_are_confirmed_and_files_are_kept(tmp_path: Path) -> None:
     made.write_text(MADE + "One more.\n")
     right.write_text(RIGHT)
     job = EvaluationJob(allow=("line-counts", "references"), passport=place)
-    evaluate_files(made, [right], target_language="en", job=job)
+    for _ in range(2):  # a passport may be replaced
+        evaluate_files(made, [right], target_language="en", job=job)
     assert json.loads(place.read_bytes())["bleu"]["signature"].endswith("|forced:line-counts")
     assert check_passport(place).passed
     for place, message in (

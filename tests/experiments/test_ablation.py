@@ -188,7 +188,8 @@ def test_truncated_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
 
 
 def test_ablation_continues_after_a_signal(ended: Ended, tmp_path: Path) -> None:
-    original, runs = training.take_update, tmp_path / "runs"
+    original, runs = training.take_update, copied(ended, tmp_path)
+    shutil.rmtree(runs / "untied-seed1")
 
     def stopped(session: Any, *rest: Any) -> Any:
         if session.folder.path.name == "untied-seed1":
@@ -200,7 +201,7 @@ def test_ablation_continues_after_a_signal(ended: Ended, tmp_path: Path) -> None
         results = run_ablation(ended.ablation, runs)
     assert results.exit_status == 143
     assert [row.name for row in results.variants] == ["base"]
-    assert sorted(path.name for path in runs.iterdir()) == ["base-seed1", "untied-seed1"]
+    assert list(results.variants[0].runs) == [1]
     assert not RunFolder(runs / "untied-seed1").model.exists()
     again = run_ablation(ended.ablation, runs)
     assert again.exit_status == 0
