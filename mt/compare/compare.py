@@ -5,6 +5,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def compare(places: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) -
     _check_places(places)
     _check_splits(places, options)
     check_metrics(options.metrics)
-    sets = [_read(places, options, split) for split in options.splits or (None,)]
+    read = partial(read_systems, places, options.texts, allow=options.allow, device=options.device)
+    sets = [read(split=split) for split in options.splits or (None,)]
     common, systems = sets[0]
     side = sliced_side(common)
     rare = count_words(systems, side)
@@ -150,14 +152,8 @@ def changed_most(
     """Return for each system the `most` sentences with the largest gains, then losses."""
     found = []
     numbers = range(len(common.references[0]))
-    baseline = [counts.chrf[0].score([number]) for number in numbers]
     for place in range(1, len(systems)):
-        scores = [counts.chrf[place].score([number]) for number in numbers]
-        gains = [other - own for own, other in zip(baseline, scores, strict=True)]
-        by_gain = sorted(numbers, key=lambda number: -gains[number])
-        up = [number for number in by_gain[:most] if gains[number] > 0]
-        down = [number for number in by_gain[::-1][:most] if gains[number] < 0]
-        found += [
+        changed = [
             Changed(
                 place,
                 number + 1,
@@ -165,10 +161,13 @@ def changed_most(
                 references=tuple(lines[number] for lines in common.references),
                 baseline=systems[0].translations[number],
                 translation=systems[place].translations[number],
-                chrf=(baseline[number], scores[number]),
+                chrf=(counts.chrf[0].score([number]), counts.chrf[place].score([number])),
             )
-            for number in [*up, *down]
+            for number in numbers
         ]
+        changed.sort(key=lambda each: -each.gain)
+        found += [each for each in changed[:most] if each.gain > 0]
+        found += [each for each in changed[::-1][:most] if each.gain < 0]
     return found
 
 
@@ -192,11 +191,10 @@ def _check_places(places: Sequence[Path]) -> None:
         )
     if len(places) > MAX_SYSTEMS:
         raise UserError(f"{len(places)} systems: up to {MAX_SYSTEMS} can be compared at once")
-    seen: set[Path] = set()
-    for place in places:
-        if place.resolve() in seen:
+    resolved = [place.resolve() for place in places]
+    for number, place in enumerate(places):
+        if resolved[number] in resolved[:number]:
             raise UserError(f"{place}: is named twice; a system does not compare with itself")
-        seen.add(place.resolve())
 
 
 def _check_splits(places: Sequence[Path], options: CompareOptions) -> None:
@@ -216,14 +214,6 @@ def _check_splits(places: Sequence[Path], options: CompareOptions) -> None:
         data = read_config(folder).data
         for split in splits:
             choose_split(data, split)
-
-
-def _read(
-    places: Sequence[Path], options: CompareOptions, split: str | None
-) -> tuple[EvaluationSet, tuple[System, ...]]:
-    return read_systems(
-        places, options.texts, split=split, allow=options.allow, device=options.device
-    )
 
 
 def _sliced_by(side: SlicedSide, rare: RareWords) -> str:

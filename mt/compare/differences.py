@@ -4,11 +4,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mt.compare.systems import System
-from mt.evaluation.run_info import RunInfo, read_info
+from mt.evaluation.run_info import RunInfo, read_events, read_info
 from mt.runs import JOURNAL_FILE
 
 
@@ -58,12 +57,12 @@ def read_curves(systems: Sequence[System]) -> list[Curve]:
     """Read the validation curves in the journals of the runs."""
     found = []
     for place, system in enumerate(systems):
-        events = list(_validations(system.folder / JOURNAL_FILE)) if system.folder else []
+        events = list(read_events(system.folder / JOURNAL_FILE)) if system.folder else []
         for key in CURVES:
             points = tuple(
                 (int(event["update"]), float(event[key]))
                 for event in events
-                if math.isfinite(event.get(key, math.nan))
+                if event.get("event") == "validation" and math.isfinite(event.get(key, math.nan))
             )
             if points:
                 found.append(Curve(place, key, points))
@@ -111,30 +110,17 @@ def _data(info: RunInfo) -> Iterator[tuple[_Key, str]]:
 
 
 def _model(info: RunInfo) -> Iterator[tuple[_Key, str]]:
-    if info.tokenizer:
-        yield ("model", "tokenizer"), info.tokenizer.fingerprint
-        yield ("model", "source vocabulary"), str(info.tokenizer.source_size)
-        yield ("model", "target vocabulary"), str(info.tokenizer.target_size)
-    if info.model:
-        yield ("model", "parameters"), f"{info.model.parameters:,}"
-        yield ("model", "bytes"), f"{info.model.bytes:,}"
-        yield ("model", "updates"), str(info.model.updates)
-        yield ("model", "averaged updates"), ", ".join(map(str, info.model.averaged_updates))
-        yield ("model", "weights"), info.model.sha256
+    if tokenizer := info.tokenizer:
+        yield ("model", "tokenizer"), tokenizer.fingerprint
+        yield ("model", "source vocabulary"), str(tokenizer.source_size)
+        yield ("model", "target vocabulary"), str(tokenizer.target_size)
+    if model := info.model:
+        yield ("model", "parameters"), f"{model.parameters:,}"
+        yield ("model", "bytes"), f"{model.bytes:,}"
+        yield ("model", "updates"), str(model.updates)
+        yield ("model", "averaged updates"), ", ".join(map(str, model.averaged_updates))
+        yield ("model", "weights"), model.sha256
         yield ("model", "quantization"), "none"
-    if info.exported:
-        yield ("model", "weights"), info.exported.weights
-        yield ("model", "quantization"), info.exported.quantization
-
-
-def _validations(journal: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the validation events of a journal; skip lines truncated by a full disk."""
-    if not journal.is_file():
-        return
-    for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and event.get("event") == "validation":
-            yield event
+    if exported := info.exported:
+        yield ("model", "weights"), exported.weights
+        yield ("model", "quantization"), exported.quantization

@@ -6,7 +6,7 @@ and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and Significance Tes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -118,24 +118,16 @@ def _compare(
 
     def paired(place: int) -> PairedScore:
         forced = systems[place].forced
-        score = PairedScore(
+        # Without a difference of counts there is nothing to test.
+        least = 1.0 if values[place] == values[0] else _least_p_value(counts[0], counts[place])
+        return PairedScore(
             scores[0].name,
             values[place],
             _interval(sampled[place]),
-            difference=None,
-            difference_interval=None,
-            p_value=None,
+            difference=values[place] - values[0] if place else None,
+            difference_interval=_interval(sampled[place] - sampled[0]) if place else None,
+            p_value=min(1.0, max(p_values[place], least)) if place else None,
             signature=f"{signed}|forced:{forced}" if forced else signed,
-        )
-        if not place:
-            return score
-        # Without a difference of counts there is nothing to test.
-        least = 1.0 if values[place] == values[0] else _least_p_value(counts[0], counts[place])
-        return replace(
-            score,
-            difference=values[place] - values[0],
-            difference_interval=_interval(sampled[place] - sampled[0]),
-            p_value=min(1.0, max(p_values[place], least)),
         )
 
     return tuple(map(paired, range(len(systems))))
@@ -172,9 +164,7 @@ def _randomization_p_values(
         test_type="ar",
         n_samples=samples,
     )
-    names, *columns = test()[1].values()
-    results: Sequence[Any] = columns[0]
-    assert len(results) == len(names)
+    results: Sequence[Any] = [*test()[1].values()][1]  # after the names of the systems
     return [1.0, *(float(result.p_value) for result in results[1:])]
 
 

@@ -118,14 +118,11 @@ class RareWords:
 
 def sliced_side(common: EvaluationSet) -> SlicedSide:
     """Return the side whose lines are grouped."""
-    if not common.sources:
-        unspaced = written_without_spaces(common.target_language)
-        return SlicedSide("reference", common.references[0], unspaced)
-    if common.source_language:
-        unspaced = written_without_spaces(common.source_language)
-    else:
-        unspaced = _looks_unspaced(common.sources)
-    return SlicedSide("source", common.sources, unspaced)
+    name, lines, language = "source", common.sources, common.source_language
+    if not lines:
+        name, lines, language = "reference", common.references[0], common.target_language
+    unspaced = written_without_spaces(language) if language else _looks_unspaced(lines)
+    return SlicedSide(name, lines, unspaced)
 
 
 def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
@@ -159,15 +156,21 @@ def _count(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
 
 
 def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
-    def rareness(line: str) -> _Part:
-        found = any(rare.counts[word] <= rare.most for word in side.words(line))
-        return (0, "with rare words") if found else (1, "without rare words")
+    def either(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
+        return lambda line: (0, yes) if holds(line) else (1, no)
+
+    def has_rare(line: str) -> bool:
+        return any(rare.counts[word] <= rare.most for word in side.words(line))
+
+    def has_inner(line: str) -> object:
+        return _INNER.search(line.strip()[:-1])
 
     yield LENGTH, lambda line: _length(line, unspaced=side.unspaced)
-    yield "rare words", rareness
-    yield "numbers", lambda line: (0, "digits") if re.search(r"\d", line) else (1, "no digits")
+    yield "rare words", either(has_rare, "with rare words", "without rare words")
+    yield "numbers", either(re.compile(r"\d").search, "digits", "no digits")
     yield "final punctuation", _final
-    yield "inner punctuation", _inner
+    inner = "commas, colons, brackets, quotes"
+    yield "inner punctuation", either(has_inner, inner, "none of these")
 
 
 def _length(line: str, *, unspaced: bool) -> _Part:
@@ -188,17 +191,10 @@ def _final(line: str) -> _Part:
     return (4, "no mark") if not last or last.isalnum() else (3, "another mark")
 
 
-def _inner(line: str) -> _Part:
-    """Group by punctuation before the end of the line."""
-    found = _INNER.search(line.strip()[:-1])
-    return (0, "commas, colons, brackets, quotes") if found else (1, "none of these")
-
-
 def _looks_unspaced(lines: Sequence[str]) -> bool:
     """Return True if the lines are mostly in the script of a language without spaces."""
-    sample = lines[:: max(1, len(lines) // 200)]
     shares = [
         max(script_share(line, language) or 0.0 for language in ("zh", "ja", "th"))
-        for line in sample
+        for line in lines[:: max(1, len(lines) // 200)]
     ]
     return sum(shares) > len(shares) / 2

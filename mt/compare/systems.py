@@ -13,17 +13,10 @@ from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
 from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, open_split, read_passport
-from mt.evaluation.run_info import choose_split, read_config
+from mt.evaluation.run_info import choose_split, read_config, weights_sha256
 from mt.files import file_sha256
 from mt.languages import base_language
-from mt.runs import (
-    EVALUATIONS_FOLDER,
-    MODEL_FILE,
-    check_finished,
-    is_exported,
-    read_description,
-    read_exported,
-)
+from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
 
 _logger = logging.getLogger(__name__)
 
@@ -101,10 +94,9 @@ def read_systems(
     checks = TextChecks(allow)
     given = _given(texts) if folders else None
     if folders:
-        sets = [_set_of_run(folder, split, checks, given) for folder in folders]
-        for folder, other in zip(folders, sets, strict=True):
-            check_same(str(folders[0]), sets[0], str(folder), other)
-        common = sets[0]
+        common, *others = (_set_of_run(folder, split, checks, given) for folder in folders)
+        for folder, other in zip(folders[1:], others, strict=True):
+            check_same(str(folders[0]), common, str(folder), other)
     else:
         common = _set_of_files(texts, checks)
     files = {place: _of_file(place, common, allow) for place in places if place not in folders}
@@ -116,31 +108,24 @@ def read_systems(
 
 def check_same(name: str, one: EvaluationSet, other_name: str, other: EvaluationSet) -> None:
     """Raise UserError, naming the first difference, unless two test sets are the same."""
-    where = f"`{one.name}` of {name} and `{other.name}` of {other_name}"
     sides = (
         ("sources", one.sources, other.sources),
         *(("references", *both) for both in zip(one.references, other.references, strict=True)),
     )
     for side, lines, other_lines in sides:
-        if len(lines) != len(other_lines):
-            difference = f"differ: {len(lines)} lines and {len(other_lines)} lines"
-        elif lines != other_lines:
-            pairs = enumerate(zip(lines, other_lines, strict=True), 1)
-            first = next(number for number, (mine, theirs) in pairs if mine != theirs)
-            difference = f"differ from line {first} on"
-        else:
+        if lines == other_lines:
             continue
+        difference = f": {len(lines)} lines and {len(other_lines)} lines"
+        if len(lines) == len(other_lines):
+            pairs = zip(lines, other_lines, strict=True)
+            difference = f" from line {[a == b for a, b in pairs].index(False) + 1} on"
         raise UserError(
-            f"the {side} {difference} in {where}; only translations of one test set compare"
+            f"the {side} differ{difference} in `{one.name}` of {name} and `{other.name}` of "
+            f"{other_name}; only translations of one test set compare"
         )
-    for kind, mine, theirs in (
-        (
-            "target languages",
-            base_language(one.target_language),
-            base_language(other.target_language),
-        ),
-        ("signatures", f"tok:{one.tokenizer}", f"tok:{other.tokenizer}"),
-    ):
+    languages = (base_language(each.target_language) for each in (one, other))
+    tokenizers = f"tok:{one.tokenizer}", f"tok:{other.tokenizer}"
+    for kind, mine, theirs in (("target languages", *languages), ("signatures", *tokenizers)):
         if mine != theirs:
             raise UserError(
                 f"the {kind} differ: `{mine}` in {name}, `{theirs}` in {other_name}; such scores "
@@ -157,11 +142,7 @@ def why_not_kept(folder: Path, passport: Path, *, allow: Sequence[str] = ()) -> 
         return changed[0]
     if {*record["settings"]["forced"].split(",")} - {"", *allow}:
         return f"{passport}: was scored with --allow {record['settings']['forced']}"
-    if is_exported(folder):
-        weights = read_exported(folder).weights
-    else:
-        weights = read_description(folder / MODEL_FILE).weights
-    if record["weights"] != weights:
+    if record["weights"] != weights_sha256(folder):
         return f"{passport}: belongs to other weights"
     # The passport of a copied run may name the files of the original.
     kept = _hypotheses(passport)

@@ -9,7 +9,7 @@ from mt.data.language_id import can_be_judged, in_other_language
 from mt.data.lines import LineReader, existing_file
 from mt.data.pair_checks import in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
-from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, Form, choose_tokenizer, form_of
+from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
 REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
@@ -177,21 +177,14 @@ class TextChecks:
             right = form_of(reference.lines, language)
             sides = (hypotheses.name, made), (reference.name, right)
             for (name, form), (other_name, other) in (sides, sides[::-1]):
-                self._check_alike(name, form, other_name=other_name, other=other)
-
-    def _check_alike(self, name: str, form: Form, *, other_name: str, other: Form) -> None:
-        if form.is_tokenized and other.is_untokenized:
-            self.refuse(
-                "tokenized",
-                f"{name}: {form.tokenized} of {form.lines} lines look tokenised, {other_name} does "
-                "not; give both in one form, preferably plain text",
-            )
-        if form.is_lowercased_beside(other):
-            self.refuse(
-                "lowercased",
-                f"{name}: is lower-cased, {other_name} is not; give both in one form, preferably "
-                "with capitals",
-            )
+                both = "give both in one form, preferably"
+                if form.is_tokenized and other.is_untokenized:
+                    found = f"{form.tokenized} of {form.lines} lines look tokenised"
+                    message = f"{name}: {found}, {other_name} does not; {both} plain text"
+                    self.refuse("tokenized", message)
+                if form.is_lowercased_beside(other):
+                    message = f"{name}: is lower-cased, {other_name} is not; {both} with capitals"
+                    self.refuse("lowercased", message)
 
 
 def check_named_once(references: Sequence[Path]) -> None:

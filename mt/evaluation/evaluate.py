@@ -5,7 +5,7 @@ import logging
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -34,18 +34,11 @@ from mt.evaluation.passport import (
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
-from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config
+from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
 from mt.files import aside, file_sha256, put_in_place, write_text
 from mt.model.device import keep_freed_memory
-from mt.runs import (
-    CONFIG_FILE,
-    EVALUATIONS_FOLDER,
-    MODEL_FILE,
-    is_exported,
-    read_description,
-    read_exported,
-)
+from mt.runs import CONFIG_FILE, EVALUATIONS_FOLDER, is_exported, read_exported
 
 COMET_MODEL = "Unbabel/wmt22-comet-da"
 _MAX_LOGGED_LINES = 5
@@ -155,14 +148,12 @@ class OpenedSplit:
         record = {
             "given_texts": job.texts is not None,
             **record,
+            "weights": weights_sha256(self.run),
             "settings": job.settings(self.tokenizer, self.checks.forced),
             "decoding": self.translator.decoding.model_dump(mode="json"),
         }
         if is_exported(self.run):
-            exported = read_exported(self.run)
-            record |= {"weights": exported.weights, "quantization": exported.quantization}
-        else:
-            record["weights"] = read_description(self.run / MODEL_FILE).weights
+            record["quantization"] = read_exported(self.run).quantization
         models = model_inputs(self.run, self.translator.decoding.ensemble, beside=self.folder)
         write_passport(path, record, [*kept, *self.inputs, *models])
 
@@ -201,7 +192,11 @@ def evaluate_run(
     checks.check_made(made, opened.references, language=language)
     evaluation = scores.evaluation
     if opened.is_multilingual:
-        evaluation = _with_off_target(evaluation, made, opened.references[0])
+        try:
+            found = off_target(made.lines, opened.references[0].lines, target_language=language)
+            evaluation = replace(evaluation, off_target=found)
+        except DataError as error:
+            _logger.warning("note: no off-target rate: %s", error)
     evaluation = replace(
         checks.mark(evaluation),
         hypotheses=made.name,
@@ -261,20 +256,18 @@ def evaluate_robustness(
         if not translations:
             opened.checks.check_made(written, opened.references, language=language)
         translations.append(lines)
+    tokenizer, forced = opened.tokenizer, opened.checks.forced
     scored = score_variants(
-        forms,
-        translations,
-        target_language=language,
-        tokenizer=opened.tokenizer,
-        forced=opened.checks.forced,
+        forms, translations, target_language=language, tokenizer=tokenizer, forced=forced
     )
     card = RobustnessCard(opened.name, scored, left_out)
-    described = {
+    record = {
+        **card.as_record(),
         "sentences": len(opened.pairs),
         "source_language": opened.data.source_language,
         "target_language": language,
     }
-    opened.write_passport(place, {**card.as_record(), **described}, kept, job=job)
+    opened.write_passport(place, record, kept, job=job)
     for path in earlier:
         path.unlink()
     return card
@@ -337,9 +330,7 @@ def with_texts(
     Raises UserError if the config has a split of this name or other texts were scored under it,
     DataError if a file is missing or is a pipe.
     """
-    files = (texts.sources, *texts.references)
-    for path in files:
-        regular_file(path)
+    files = [regular_file(path) for path in (texts.sources, *texts.references)]
     check_named_once(texts.references)
     name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
     another = "give these texts another name with --split NAME"
@@ -489,26 +480,13 @@ def comet_commands(folder: Path, references: int) -> str:
     return "\n".join(lines)
 
 
-def _reference_names(count: int) -> Iterator[str]:
-    yield "reference.txt"
-    for number in range(2, count + 1):
-        yield f"reference-{number}.txt"
+def _reference_names(count: int) -> list[str]:
+    return ["reference.txt", *(f"reference-{number}.txt" for number in range(2, count + 1))]
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> Text:
     write_text(path, "".join(f"{line}\n" for line in lines))
     return Text(str(path), lines)
-
-
-def _with_off_target(evaluation: Evaluation, made: Text, references: Text) -> Evaluation:
-    """Add the off-target rate, or log the missing package."""
-    language = evaluation.target_language
-    try:
-        found = off_target(made.lines, references.lines, target_language=language)
-    except DataError as error:
-        _logger.warning("note: no off-target rate: %s", error)
-        return evaluation
-    return replace(evaluation, off_target=found)
 
 
 def _log_notes(translations: Sequence[Translation]) -> None:
@@ -523,7 +501,5 @@ def _log_copies(name: str, translations: Sequence[str], sources: Sequence[str]) 
     filled = [(line, source) for line, source in zip(translations, sources, strict=True) if source]
     count = sum(line == source for line, source in filled)
     share = f"{count / max(len(filled), 1):.1%}"
-    _logger.warning(
-        "note: %s: %d of %d lines (%s) are identical to their source",
-        *(name, count, len(filled), share),
-    )
+    values = name, count, len(filled), share
+    _logger.warning("note: %s: %d of %d lines (%s) are identical to their source", *values)

@@ -52,6 +52,9 @@ def model_card(info: RunInfo, model: ModelInfo) -> str:
     named = " and ".join(f"from `{each.source}` to `{each.target}`" for each in directions)
     started_at = info.environment.started_at
     date = f", last started on {started_at[:10]}" if started_at else ""
+    hashes = [("weights", _code(model.sha256))]
+    if info.tokenizer:
+        hashes.append(("tokenizer, its fingerprint", _code(info.tokenizer.fingerprint)))
     sections = (
         f"---\nlanguage: [{languages}]\npipeline_tag: translation\n---",
         f"# Translation {named}",
@@ -71,7 +74,7 @@ def model_card(info: RunInfo, model: ModelInfo) -> str:
         "## Limits",
         "\n".join(f"- {limit}" for limit in _limits(info, model)),
         "## Hashes",
-        _table([("", "SHA-256"), *_hashes(info, model)]),
+        _table([("", "SHA-256"), *hashes]),
     )
     return "\n\n".join(sections) + "\n\n"
 
@@ -81,9 +84,8 @@ def _usage(info: RunInfo) -> str:
     split = tests[1] if len(tests) > 1 else tests[0]
     config = info.config
     tag = None if config.decoding.tag else next(iter(needed_tags(config.data)), None)
-    option, argument = (
-        (f" --set 'decoding.tag={tag}'", f', overrides=["decoding.tag={tag}"]') if tag else ("", "")
-    )
+    option = f" --set 'decoding.tag={tag}'" if tag else ""
+    argument = f', overrides=["decoding.tag={tag}"]' if tag else ""
     return f"""In this folder:
 
 ```sh
@@ -115,21 +117,14 @@ def _settings(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
     yield "layers", f"{shape.encoder_layers} encoder, {shape.decoder_layers} decoder"
     yield "widths", f"d_model {shape.d_model}, d_ff {shape.d_ff}, {shape.heads} heads"
     yield "dropout, label smoothing", f"{shape.dropout}, {training.label_smoothing}"
-    yield (
-        "tokenizer",
-        f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} source and "
-        f"{tokenizer.target_size:,} target tokens",
-    )
+    sizes = f"{tokenizer.source_size:,} source and {tokenizer.target_size:,} target tokens"
+    yield "tokenizer", f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {sizes}"
     averaged = len(model.averaged_updates)
     mean = f", mean of {averaged} checkpoints" if averaged > 1 else ""
-    yield (
-        "updates",
-        f"{model.updates:,} of {training.target_tokens_per_update:,} target tokens{mean}",
-    )
-    yield (
-        "learning rate",
-        f"{training.learning_rate} ({training.schedule}, {training.warmup_updates:,} to warm up)",
-    )
+    tokens = f"{training.target_tokens_per_update:,} target tokens"
+    yield "updates", f"{model.updates:,} of {tokens}{mean}"
+    schedule = f"{training.schedule}, {training.warmup_updates:,} to warm up"
+    yield "learning rate", f"{training.learning_rate} ({schedule})"
     if tags := tags_as_text(trained_tags(info.config.data)):
         yield "tags", ", ".join(tags)
     if training.init_from:
@@ -176,12 +171,6 @@ def _limits(info: RunInfo, model: ModelInfo) -> Iterator[str]:
         "Names, numbers, offensive or private text, bias and the licences of the corpora have not "
         "been checked. Have important translations reviewed."
     )
-
-
-def _hashes(info: RunInfo, model: ModelInfo) -> Iterator[Sequence[str]]:
-    yield "weights", _code(model.sha256)
-    if info.tokenizer:
-        yield "tokenizer, its fingerprint", _code(info.tokenizer.fingerprint)
 
 
 def _code(text: str) -> str:

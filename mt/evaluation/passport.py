@@ -11,8 +11,11 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from mt.data.sources import TextPairs, open_source
 from mt.errors import UserError
 from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
-from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config
+from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.files import file_sha256, write_text
 from mt.runs import (
@@ -37,7 +40,6 @@ from mt.runs import (
     WEIGHTS_FILE,
     exported_details,
     is_exported,
-    read_description,
     read_exported,
 )
 
@@ -91,12 +93,10 @@ def check_place(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent}")
     if not path.exists():
         return
-    try:
-        replaceable = "seal" in json.loads(path.read_bytes())
-    except (ValueError, TypeError, IsADirectoryError):
-        replaceable = False
-    if not replaceable:
-        raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
+    with suppress(ValueError, TypeError, IsADirectoryError):
+        if "seal" in json.loads(path.read_bytes()):
+            return
+    raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
 
 
 def open_split(data: DataConfig, split: str) -> tuple[DataConfig, PairSource]:
@@ -115,10 +115,8 @@ def file_input(role: str, path: Path, *, lines: int | None, beside: Path) -> Inp
 def corpus_inputs(source: PairSource, *, lines: int, beside: Path) -> tuple[Input, Input]:
     """Describe both sides of a corpus for a passport in the folder `beside`."""
     if isinstance(source, TextPairs):
-        return (
-            file_input("sources", source.source, lines=lines, beside=beside),
-            file_input("references", source.target, lines=lines, beside=beside),
-        )
+        described = partial(file_input, lines=lines, beside=beside)
+        return described("sources", source.source), described("references", source.target)
     sums = source.checksums()
     return (
         Input("sources", source.description, lines, sums.source),
@@ -131,19 +129,18 @@ def model_inputs(run: Path, ensemble: Sequence[Path], *, beside: Path) -> Iterat
 
     The hashes of weights are the recorded ones, which loading the model has verified.
     """
+    described = partial(file_input, lines=None, beside=beside)
     for member in (run, *ensemble):
         if is_exported(member):
             name, sha256, description = EXPORTED_MODEL, read_exported(member).model, EXPORT_FILE
-            for path in exported_details(member):
-                yield file_input("description", path, lines=None, beside=beside)
+            yield from (described("description", path) for path in exported_details(member))
         else:
-            description = MODEL_FILE
-            name, sha256 = WEIGHTS_FILE, read_description(member / MODEL_FILE).weights
+            name, sha256, description = WEIGHTS_FILE, weights_sha256(member), MODEL_FILE
         yield Input("model", str(_seen_from(beside, member / name)), None, sha256)
-        yield file_input("description", member / description, lines=None, beside=beside)
-        yield file_input("config", member / CONFIG_FILE, lines=None, beside=beside)
+        yield described("description", member / description)
+        yield described("config", member / CONFIG_FILE)
     for path in sorted((run / TOKENIZER_FOLDER).glob("*")):
-        yield file_input("tokenizer", path, lines=None, beside=beside)
+        yield described("tokenizer", path)
 
 
 def _seen_from(folder: Path, path: Path) -> Path:
@@ -158,13 +155,13 @@ def _seen_from(folder: Path, path: Path) -> Path:
 
 def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input]) -> None:
     """Write `record`, the inputs and the versions of the programs as sealed JSON."""
-    versions = {
-        "mt": __version__,
-        "python": platform.python_version(),
-        "sacrebleu": version("sacrebleu"),
+    versions = {"mt": __version__, "python": platform.python_version()}
+    whole = {
+        "format": PASSPORT_FORMAT,
+        **record,
+        "inputs": [asdict(each) for each in inputs],
+        "versions": {**versions, "sacrebleu": version("sacrebleu")},
     }
-    described = [asdict(each) for each in inputs]
-    whole = {"format": PASSPORT_FORMAT, **record, "inputs": described, "versions": versions}
     write_text(path, _sealed(whole))
 
 
@@ -180,12 +177,9 @@ def read_passport(path: Path) -> dict[str, Any] | None:
 
 
 def _sealed(record: Mapping[str, Any]) -> str:
-    seal = hashlib.sha256(_as_json(record).encode()).hexdigest()
-    return _as_json({**record, "seal": seal})
-
-
-def _as_json(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+    as_json = partial(json.dumps, ensure_ascii=False, indent=2)
+    seal = hashlib.sha256(f"{as_json(record)}\n".encode()).hexdigest()
+    return f"{as_json({**record, 'seal': seal})}\n"
 
 
 def check_passport(path: Path) -> Check:
@@ -218,9 +212,8 @@ def changed_inputs(path: Path, record: Mapping[str, Any]) -> list[str]:
     sides: dict[str, Input] = {}
     if not _names_all_texts(record):
         try:
-            found = corpus_inputs(
-                _split_of(path, record), lines=record["sentences"], beside=path.parent
-            )
+            source = _split_of(path, record)
+            found = corpus_inputs(source, lines=record["sentences"], beside=path.parent)
             sides = {side.role: side for side in found}
         except UserError as error:
             failures.append(str(error))
@@ -279,30 +272,21 @@ def _scores_in(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _score_again(path: Path, record: Mapping[str, Any]) -> Evaluation | RobustnessCard:
     settings, language, count = record["settings"], record["target_language"], record["sentences"]
     texts = _read_texts(path, record)
+    scored: dict[str, Any] = {"target_language": language, "tokenizer": settings["bleu_tokenizer"]}
     if any(len(lines) < count for lines in (texts["hypotheses"][0], *texts["references"])):
         raise UserError(f"{path}: names {count} sentences, but a text has fewer lines")
     if "variants" in record:
-        names = [each["name"] for each in record["variants"]]
         forms = [
-            variant_of(name, lines, references=texts["references"], target_language=language)
-            for name, lines in zip(names, texts["variant"], strict=True)
+            variant_of(
+                each["name"], lines, references=texts["references"], target_language=language
+            )
+            for each, lines in zip(record["variants"], texts["variant"], strict=True)
         ]
-        evaluations = score_variants(
-            forms,
-            texts["hypotheses"],
-            target_language=language,
-            tokenizer=settings["bleu_tokenizer"],
-            forced=settings["forced"],
-        )
+        made = texts["hypotheses"]
+        evaluations = score_variants(forms, made, forced=settings["forced"], **scored)
         return RobustnessCard(record["split"], evaluations, left_out=())
-    evaluation = evaluate(
-        texts["hypotheses"][0],
-        texts["references"],
-        target_language=language,
-        tokenizer=settings["bleu_tokenizer"],
-        metrics=settings["metrics"],
-        resamples=settings["resamples"],
-    )
+    scored |= {name: settings[name] for name in ("metrics", "resamples")}
+    evaluation = evaluate(texts["hypotheses"][0], texts["references"], **scored)
     if "off_target" in record:
         sides = texts["hypotheses"][0], texts["references"][0]
         evaluation = replace(evaluation, off_target=off_target(*sides, target_language=language))
@@ -312,11 +296,12 @@ def _score_again(path: Path, record: Mapping[str, Any]) -> Evaluation | Robustne
 def _read_texts(path: Path, record: Mapping[str, Any]) -> dict[str, list[list[str]]]:
     """Return the texts of each role, up to the number of lines that were scored."""
     texts: dict[str, list[list[str]]] = {"hypotheses": [], "variant": [], "references": []}
-    by_file = _names_all_texts(record)
-    if not by_file:
+    read = set(texts)
+    if not _names_all_texts(record):
+        read.remove("references")
         texts["references"] = [[pair.target for pair in _split_of(path, record).pairs()]]
     for each in record["inputs"]:
-        if each["role"] in texts and (by_file or each["role"] != "references"):
-            lines = LineReader(path.parent / each["path"])
-            texts[each["role"]].append(list(lines)[: record["sentences"]])
+        if each["role"] in read:
+            lines = islice(LineReader(path.parent / each["path"]), record["sentences"])
+            texts[each["role"]].append(list(lines))
     return texts

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from mt.data.noise import in_capitals, with_typos, without_punctuation
-from mt.evaluation.scores import Evaluation, Score, evaluate, form_of
+from mt.evaluation.scores import Evaluation, evaluate, form_of
 from mt.languages import written_without_spaces
 from mt.tables import aligned
 
@@ -73,25 +73,20 @@ class ScoredVariant:
             "name": self.variant.name,
             "lines": len(self.variant.sources),
             "changed": self.variant.changed,
-            "bleu": {**_record(self.scores.bleu), "drop": bleu},
-            "chrf": {**_record(self.scores.chrf), "drop": chrf},
-            "untouched_bleu": _record(self.untouched.bleu),
-            "untouched_chrf": _record(self.untouched.chrf),
+            "bleu": {**self.scores.bleu.as_record(), "drop": bleu},
+            "chrf": {**self.scores.chrf.as_record(), "drop": chrf},
+            "untouched_bleu": self.untouched.bleu.as_record(),
+            "untouched_chrf": self.untouched.chrf.as_record(),
         }
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the card's table."""
         changed = self.variant.changed
-        drops = (f"{drop:.2f}" if changed else "-" for drop in self.drops())
-        return (
-            self.variant.name,
-            f"{len(self.variant.sources):,}",
-            f"{changed:,}" if changed else "-",
-            f"{self.scores.bleu.value:.2f}",
-            next(drops),
-            f"{self.scores.chrf.value:.2f}",
-            next(drops),
-        )
+        cells = [self.variant.name, f"{len(self.variant.sources):,}"]
+        cells.append(f"{changed:,}" if changed else "-")
+        for score, drop in zip(self.scores.scores(), self.drops(), strict=True):
+            cells += [f"{score.value:.2f}", f"{drop:.2f}" if changed else "-"]
+        return tuple(cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +208,9 @@ def score_variants(
     untouched = score(translations[0], forms[0])
     scored = []
     for form, made in zip(forms, translations, strict=True):
+        baseline = untouched
         if form.name == LONG:
             baseline = score(joined(translations[0], target_language), form)
-        else:
-            baseline = untouched
         scored.append(ScoredVariant(form, score(made, form), baseline))
     return tuple(scored)
 
@@ -225,7 +219,3 @@ def _has_case(texts: Sequence[str]) -> bool:
     """Return True if at least half of the letters have an upper-case and a lower-case form."""
     letters = [letter for text in texts for letter in text if letter.isalpha()]
     return 2 * sum(letter.upper() != letter.lower() for letter in letters) >= max(len(letters), 1)
-
-
-def _record(score: Score) -> dict[str, Any]:
-    return {"score": score.value, "signature": score.signature}

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
 
-from mt.config import Config, DataConfig, Source
+from mt.config import Config, DataConfig
 from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
@@ -38,6 +39,8 @@ PASSPORT_SUFFIX = ".passport.json"
 """Suffix of the passport of a scored file of translations."""
 ROBUSTNESS_SUFFIX = ".robustness.json"
 """Suffix of the robustness card of a split."""
+_PLACES = ("source", "target", "path", "name", "revision")
+"""Keys of a corpus that say where it is."""
 
 
 def read_config(run: Path) -> Config:
@@ -45,6 +48,21 @@ def read_config(run: Path) -> Config:
     if not (run / CONFIG_FILE).is_file():
         check_finished(run)  # raises RunError, which names the missing file
     return load_config(run / CONFIG_FILE)
+
+
+def weights_sha256(folder: Path) -> str:
+    """Return the recorded hash of the weights of a finished run or export."""
+    if is_exported(folder):
+        return read_exported(folder).weights
+    return read_description(folder / MODEL_FILE).weights
+
+
+def read_events(journal: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of a journal, if any; skip lines truncated by a full disk."""
+    if journal.is_file():
+        for line in journal.read_text(encoding="utf-8", errors="replace").split("\n"):
+            with suppress(ValueError, TypeError):
+                yield dict(json.loads(line))
 
 
 def choose_split(data: DataConfig, split: str | None) -> str:
@@ -168,16 +186,10 @@ class RunInfo:
     def as_record(self) -> dict[str, Any]:
         """Return the description as plain data."""
         return {
+            **asdict(self),
             "run": str(self.run),
             "state": self.state,
             "config": self.config.model_dump(mode="json", by_alias=True),
-            "corpora": [asdict(corpus) for corpus in self.corpora],
-            "tokenizer": asdict(self.tokenizer) if self.tokenizer else None,
-            "model": asdict(self.model) if self.model else None,
-            "exported": asdict(self.exported) if self.exported else None,
-            "updates": self.updates,
-            "scores": [asdict(scored) for scored in self.scores],
-            "environment": asdict(self.environment),
         }
 
 
@@ -198,20 +210,24 @@ def read_info(run: Path) -> RunInfo:
         described = _read_record(run / MODEL_FILE)
     model = _model(run, described) if described else None
     sums = _read_record(run / CORPORA_FILE)
-    weights, tokenizer = model.sha256 if model else None, described.get("tokenizer")
+    weights, fingerprint = model.sha256 if model else None, described.get("tokenizer")
     if exported:
-        weights, tokenizer = exported.weights, exported.tokenizer
-    began_with = sums.get("tokenizer", {}).get("fingerprint")
+        weights, fingerprint = exported.weights, exported.tokenizer
+    recorded = _read_record(run / ENVIRONMENT_FILE)
+    recorded["torch"] = recorded.get("packages", {}).get("torch")
+    updates = [event["update"] for event in read_events(run / JOURNAL_FILE) if "update" in event]
     return RunInfo(
         run=run,
         config=config,
         corpora=tuple(_corpora(config, sums, described)),
-        tokenizer=_tokenizer(run, tokenizer or began_with),
+        tokenizer=_tokenizer(run, fingerprint or sums.get("tokenizer", {}).get("fingerprint")),
         model=model,
         exported=exported,
-        updates=model.updates if model else _journalled_updates(run / JOURNAL_FILE),
+        updates=model.updates if model else int([0, *updates][-1]),
         scores=tuple(_scores(run, config, weights)),
-        environment=_environment(_read_record(run / ENVIRONMENT_FILE)),
+        environment=Environment(
+            **{key.name: recorded.get(key.name) for key in fields(Environment)}
+        ),
     )
 
 
@@ -226,12 +242,12 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _model(run: Path, described: dict[str, Any]) -> ModelInfo:
-    description = read_description(run / MODEL_FILE)
+    description, weights = read_description(run / MODEL_FILE), run / WEIGHTS_FILE
     check_weights(run, description.weights)
     pairs = described.get("pairs", {})
     return ModelInfo(
-        parameters=_count_parameters(run / WEIGHTS_FILE),
-        bytes=(run / WEIGHTS_FILE).stat().st_size,
+        parameters=_count_parameters(weights),
+        bytes=weights.stat().st_size,
         sha256=description.weights,
         longest_source=description.longest_source,
         updates=int(described.get("updates", 0)),
@@ -258,22 +274,15 @@ def _corpora(
     sources = {**data.train_corpora(), "valid": data.valid}
     sources.update({f"tests.{name}": source for name, source in data.tests.items()})
     for split, source in sources.items():
-        recorded = sums.get(split, {})
+        recorded, named = sums.get(split, {}), source.model_dump(mode="json")
         yield CorpusInfo(
             split=split,
             name=source.corpus,
-            places=tuple(_places(source)),
+            places=tuple(str(named[key]) for key in _PLACES if named.get(key) is not None),
             pairs=pairs.get(split),
             sha256_source=recorded.get("source"),
             sha256_target=recorded.get("target"),
         )
-
-
-def _places(source: Source) -> Iterator[str]:
-    named = source.model_dump(mode="json")
-    for key in ("source", "target", "path", "name", "revision"):
-        if named.get(key) is not None:
-            yield str(named[key])
 
 
 def _tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
@@ -288,18 +297,6 @@ def _tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
         target_size=tokenizer.target_size,
         fingerprint=tokenizer.fingerprint,
     )
-
-
-def _journalled_updates(journal: Path) -> int:
-    if not journal.is_file():
-        return 0
-    newest = 0
-    for line in journal.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            newest = int(json.loads(line).get("update", newest))
-        except (ValueError, AttributeError, TypeError):
-            continue  # a line truncated by a full disk
-    return newest
 
 
 def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSplit]:
@@ -327,9 +324,3 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
 def _score(name: str, record: Mapping[str, Any]) -> Score:
     interval = Interval(**record["interval"]) if "interval" in record else None
     return Score(name, float(record["score"]), str(record["signature"]), interval)
-
-
-def _environment(record: Mapping[str, Any]) -> Environment:
-    names = ("started_at", "mt", "python", "system", "processor", "device", "precision")
-    torch = record.get("packages", {}).get("torch")
-    return Environment(torch=torch, **{name: record.get(name) for name in names})

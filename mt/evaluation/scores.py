@@ -97,12 +97,11 @@ def label(references: Sequence[Sequence[str]], language: str) -> str:
     plain text.
     """
     forms = [form_of(lines, language) for lines in references]
-    labels = []
-    if all(form.is_tokenized for form in forms):
-        labels.append("tokenised")
-    if all(form.is_lowercased for form in forms):
-        labels.append("lower-cased")
-    return ",".join(labels)
+    shared = {
+        "tokenised": all(form.is_tokenized for form in forms),
+        "lower-cased": all(form.is_lowercased for form in forms),
+    }
+    return ",".join(name for name, is_shared in shared.items() if is_shared)
 
 
 TOKENIZER_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
@@ -149,6 +148,11 @@ class Score:
         """Return name, value and signature on one line."""
         return f"{self.name} {self.value:.2f} ({self.signature})"
 
+    def as_record(self) -> dict[str, Any]:
+        """Return score, signature and interval, if any, as plain data."""
+        record: dict[str, Any] = {"score": self.value, "signature": self.signature}
+        return {**record, "interval": asdict(self.interval)} if self.interval else record
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -175,10 +179,9 @@ class Evaluation:
             head.insert(2, "95 % interval")
             for row, score in zip(rows, self.scores(), strict=True):
                 row.insert(2, score.interval.as_text() if score.interval else "")
-        rows.insert(0, head)
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        return f"{aligned(rows, right=[1])}\n{count}{off_target}"
+        return f"{aligned([head, *rows], right=[1])}\n{count}{off_target}"
 
     def as_json(self) -> str:
         """Return the scores in full precision as indented JSON."""
@@ -187,7 +190,10 @@ class Evaluation:
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
         record: dict[str, Any] = {
-            **{each.name.lower().replace("chrf2", "chrf"): _record(each) for each in self.scores()},
+            **{
+                each.name.lower().replace("chrf2", "chrf"): each.as_record()
+                for each in self.scores()
+            },
             "sentences": self.sentences,
             "target_language": self.target_language,
             "hypotheses": self.hypotheses,
@@ -234,13 +240,7 @@ def evaluate(
         _score(metric, hypotheses, references, resamples=resamples)
         for metric in choose_metrics(target_language, tokenizer, metrics)
     )
-    evaluation = Evaluation(
-        bleu=bleu,
-        chrf=chrf,
-        sentences=len(hypotheses),
-        target_language=target_language,
-        further=tuple(rest),
-    )
+    evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
     return evaluation.marked("text", label(references, target_language))
 
 
@@ -305,10 +305,8 @@ def _bleu(tokenizer: str) -> "BLEU":
     except RuntimeError:
         if tokenizer not in _EXTRA_BY_TOKENIZER:
             raise
-        extra = _EXTRA_BY_TOKENIZER[tokenizer]
-        raise UserError(
-            f"BLEU tokenizer `{tokenizer}` needs MeCab: {install_hint(extra)}"
-        ) from None
+        hint = install_hint(_EXTRA_BY_TOKENIZER[tokenizer])
+        raise UserError(f"BLEU tokenizer `{tokenizer}` needs MeCab: {hint}") from None
 
 
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -316,11 +314,9 @@ def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]
         raise DataError("there are no references to compare with")
     for number, reference in enumerate(references, 1):
         if len(reference) != len(hypotheses):
-            which = "the references" if len(references) == 1 else f"reference set {number}"
-            raise DataError(
-                f"{len(hypotheses)} hypotheses, but {which} "
-                f"{'have' if len(references) == 1 else 'has'} {len(reference)} lines"
-            )
+            one = len(references) == 1
+            which = "the references have" if one else f"reference set {number} has"
+            raise DataError(f"{len(hypotheses)} hypotheses, but {which} {len(reference)} lines")
     if not hypotheses:
         raise DataError("there is no sentence to score")
 
@@ -361,8 +357,3 @@ def _score(
         ) from None
     interval = Interval(float(result._mean), float(result._ci)) if resamples > 1 else None
     return Score(result.name, float(result.score), str(metric.get_signature()), interval)
-
-
-def _record(score: Score) -> dict[str, Any]:
-    record: dict[str, Any] = {"score": score.value, "signature": score.signature}
-    return {**record, "interval": asdict(score.interval)} if score.interval else record

@@ -1,12 +1,10 @@
 """Ablation: training and evaluation of variants over seeds, and a table of the results."""
 
 import json
-import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -18,8 +16,9 @@ from mt.config.ablation import BASE, Ablation
 from mt.errors import DivergedError, RunError, listed
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
+from mt.evaluation.run_info import read_events, weights_sha256
 from mt.evaluation.scores import Score
-from mt.training.interruption import Interruption, interruptible
+from mt.training.interruption import interruptible
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.trainer import train
 
@@ -70,27 +69,20 @@ class VariantResults:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """Relation of a variant's number to that of the base."""
-
-    of: Callable[[float, float], float]
-    written: str
-    """Format string; {0} is the result of `of`, {1} the number of digits."""
-
-
-DIFFERENCE = Relation(operator.sub, "{0:+.{1}f}")
-RATIO = Relation(operator.truediv, "{0:.{1}f}x")
-
-
-@dataclass(frozen=True, slots=True)
 class Measure:
     """Number to report for every run."""
 
     key: str
+    """Attribute of `RunResult`."""
     heading: str
-    of: Callable[[RunResult], float]
     digits: int
-    relation: Relation = DIFFERENCE
+    is_ratio: bool = False
+    """True if a variant relates to the base by a ratio instead of a difference."""
+
+    def of(self, run: RunResult) -> float:
+        """Return the number of a run."""
+        found = getattr(run, self.key)
+        return float(found.value if isinstance(found, Score) else found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +93,7 @@ class Compared:
     deviation: float | None
     """Sample standard deviation (n - 1); None for one seed."""
     to_base: float | None
-    """Relation to the base over common seeds; None without common seeds and for the base."""
+    """Ratio to or difference from the base over common seeds, if any; None for the base."""
 
 
 @dataclass(frozen=True)
@@ -139,12 +131,12 @@ class AblationResults:
             return None
         base = {seed: measure.of(run) for seed, run in self.variants[0].runs.items()}
         both = [seed for seed in values if seed in base and variant.name != BASE]
-        means = [fmean(each[seed] for seed in both) for each in (values, base)] if both else []
-        return Compared(
-            mean=fmean(values.values()),
-            deviation=stdev(values.values()) if len(values) > 1 else None,
-            to_base=measure.relation.of(*means) if both else None,
-        )
+        to_base = None
+        if both:
+            own, other = (fmean(each[seed] for seed in both) for each in (values, base))
+            to_base = own / other if measure.is_ratio else own - other
+        deviation = stdev(values.values()) if len(values) > 1 else None
+        return Compared(fmean(values.values()), deviation, to_base)
 
     def _row(self, variant: VariantResults, measures: Sequence[Measure]) -> list[str]:
         row = [variant.name, f"{variant.parameters:,}" if variant.runs else "-"]
@@ -191,29 +183,25 @@ class AblationResults:
 
 def _measures(split: str | None) -> list[Measure]:
     measures = [
-        Measure("updates_per_second", "updates/s", lambda run: run.updates_per_second, 2, RATIO),
-        Measure("valid_loss", "valid loss", lambda run: run.valid_loss, 3),
-        Measure("valid_bleu", "valid BLEU", lambda run: run.valid_bleu.value, 2),
+        Measure("updates_per_second", "updates/s", 2, is_ratio=True),
+        Measure("valid_loss", "valid loss", 3),
+        Measure("valid_bleu", "valid BLEU", 2),
     ]
     if split is not None:
-        measures.append(Measure("test_bleu", f"{split} BLEU", _test_bleu, 2))
+        measures.append(Measure("test_bleu", f"{split} BLEU", 2))
     return measures
-
-
-def _test_bleu(run: RunResult) -> float:
-    assert run.test_bleu is not None, "the ablation has a split"
-    return run.test_bleu.value
 
 
 def _cells(measure: Measure, compared: Compared | None) -> tuple[str, str]:
     if compared is None:
         return "-", "-"
-    mean = f"{compared.mean:.{measure.digits}f}"
+    digits, to_base = measure.digits, compared.to_base
+    mean = f"{compared.mean:.{digits}f}"
     if compared.deviation is not None:
-        mean += f" ± {compared.deviation:.{measure.digits}f}"
-    if compared.to_base is None:
+        mean += f" ± {compared.deviation:.{digits}f}"
+    if to_base is None:
         return mean, "-"
-    return mean, measure.relation.written.format(compared.to_base, measure.digits)
+    return mean, f"{to_base:.{digits}f}x" if measure.is_ratio else f"{to_base:+.{digits}f}"
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -240,9 +228,8 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
     planned = [
         (row, variant.seeded(seed), runs / f"{variant.name}-seed{seed}")
-        for seed, (row, variant) in product(
-            ablation.seeds, zip(rows, ablation.variants, strict=True)
-        )
+        for seed in ablation.seeds
+        for row, variant in zip(rows, ablation.variants, strict=True)
     ]
     for _, config, run in planned:
         if run.exists():
@@ -250,8 +237,11 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
     with interruptible() as interruption:
         for number, (row, config, run) in enumerate(planned, 1):
             _log(f"run {number} of {len(planned)}: {run.name}")
-            with _ending_after(interruption):
+            try:
                 row.outcomes[config.seed] = _train_and_score(config, run, ablation.split)
+            except SystemExit:  # ends a training run that a signal stopped
+                if not interruption.signal:
+                    raise
             if interruption.signal:
                 break
     ended = tuple(row for row in rows if row.outcomes)
@@ -279,34 +269,22 @@ def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
     return median(rates)
 
 
-@contextmanager
-def _ending_after(interruption: Interruption) -> Iterator[None]:
-    """Suppress the SystemExit of a training run that a signal stopped."""
-    try:
-        yield
-    except SystemExit:
-        if not interruption.signal:
-            raise
-
-
 def _train_and_score(config: Config, run: Path, split: str | None) -> RunResult | None:
     """Train and score one run; return None if it diverges."""
+    folder = RunFolder(run)
     try:
         _log(train(config, run))
-        return _result(config, RunFolder(run), split)
+        events = list(read_events(folder.metrics))
+        final = [event for event in events if event["event"] == "final"]
+        rate = updates_per_second(events) if final else 0.0
     except DivergedError as error:
         _log(f"diverged: {error}")
         return None
-
-
-def _result(config: Config, folder: RunFolder, split: str | None) -> RunResult:
-    events = list(_events(folder.metrics))
-    final = [event for event in events if event["event"] == "final"]
     if not final:
         raise RunError(f"{folder.metrics}: ends before the run that {folder.model.name} describes")
     return RunResult(
         parameters=sum(tensor.numel() for tensor in load_file(folder.weights).values()),
-        updates_per_second=updates_per_second(events),
+        updates_per_second=rate,
         valid_loss=final[-1]["loss"],
         valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
         test_bleu=None if split is None else _score_split(config, folder, split),
@@ -317,20 +295,12 @@ def _score_split(config: Config, folder: RunFolder, split: str) -> Score:
     """Score the split, unless it was scored with these weights and decoding settings."""
     path = folder.path / "evaluations" / f"{split}.json"
     with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        written = json.loads(path.read_text(encoding="utf-8"))
-        model = json.loads(folder.model.read_text(encoding="utf-8"))
-        scored = {"weights": model["weights"], "decoding": config.decoding.model_dump(mode="json")}
-        if all(written[name] == value for name, value in scored.items()):
+        written = json.loads(path.read_bytes())
+        scored = weights_sha256(folder.path), config.decoding.model_dump(mode="json")
+        if (written["weights"], written["decoding"]) == scored:
             return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])
     device, job = config.training.device, EvaluationJob(allow=FORMS)
     return evaluate_run(folder.path, split=split, device=device, job=job).bleu
-
-
-def _events(journal: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the events of a journal; skip lines truncated by a full disk."""
-    for line in journal.read_text(encoding="utf-8").split("\n"):
-        with suppress(ValueError):
-            yield json.loads(line)
 
 
 def _log(message: str) -> None:

@@ -4,7 +4,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mt.config.evaluation import Band, Published
@@ -89,14 +89,20 @@ def verdict(rows: Sequence[VerdictRow], *, run: Path, examples: Sequence[Example
             "a model\nthat has learned to translate is far above."
         )
     parts += [_example(example) for example in examples[:MAX_EXAMPLES]]
-    parts += [_next_steps(run, examples), _conclusion(rows)]
+    failed = [row.split for row in rows if not row.passed]
+    if failed:
+        conclusion = f"FAIL: BLEU outside the expected band on {', '.join(failed)}"
+    elif any(row.band for row in rows):
+        conclusion = "pass: BLEU is in the expected band of every split that has one"
+    else:
+        conclusion = "no band set: the recipe has no expected scores"
     lines = [
         f"{row.split}: {against_published(each, row.evaluation.bleu, seed_band=row.seed_band)}"
         for row in rows
         for each in row.published
     ]
-    parts.append("\n".join(lines))
-    return Verdict("\n\n".join(filter(None, parts)), all(row.passed for row in rows))
+    parts += [_next_steps(run, examples), conclusion, "\n".join(lines)]
+    return Verdict("\n\n".join(filter(None, parts)), passed=not failed)
 
 
 def against_published(published: Published, measured: Score, *, seed_band: float) -> str:
@@ -153,11 +159,7 @@ def _signatures(rows: Sequence[VerdictRow]) -> str:
 
 def _example(example: Example) -> str:
     lines = []
-    for name, text in (
-        ("source", example.source),
-        ("reference", example.reference),
-        ("translation", example.translation),
-    ):
+    for name, text in asdict(example).items():
         first, *rest = wrap(printable(text), TERMINAL_WIDTH - _LABEL)
         lines += [f"{name:<{_LABEL}}{first}", *(" " * _LABEL + line for line in rest)]
     return "\n".join(line.rstrip() for line in lines)
@@ -180,12 +182,3 @@ def _next_steps(run: Path, examples: Sequence[Example]) -> str:
         shown = activate.relative_to(here) if activate.is_relative_to(here) else activate
         commands.insert(0, f". {shlex.quote(str(shown))}")
     return "\n  ".join([f"the model is in {folder}; to use it:", *commands])
-
-
-def _conclusion(rows: Sequence[VerdictRow]) -> str:
-    failed = [row.split for row in rows if not row.passed]
-    if failed:
-        return f"FAIL: BLEU outside the expected band on {', '.join(failed)}"
-    if any(row.band for row in rows):
-        return "pass: BLEU is in the expected band of every split that has one"
-    return "no band set: the recipe has no expected scores"

@@ -1,4 +1,5 @@
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,11 @@ def test_better_system_is_significant(
         assert row[1].outcome == "better"
         assert row[2].outcome == "no significant difference"
         assert row[0].interval.half_width > 1
+        # The second system has the same score in every sample.
+        mean, half_width = row[1].value - row[0].interval.mean, row[0].interval.half_width
+        interval = row[1].difference_interval
+        assert interval is not None
+        assert (interval.mean, interval.half_width) == pytest.approx((mean, half_width))
         assert row[0].value == pytest.approx(row[0].interval.mean, abs=1)
         mark = "bs:500" if test == "bootstrap" else "ar:500"
         assert mark in row[1].signature
@@ -66,49 +72,20 @@ def test_randomization_agrees_with_all_256_exchanges(common: EvaluationSet) -> N
     other = [line.upper() if n in {0, 5, 6} else line for n, line in enumerate(references)]
     chrf = CHRF()
 
-    def score(lines: list[str]) -> float:
+    def score(lines: Sequence[str]) -> float:
         return float(chrf.corpus_score(lines, [references]).score)
 
     real = abs(score(one) - score(other))
-    ways = list(itertools.product([False, True], repeat=8))
+    ways = list(itertools.product(*(((a, b), (b, a)) for a, b in zip(one, other, strict=True))))
     larger = 0
     for way in ways:
-        pairs = [(b, a) if swap else (a, b) for swap, a, b in zip(way, one, other, strict=True)]
-        left, right = ([pair[side] for pair in pairs] for side in (0, 1))
+        left, right = zip(*way, strict=True)
         larger += abs(score(left) - score(right)) > real + 1e-9
     systems = (System("one", tuple(one)), System("other", tuple(other)))
     eight = replace(common, references=(references,))
     scores = score_systems(eight, systems, test="randomization", samples=5000)[1]
     assert scores[1].p_value == pytest.approx(larger / len(ways), abs=0.03)
     assert 0.05 < larger / len(ways) < 0.95
-
-
-def test_bootstrap_agrees_with_independent_samples(common: EvaluationSet) -> None:
-    references = common.references[0][:10]
-    one = tuple("seen" if n % 3 == 0 else line for n, line in enumerate(references))
-    other = tuple("nothing" if n % 4 == 1 else line for n, line in enumerate(references))
-    chrf = CHRF()
-    generator = np.random.default_rng(3)
-
-    def score(lines: tuple[str, ...], drawn: list[int]) -> float:
-        hypotheses, right = [lines[n] for n in drawn], [references[n] for n in drawn]
-        return float(chrf.corpus_score(hypotheses, [right]).score)
-
-    def difference(drawn: list[int]) -> float:
-        return score(other, drawn) - score(one, drawn)
-
-    real = difference(list(range(10)))
-    sampled = np.array([difference(generator.integers(10, size=10).tolist()) for _ in range(400)])
-    p_value = 2 * float(np.mean(np.abs(sampled) - np.abs(sampled).mean() > abs(real)))
-    systems = (System("one", one), System("other", other))
-    compared = score_systems(replace(common, references=(references,)), systems, samples=2000)[1]
-    assert 0.05 < p_value < 0.95
-    assert compared[1].p_value == pytest.approx(p_value, abs=0.14)
-    low, high = np.quantile(sampled, [0.025, 0.975])
-    interval = compared[1].difference_interval
-    assert interval is not None
-    assert interval.mean == pytest.approx(sampled.mean(), abs=2)
-    assert interval.half_width == pytest.approx((high - low) / 2, rel=0.15)
 
 
 def test_p_values_of_equal_systems_are_uniform() -> None:
@@ -122,11 +99,11 @@ def test_p_values_of_equal_systems_are_uniform() -> None:
         return System(name, tuple(lines))
 
     found = 0
-    for _ in range(20):
+    for _ in range(12):
         others = [system(f"{n}") for n in range(8)]
         _, chrf = score_systems(common, others, samples=100)
         found += sum((score.p_value or 0.0) < 0.05 for score in chrf[1:])
-    assert 0 < found < 0.08 * 20 * 7
+    assert 0 < found < 0.08 * 12 * 7
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])

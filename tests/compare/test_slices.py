@@ -94,9 +94,3 @@ def test_slices_are_scored_separately() -> None:
     assert found["21 to 30 words"].chrf == pytest.approx((0.0, 100.0))
     assert found["no mark"].chrf == pytest.approx((100.0, 100.0))
     assert all(part.too_small for part in parts)
-
-
-def test_slices_of_a_group_cover_the_test_set() -> None:
-    members = _members(_set())
-    for group in {group for group, _ in members}:
-        assert sum(n for (own, _), n in members.items() if own == group) == len(SOURCES)

@@ -23,9 +23,19 @@ WriteLines = Callable[[str, Sequence[str]], Path]
 PASSPORT = "evaluations/test.json"
 
 
+@pytest.fixture(scope="module")
+def scored(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run whose translations of `test` are kept."""
+    run = tmp_path_factory.mktemp("scored") / "run"
+    shutil.copytree(finished_run, run, ignore=shutil.ignore_patterns("checkpoints"))
+    evaluate_run(run, device="cpu")
+    return run
+
+
 @pytest.fixture
-def run(finished_run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(finished_run, tmp_path / "run"))
+def run(scored: Path, tmp_path: Path) -> Path:
+    """Return a copy of the scored run; its passport names the files of the original."""
+    return Path(shutil.copytree(scored, tmp_path / "run"))
 
 
 @pytest.fixture
@@ -41,69 +51,66 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return runs
 
 
-def _made(run: Path) -> tuple[str, ...]:
-    text = (run / "evaluations/test.hypotheses.txt").read_text(encoding="utf-8")
-    return tuple(text.splitlines())
-
-
 def test_run_is_translated_once(run: Path, evaluated: list[Path], write_lines: WriteLines) -> None:
-    files = write_lines("a.txt", ["one two"] * 6)
+    files, kept = write_lines("a.txt", ["one two"] * 6), run / "evaluations/test.hypotheses.txt"
+    made = tuple(kept.read_text(encoding="utf-8").splitlines())
+    kept.unlink()
     common, (first, second) = read_systems([run, files], Texts())
     assert evaluated == [run]
     assert read_systems([run, files], Texts()) == (common, (first, second))
     assert evaluated == [run]
-    assert first == System(str(run), _made(run), run, first.decoding)
+    assert first == System(str(run), made, run, first.decoding)
     assert first.decoding["beam"] == 2
     assert second == System(str(files), ("one two",) * 6)
     assert (common.name, common.tokenizer, len(common.references[0])) == ("test", "13a", 6)
     assert (common.source_language, common.target_language) == ("en", "de")
 
 
-@pytest.mark.parametrize("changed", ["hypotheses", "model", "passport"])
-def test_changed_translations_are_made_again(
-    changed: str, run: Path, evaluated: list[Path], write_lines: WriteLines
-) -> None:
-    files = write_lines("a.txt", ["one two"] * 6)
-    before = read_systems([run, files], Texts())[1][0]
-    if changed == "hypotheses":
-        (run / "evaluations/test.hypotheses.txt").write_text("x\n" * 6, encoding="utf-8")
-    elif changed == "model":  # another model in a copy, whose passport names the first one's files
-        run = Path(shutil.copytree(run, run.with_name("copy")))
-        (run / "evaluations/test.hypotheses.txt").write_text("x\n" * 6, encoding="utf-8")
-    else:
-        record = json.loads((run / PASSPORT).read_bytes())
-        (run / PASSPORT).write_text(json.dumps(record | {"sentences": 4}), encoding="utf-8")
-    evaluated.clear()
-    after = read_systems([run, files], Texts())[1][0]
-    assert evaluated == [run]
-    assert after.translations == before.translations
+def changed_file(name: str, text: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_text(text, encoding="utf-8")
 
 
-def test_translations_of_other_weights_are_made_again(run: Path, evaluated: list[Path]) -> None:
-    passport = run / PASSPORT
-    evaluate_run(run, device="cpu")
-    assert why_not_kept(run, passport) == ""
-    # The passport of the copy names the files of `run`.
-    copy = Path(shutil.copytree(run, run.with_name("copy")))
+def other_weights(run: Path) -> None:
     described = json.loads((run / "model.json").read_bytes())
-    (copy / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
-    assert why_not_kept(copy, copy / PASSPORT) == f"{copy / PASSPORT}: belongs to other weights"
     (run / "model.json").write_text(json.dumps(described | {"weights": "0" * 64}))
-    assert "model.json: has changed" in why_not_kept(run, passport)
 
 
-def test_allowed_reasons_of_kept_translations_must_be_allowed(run: Path) -> None:
-    evaluate_run(run, device="cpu")
+def sealed_again(run: Path, *, model: str | None = None, forced: str = "") -> None:
+    """Change the passport."""
     record = read_passport(run / PASSPORT)
     assert record is not None
     inputs = [Input(**each) for each in record.pop("inputs")]
-    forced = {**record["settings"], "forced": "tokens,lowercased"}
+    if model:
+        inputs = [replace(each, sha256=model) if each.role == "model" else each for each in inputs]
     del record["versions"]
-    write_passport(run / PASSPORT, {**record, "settings": forced}, inputs)
-    reason = f"{run / PASSPORT}: was scored with --allow tokens,lowercased"
-    assert why_not_kept(run, run / PASSPORT) == reason
-    assert why_not_kept(run, run / PASSPORT, allow=["tokens"]) == reason
-    assert why_not_kept(run, run / PASSPORT, allow=["tokens", "lowercased"]) == ""
+    settings = {**record["settings"], "forced": forced}
+    write_passport(run / PASSPORT, {**record, "settings": settings}, inputs)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda run: None, ""),
+        (changed_file("evaluations/test.hypotheses.txt", "x"), "hypotheses.txt: has changed"),
+        (changed_file(PASSPORT, "{}"), "run: is not scored yet"),
+        (lambda run: (run / PASSPORT).unlink(), "run: is not scored yet"),
+        (other_weights, "test.json: belongs to other weights"),
+        (lambda run: sealed_again(run, model="5a"), "in the passport 5a"),
+        (
+            lambda run: sealed_again(run, forced="tokens,lowercased"),
+            "test.json: was scored with --allow tokens,lowercased",
+        ),
+    ],
+)
+def test_changed_translations_are_not_kept(
+    damage: Callable[[Path], object], reason: str, run: Path
+) -> None:
+    damage(run)
+    found = why_not_kept(run, run / PASSPORT, allow=["tokens"])
+    assert found.endswith(reason)
+    assert bool(found) == bool(reason)
+    if "--allow" in reason:
+        assert why_not_kept(run, run / PASSPORT, allow=["tokens", "lowercased"]) == ""
 
 
 def test_different_test_sets_do_not_compare(common: EvaluationSet) -> None:
@@ -132,11 +139,12 @@ def test_different_test_sets_do_not_compare(common: EvaluationSet) -> None:
 
 
 def test_runs_with_different_test_sets_are_errors_before_translation(
-    run: Path, evaluated: list[Path], tiny_corpus: Path, tmp_path: Path
+    run: Path, evaluated: list[Path], tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other"))
     config = (other / "config.yaml").read_text(encoding="utf-8")
     (other / "config.yaml").write_text(config.replace("/test.", "/valid."), encoding="utf-8")
+    (run / PASSPORT).unlink()
     with pytest.raises(UserError, match="the sources differ"):
         read_systems([run, other], Texts())
     assert evaluated == []
@@ -160,22 +168,6 @@ def test_files_are_checked(write_lines: WriteLines, common: EvaluationSet) -> No
     assert system.forced == "lowercased"
     with pytest.raises(UserError, match="short.txt has 39 lines"):
         read_systems([short, copy], texts, allow=allowed)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (Texts(), "files of translations need --references"),
-        (Texts((Path("right.txt"),)), "files of translations need --target-language"),
-        (Texts((Path("wrong.txt"),), None, "en"), "wrong.txt: no such file"),
-    ],
-)
-def test_files_need_references(
-    texts: Texts, message: str, write_lines: WriteLines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(write_lines("right.txt", ["a"]).parent)
-    with pytest.raises(UserError, match=message):
-        read_systems([Path("right.txt"), Path("right.txt")], texts)
 
 
 def test_runs_are_compared_on_a_given_test_set(
@@ -212,16 +204,26 @@ def test_runs_are_compared_on_a_given_test_set(
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("of_runs", "texts", "message"),
     [
-        (Texts((Path("x"),)), "--sources is missing: runs are compared on --sources and"),
-        (Texts(sources=Path("x")), "--references is missing: runs are compared on --sources"),
-        (Texts(target_language="de"), "--target-language does not go with a run"),
-        (Texts(tokenizer="char"), "--bleu-tokenizer does not go with a run"),
+        (False, Texts(), "files of translations need --references"),
+        (False, Texts((Path("right.txt"),)), "files of translations need --target-language"),
+        (False, Texts((Path("wrong.txt"),), None, "en"), "wrong.txt: no such file"),
+        (True, Texts((Path("x"),)), "--sources is missing: runs are compared on --sources and"),
+        (True, Texts(sources=Path("x")), "--references is missing: runs are compared on --sources"),
+        (True, Texts(target_language="de"), "--target-language does not go with a run"),
+        (True, Texts(tokenizer="char"), "--bleu-tokenizer does not go with a run"),
     ],
 )
-def test_given_test_set_of_runs_has_sources_and_references_only(
-    run: Path, texts: Texts, message: str
+def test_options_of_the_test_set_fit_the_systems(
+    of_runs: bool,
+    texts: Texts,
+    message: str,
+    finished_run: Path,
+    write_lines: WriteLines,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    file = write_lines("right.txt", ["a"])
+    monkeypatch.chdir(file.parent)
     with pytest.raises(UserError, match=message):
-        read_systems([run, run], texts)
+        read_systems([finished_run if of_runs else file] * 2, texts)

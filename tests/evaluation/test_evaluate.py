@@ -21,6 +21,7 @@ from mt.evaluation.evaluate import (
     evaluate_run,
     score_pairs,
 )
+from mt.evaluation.scores import Score
 
 SOURCES = ["one", "two", "three"]
 RIGHT = ["The cat sat on the mat.", "Two dogs ran very fast.", "It rains."]
@@ -207,17 +208,28 @@ def test_run_is_scored_on_a_given_test_set(run: Path, news: GivenTexts, tmp_path
     assert (run / "evaluations" / "more_news.json").is_file()
 
 
-def test_same_texts_are_scored_again_wherever_they_are(
+def test_only_scores_of_the_same_texts_are_replaced(
     run: Path, news: GivenTexts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
+    def scored(sources: Path, reference: Path) -> Score:
+        texts = GivenTexts(sources, (reference,))
+        return evaluate_run(run, device="cpu", job=EvaluationJob(texts=texts)).bleu
+
     monkeypatch.chdir(tmp_path / "mine")
-    relative = GivenTexts(Path("news.en.txt"), (Path("news.de.txt"),))
-    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=relative)).bleu == first.bleu
-    copy = GivenTexts(news.sources, (Path(shutil.copy("news.de.txt", "news.copy")),))
-    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=copy)).bleu == first.bleu
-    write(Path("news.copy"), MADE[:2])  # the same file with a corrected line
-    assert evaluate_run(run, device="cpu", job=EvaluationJob(texts=copy)).bleu.value > 99
+    first = scored(news.sources, news.references[0])
+    assert scored(Path("news.en.txt"), Path("news.de.txt")) == first
+    copy = Path(shutil.copy("news.de.txt", "news.copy"))
+    assert scored(news.sources, copy) == first
+    write(copy, MADE[:2])  # the same file with a corrected line
+    assert scored(news.sources, copy).value > 99
+    passport = run / "evaluations" / "news.json"
+    kept = passport.read_bytes()
+    with pytest.raises(UserError, match=r"news\.json: is the score of other texts; give these"):
+        scored(write(tmp_path / "news.en", SOURCES), write(tmp_path / "n.de", RIGHT))
+    assert passport.read_bytes() == kept
+    passport.write_text("{")
+    with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
+        scored(news.sources, copy)
 
 
 def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
@@ -235,18 +247,6 @@ def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
                 evaluate_run(run, split="news", device="cpu", job=job)
             evaluate_run(run, split=f"{name}_{path.stem[:4]}", device="cpu", job=job)
             assert path.read_bytes() == kept
-
-
-def test_score_of_other_texts_is_not_replaced(run: Path, news: GivenTexts, tmp_path: Path) -> None:
-    evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
-    kept = (run / "evaluations" / "news.json").read_bytes()
-    other = GivenTexts(write(tmp_path / "news.en", SOURCES), (write(tmp_path / "n.de", RIGHT),))
-    with pytest.raises(UserError, match=r"news\.json: is the score of other texts; give these"):
-        evaluate_run(run, device="cpu", job=EvaluationJob(texts=other))
-    assert (run / "evaluations" / "news.json").read_bytes() == kept
-    (run / "evaluations" / "news.json").write_text("{")
-    with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
-        evaluate_run(run, device="cpu", job=EvaluationJob(texts=news))
 
 
 @pytest.mark.parametrize(

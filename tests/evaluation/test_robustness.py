@@ -38,13 +38,6 @@ class Copy:
 
 
 @pytest.fixture
-def run(finished_run: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run."""
-    without = shutil.ignore_patterns("checkpoints")
-    return Path(shutil.copytree(finished_run, tmp_path / "run", ignore=without))
-
-
-@pytest.fixture
 def card(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RobustnessCard:
     """Return the card of a copying model whose references are its sources."""
     (tmp_path / "copies.en").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")

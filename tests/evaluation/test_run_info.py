@@ -16,14 +16,6 @@ from mt.evaluation.run_info import choose_split, read_info
 from mt.runs import Exported, read_exported, write_exported
 
 
-@pytest.fixture
-def run(finished_run: Path, tmp_path: Path) -> Path:
-    """Return a copy of the finished run."""
-    copy = tmp_path / "copy"
-    shutil.copytree(finished_run, copy, ignore=shutil.ignore_patterns("checkpoints"))
-    return copy
-
-
 def evaluated(run: Path, split: str, **changed: object) -> None:
     model = json.loads((run / "model.json").read_text())
     record = {

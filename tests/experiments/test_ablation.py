@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,7 +11,7 @@ import torch
 
 from mt.config.ablation import Ablation, load_ablation
 from mt.config.loading import load_config
-from mt.errors import DivergedError, RunError, UserError
+from mt.errors import DivergedError, RunError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Evaluation, Score
 from mt.experiments import ablation as ablation_module
@@ -67,16 +66,11 @@ def copied(ended: Ended, folder: Path) -> Path:
     return shutil.copytree(ended.runs, folder / "runs")
 
 
-def without_rates(results: AblationResults) -> list[VariantResults]:
+def losses(results: AblationResults) -> list[tuple[str, int, float, Score | None]]:
     return [
-        replace(
-            row,
-            outcomes={
-                seed: run and replace(run, updates_per_second=0.0)
-                for seed, run in row.outcomes.items()
-            },
-        )
+        (row.name, seed, run.valid_loss, run.test_bleu)
         for row in results.variants
+        for seed, run in row.runs.items()
     ]
 
 
@@ -84,7 +78,7 @@ def refused(*_: Any, **__: Any) -> NoReturn:
     raise AssertionError("already done")
 
 
-def test_all_variants_of_a_seed_are_trained_before_the_next_seed(
+def test_finished_runs_are_visited_seed_by_seed_and_not_trained_again(
     ended: Ended,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,19 +91,13 @@ def test_all_variants_of_a_seed_are_trained_before_the_next_seed(
         return train(config, run)
 
     monkeypatch.setattr(ablation_module, "train", note)
-    run_ablation(ended.ablation, copied(ended, tmp_path))
-    assert trained == [
-        (1, "all", "base-seed1"),
-        (1, "none", "untied-seed1"),
-        (2, "all", "base-seed2"),
-        (2, "none", "untied-seed2"),
-    ]
+    monkeypatch.setattr(training, "run_updates", refused)
+    monkeypatch.setattr(ablation_module, "evaluate_run", refused)
+    assert run_ablation(ended.ablation, copied(ended, tmp_path)) == ended.results
+    assert trained == list(zip([1, 1, 2, 2], ["all", "none"] * 2, NAMES, strict=True))
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("run ")] == [
-        "run 1 of 4: base-seed1",
-        "run 2 of 4: untied-seed1",
-        "run 3 of 4: base-seed2",
-        "run 4 of 4: untied-seed2",
+        f"run {number} of 4: {name}" for number, name in enumerate(NAMES, 1)
     ]
 
 
@@ -143,14 +131,6 @@ def test_results_are_those_of_the_runs(ended: Ended) -> None:
     assert base.runs[1].valid_loss != base.runs[2].valid_loss
 
 
-def test_finished_runs_are_neither_trained_nor_scored_again(
-    ended: Ended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "run_updates", refused)
-    monkeypatch.setattr(ablation_module, "evaluate_run", refused)
-    assert run_ablation(ended.ablation, copied(ended, tmp_path)) == ended.results
-
-
 @pytest.mark.parametrize("reason", ["another search", "other weights"])
 def test_scores_of_other_weights_or_settings_are_made_again(
     reason: str, ended: Ended, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,15 +139,15 @@ def test_scores_of_other_weights_or_settings_are_made_again(
     scored = []
 
     def note(run: Path, **named: Any) -> Any:
-        scored.append((run.name, named["split"]))
+        scored.append(run.name)
         return evaluate_run(run, **named)
 
     monkeypatch.setattr(ablation_module, "evaluate_run", note)
     ablation, scores = ended.ablation, runs / "base-seed2" / "evaluations" / "test.json"
-    expected = [("base-seed2", "test")]
+    expected = ["base-seed2"]
     if reason == "another search":
         text = (HEAD + UNTIED).replace("search=greedy", "beam=1")
-        ablation, expected = saved(tiny_recipe, tmp_path, text), [(name, "test") for name in NAMES]
+        ablation, expected = saved(tiny_recipe, tmp_path, text), NAMES
     else:
         other = {**json.loads(scores.read_text()), "weights": "0" * 64}
         scores.write_text(json.dumps(other))
@@ -200,18 +180,6 @@ def test_other_runs_continue_after_a_diverged_run(
     assert line.startswith(f"diverged: {tmp_path}/runs/wild-seed1: 26 updates in a row had a ")
 
 
-def test_other_errors_are_not_divergence(
-    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def out_of_memory(*_: Any, **__: Any) -> NoReturn:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(training, "update", out_of_memory)
-    with pytest.raises(UserError, match="too little memory") as error:
-        run_ablation(saved(tiny_recipe, tmp_path, HEAD), tmp_path / "runs")
-    assert not isinstance(error.value, DivergedError)
-
-
 def test_truncated_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
     runs = copied(ended, tmp_path)
     (runs / "base-seed1" / "metrics.jsonl").write_text('{"event": "start", "update": 0}\n{"ev')
@@ -220,7 +188,8 @@ def test_truncated_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
 
 
 def test_ablation_continues_after_a_signal(ended: Ended, tmp_path: Path) -> None:
-    original, runs = training.take_update, tmp_path / "runs"
+    original, runs = training.take_update, copied(ended, tmp_path)
+    shutil.rmtree(runs / "untied-seed1")
 
     def stopped(session: Any, *rest: Any) -> Any:
         if session.folder.path.name == "untied-seed1":
@@ -232,11 +201,11 @@ def test_ablation_continues_after_a_signal(ended: Ended, tmp_path: Path) -> None
         results = run_ablation(ended.ablation, runs)
     assert results.exit_status == 143
     assert [row.name for row in results.variants] == ["base"]
-    assert sorted(path.name for path in runs.iterdir()) == ["base-seed1", "untied-seed1"]
+    assert list(results.variants[0].runs) == [1]
     assert not RunFolder(runs / "untied-seed1").model.exists()
     again = run_ablation(ended.ablation, runs)
     assert again.exit_status == 0
-    assert without_rates(again) == without_rates(ended.results)
+    assert losses(again) == losses(ended.results)
 
 
 def test_ctrl_c_during_scoring_takes_effect_after_it(
@@ -254,42 +223,33 @@ def test_ctrl_c_during_scoring_takes_effect_after_it(
     assert [list(row.runs) for row in results.variants] == [[1, 2], [1]]
 
 
-def train_events(*seconds: float, updates: int = 50, first: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield `train` events of these durations, with 10 tokens an update."""
-    for number, duration in enumerate(seconds, 1):
-        tokens = 10 * updates
-        yield {
+def train_events(*seconds: float, updates: int = 50, first: int = 0) -> list[dict[str, Any]]:
+    """Return `train` events of these durations, with 10 tokens an update."""
+    tokens = 10 * updates
+    return [
+        {
             "event": "train",
             "update": first + number * updates,
             "target_tokens": tokens,
             "target_tokens_per_second": tokens / duration,
         }
+        for number, duration in enumerate(seconds, 1)
+    ]
 
 
 def test_rate_is_the_median_over_train_events() -> None:
-    start, validation = {"event": "start", "update": 0}, {"event": "validation", "update": 100}
-    journal = [start, *train_events(30, 10, 5), validation, *train_events(10, 10, first=150)]
-    assert updates_per_second(journal) == pytest.approx(5.0)
-
-
-@pytest.mark.parametrize("again", ["resume", "rollback"])
-def test_rate_counts_from_the_update_of_a_resume_or_rollback(
-    again: str,
-) -> None:
-    journal = [
-        {"event": "start", "update": 0},
-        *train_events(10),
-        {"event": again, "update": 30},
-        *train_events(4, updates=20, first=30),
-    ]
-    assert updates_per_second(journal) == pytest.approx(5.0)
-
-
-def test_run_without_finite_updates_has_diverged() -> None:
+    start, first = {"event": "start", "update": 0}, train_events(10)
+    validated = [*train_events(30, 10, 5), {"event": "validation", "update": 100}]
+    last = train_events(10, 10, first=150)
+    assert updates_per_second([start, *validated, *last]) == pytest.approx(5.0)
+    for again in ("resume", "rollback"):
+        rest = train_events(4, updates=20, first=30)
+        journal = [start, *first, {"event": again, "update": 30}, *rest]
+        assert updates_per_second(journal) == pytest.approx(5.0)
     skipped = {"event": "train", "update": 9, "target_tokens": 0, "target_tokens_per_second": 0.0}
     assert updates_per_second([skipped, *train_events(10, first=9)]) == pytest.approx(5.0)
     with pytest.raises(DivergedError):
-        updates_per_second([{"event": "start", "update": 0}, skipped])
+        updates_per_second([start, skipped])
 
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
@@ -303,13 +263,8 @@ OTHER = SIGNATURE.replace("13a", "zh")
 def result(
     rate: float, loss: float, valid: float, test: float, signature: str = SIGNATURE
 ) -> RunResult:
-    return RunResult(
-        parameters=1_234_567,
-        updates_per_second=rate,
-        valid_loss=loss,
-        valid_bleu=Score("BLEU", valid, signature),
-        test_bleu=Score("BLEU", test, signature),
-    )
+    valid_bleu, test_bleu = (Score("BLEU", value, signature) for value in (valid, test))
+    return RunResult(1_234_567, rate, loss, valid_bleu, test_bleu)
 
 
 BASE = VariantResults(
@@ -355,8 +310,8 @@ def test_table_has_means_deviations_and_relations() -> None:
 
 
 def test_notes_follow_the_table() -> None:
-    text = AblationResults((BASE, ROTARY, PRE, GLU), split="news").as_text()
-    assert text.partition("\n\n")[2].splitlines() == [
+    results = AblationResults((BASE, ROTARY, PRE, GLU), split="news")
+    notes = [
         f"- BLEU: {SIGNATURE}",
         "- updates/s: rate of training without validation and start-up; other load on the machine "
         "lowers it",
@@ -364,50 +319,33 @@ def test_notes_follow_the_table() -> None:
         "is over the seeds in common",
         "- only one seed, so that a difference may be chance: `pre`",
     ]
+    assert results.as_text().partition("\n\n")[2].splitlines() == notes
+    early = replace(results, exit_status=130).as_text().splitlines()
+    assert early[-2:] == [notes[-1], "- stopped early: these are the finished runs"]
+    assert AblationResults((), split=None, exit_status=130).as_text() == "no run has ended"
+    chars = VariantResults("chars", (), {1: result(1, 1, 1, 1, OTHER)})
+    text = AblationResults((BASE, chars, ROTARY), split="news").as_text()
+    assert f"- BLEU of `base`, `rotary`: {SIGNATURE}\n- BLEU of `chars`: {OTHER}\n" in text
 
 
 def test_json_has_the_numbers_of_variants_and_runs() -> None:
     results = AblationResults((BASE, ROTARY, PRE, GLU), split="news")
     record = json.loads(results.as_json())
     assert record["split"] == "news"
-    variants: dict[str, dict[str, Any]] = {each["name"]: each for each in record["variants"]}
-    rotary = variants["rotary"]
+    base, rotary, pre, glu = record["variants"]
     assert rotary["changes"] == ["model.positional=rotary"]
     assert rotary["parameters"] == 1_234_567
-    assert rotary["valid_bleu"] == {
-        "mean": 23.0,
-        "deviation": pytest.approx(8**0.5),
-        "to_base": 2.0,
-    }
+    deviation = pytest.approx(8**0.5)
+    assert rotary["valid_bleu"] == {"mean": 23.0, "deviation": deviation, "to_base": 2.0}
     assert rotary["updates_per_second"]["to_base"] == 1.0
     assert rotary["bleu_signatures"] == [SIGNATURE]
     assert [each["seed"] for each in rotary["runs"]] == rotary["seeds"] == [1, 2]
     bleu = {"name": "BLEU", "value": 28, "signature": SIGNATURE, "interval": None}
     assert rotary["runs"][1]["test_bleu"] == bleu
-    assert variants["base"]["valid_loss"]["to_base"] is None
-    assert variants["pre"]["test_bleu"] == {"mean": 34.0, "deviation": None, "to_base": 1.0}
-    assert variants["pre"]["diverged_seeds"] == [1]
-    assert variants["glu"]["valid_loss"] is variants["glu"]["parameters"] is None
-    assert variants["glu"]["diverged_seeds"] == [1, 2]
-
-
-def test_diverged_base_has_no_relation() -> None:
+    assert base["valid_loss"]["to_base"] is None
+    assert pre["test_bleu"] == {"mean": 34.0, "deviation": None, "to_base": 1.0}
+    assert pre["diverged_seeds"] == [1]
+    assert glu["valid_loss"] is glu["parameters"] is None
     lost = VariantResults("base", (), {1: None})
     compared = json.loads(AblationResults((lost, ROTARY), split=None).as_json())["variants"][1]
-    assert compared["valid_loss"]["mean"] == pytest.approx(1.8)
     assert compared["valid_loss"]["to_base"] is None
-
-
-def test_several_signatures_name_their_variants() -> None:
-    chars = VariantResults(
-        "chars", ("evaluation.bleu_tokenizer=zh",), {1: result(1, 1, 1, 1, OTHER)}
-    )
-    text = AblationResults((BASE, chars, ROTARY), split="news").as_text()
-    assert f"- BLEU of `base`, `rotary`: {SIGNATURE}\n" in text
-    assert f"- BLEU of `chars`: {OTHER}\n" in text
-
-
-def test_early_end_is_noted() -> None:
-    assert "stopped early" not in AblationResults((BASE,), split=None).as_text()
-    assert "stopped early" in AblationResults((BASE,), split=None, exit_status=130).as_text()
-    assert AblationResults((), split=None, exit_status=130).as_text() == "no run has ended"
