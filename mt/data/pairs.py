@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from mt.config.data import CorpusSource
 from mt.errors import DataError
 
 UNVERIFIED = "unverified"
@@ -26,6 +27,11 @@ class Checksums:
 
     source: str
     target: str
+
+
+def expected_sums(source: CorpusSource) -> Checksums:
+    """Return the checksums of a config section."""
+    return Checksums(source.sha256_source, source.sha256_target)
 
 
 @dataclass(frozen=True)
