@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from mt.config.data import CorpusSource
 from mt.errors import DataError
@@ -90,6 +91,18 @@ class ColumnSource(PairSource):
         verify(f"{self.description}, source side", found.source, self.expected.source)
         verify(f"{self.description}, target side", found.target, self.expected.target)
         return found
+
+
+@dataclass(frozen=True)
+class FileSource(ColumnSource):
+    """Corpus with both sides in one file."""
+
+    path: Path
+
+    @property
+    def description(self) -> str:
+        """File name."""
+        return str(self.path)
 
 
 class _Digests:

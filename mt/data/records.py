@@ -11,7 +11,6 @@ import glob
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from mt.config.data import (
 )
 from mt.data.corpora import supply_hint
 from mt.data.lines import LineReader, existing_file
-from mt.data.pairs import ColumnSource, SentencePair, expected_sums
+from mt.data.pairs import ColumnSource, FileSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
 
 _BATCH_ROWS = 4096
@@ -66,16 +65,10 @@ def _missing(field: str, there: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class JsonlPairs(ColumnSource):
+class JsonlPairs(FileSource):
     """One JSON object per line; blank lines are skipped."""
 
-    path: Path
     fields: FieldNames
-
-    @property
-    def description(self) -> str:
-        """File name."""
-        return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""

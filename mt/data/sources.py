@@ -22,6 +22,7 @@ from mt.data.pairs import (
     UNVERIFIED,
     Checksums,
     ColumnSource,
+    FileSource,
     PairSource,
     SentencePair,
     expected_sums,
@@ -98,17 +99,11 @@ class TextPairs(PairSource):
 
 
 @dataclass(frozen=True)
-class TsvPairs(ColumnSource):
+class TsvPairs(FileSource):
     """Tab-separated columns; quotation marks and `NA` have no special meaning."""
 
-    path: Path
     source_column: int
     target_column: int
-
-    @property
-    def description(self) -> str:
-        """File name."""
-        return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
         """Split each line at its tabs."""
