@@ -117,7 +117,7 @@ def test_value_that_is_no_line_of_text_names_its_row(
     tmp_path: Path, value: str | int | None, message: str
 ) -> None:
     good = [{"en": "a", "de": "b"}] * (0 if value == 3 else 4999)  # a column has one type
-    records = [*good, {"en": "a", "de": value}, *good[:9]]
+    records: list[dict[str, Any]] = [*good, {"en": "a", "de": value}, *good[:9]]
     with pytest.raises(DataError, match=f"line {len(good) + 1}: {message}"):
         read(jsonl(write_jsonl(tmp_path / "a.jsonl", records), **FLAT))
     with pytest.raises(DataError, match=f"row {len(good) + 1}: {message}"):

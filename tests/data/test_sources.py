@@ -109,15 +109,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     assert peak < 10_000_000
 
 
-def test_changed_file_gives_its_new_text(tmp_path: Path) -> None:
-    corpus = text(tmp_path, EN, DE)
-    assert list(corpus.pairs()) == PAIRS
-    before = corpus.checksums()
-    (tmp_path / "a.de").write_bytes(b"uno\ndue\n")
-    assert [pair.target for pair in corpus.pairs()] == ["uno", "due"]
-    assert corpus.checksums() == Checksums(before.source, sha256(b"uno\ndue\n"))
-
-
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
     text(tmp_path, EN, DE)
     with pytest.raises(DataError, match="aa.en: no such file; did you mean `a.en`"):
@@ -161,15 +152,10 @@ def supply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 UNREACHABLE = {"source": "http://127.0.0.1:1/a.en", "target": "http://127.0.0.1:1/a.de"}
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {},
-        UNREACHABLE,
-        {"format": "tsv", "path": "nowhere.tsv"},
-        {"format": "hub", "name": "o/n", "revision": "0" * 40},
-    ],
-)
+HUB = {"format": "hub", "name": "o/n", "revision": "0" * 40}
+
+
+@pytest.mark.parametrize("keys", [{}, UNREACHABLE, {"format": "tsv", "path": "no.tsv"}, HUB])
 def test_supplied_corpora_take_precedence(supply: Path, keys: dict[str, str]) -> None:
     (supply / "c" / "train.en").write_bytes(EN)
     (supply / "c" / "train.de.gz").write_bytes(gzip.compress(DE))
