@@ -163,16 +163,13 @@ class UnitPairs(FileSource):
         if not codes:
             return f"no unit has a text in {both}; the file names no language"
         named = dict.fromkeys(codes, "")
-        absent = [
-            wanted
-            for wanted in (self.source_language, self.target_language)
-            if _find(named, wanted) is None
-        ]
+        wanted = self.source_language, self.target_language
+        absent = [language for language in wanted if _find(named, language) is None]
         if absent:
             more = ", ..." if len(codes) > _MOST_CODES else ""
             near = did_you_mean(absent[0], codes)
             return (
-                f"nothing is in {' or '.join(f'`{wanted}`' for wanted in absent)}; "
+                f"nothing is in {' or '.join(f'`{language}`' for language in absent)}; "
                 f"there are {listed(sorted(codes)[:_MOST_CODES])}{more}{near}"
             )
         return f"no unit has a text in both {both}"
