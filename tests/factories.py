@@ -1,14 +1,20 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
+import importlib.util
 import json
+import sys
+import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 
 from mt.config import Config, ModelConfig
+from mt.data.pairs import PairSource
 from mt.data.store import Example
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
@@ -28,6 +34,10 @@ training:
   max_updates: 100
 """
 """A valid config as YAML; its corpora do not exist."""
+_ODD = "▁\U000f2581_= \t\r\0\u2028\u0085\u3000，e\u0301é<>/s\u2585⁇\ufffd🇨🇭"
+_LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+LINES_OF_TEXT = _LINE | st.text(st.sampled_from(_ODD))
+"""Any lines, and lines of characters that tokenizers treat specially."""
 Program = Callable[..., tuple[int, str, str]]
 """Type of the fixture `program`."""
 
@@ -85,6 +95,27 @@ def examples(count: int = 24, *, vocabulary: int = 20, seed: int = 5) -> list[Ex
         sides = (np.append(side, EOS).astype(np.int32) for side in (tokens, tokens[::-1]))
         made.append(Example(index, *sides))
     return made
+
+
+def counted(corpus: PairSource) -> tuple[int, int]:
+    """Read a corpus; return the number of its pairs and the peak of the memory in bytes."""
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in corpus.pairs())
+        return count, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a Python file that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up here
+    spec.loader.exec_module(module)
+    return module
 
 
 def model_of(run: FinishedRun) -> Transformer:

@@ -1,16 +1,14 @@
 """Cleaned training corpora as text files, and the removed pairs as a third file."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import astuple, dataclass
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TextIO
 
 from tqdm import tqdm
 
 from mt.config.data import DataConfig
-from mt.data.filters import Judged, TrainingCorpus, open_training_corpora
+from mt.data.filters import TrainingCorpus, open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.files import aside, put_in_place
 
@@ -55,59 +53,46 @@ def write_cleaned(
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
         )
     names = [_names(corpus, removed_file) for corpus in corpora]
-    _check_folder(folder)
+    if folder.exists():
+        raise DataError(f"{folder}: exists already; name a folder that is not there yet")
+    if not folder.parent.is_dir():
+        raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
     with aside(folder) as temporary:
-        tallies = [
-            _write_corpus(corpus, [temporary / name for name in each])
+        cleaned = [
+            _write(corpus, [temporary / name for name in each])
             for corpus, each in zip(corpora, names, strict=True)
         ]
         put_in_place(temporary, folder)
     return tuple(
-        CleanedFiles(
-            corpus.key,
-            tuple(folder / name for name in each),
-            tally.total,
-            tally.changed,
-            {name: tally.taken[name] for name in corpus.cleaning.filters},
-            {name: tally.noisy[name] for name in corpus.cleaning.noises},
-        )
-        for corpus, each, tally in zip(corpora, names, tallies, strict=True)
+        replace(each, files=tuple(folder / path.name for path in each.files)) for each in cleaned
     )
 
 
-@dataclass(slots=True)
-class _Tally:
-    total: int
-    changed: int
-    taken: Counter[str]
-    noisy: Counter[str]
-
-
-def _write_corpus(corpus: TrainingCorpus, files: Sequence[Path]) -> _Tally:
-    with _open(files) as (source, target, *removed):
-        tally = _write(corpus.cleaning.judge(corpus.source.pairs()), [source, target], removed)
-    if tally.total == tally.taken.total():
-        raise DataError(
-            f"{corpus.source.description}: the cleaning leaves no pair of {tally.total:,}"
+def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
+    total = changed = 0
+    taken = dict.fromkeys(corpus.cleaning.filters, 0)
+    noisy = dict.fromkeys(corpus.cleaning.noises, 0)
+    judged = corpus.cleaning.judge(corpus.source.pairs())
+    with ExitStack() as stack:
+        sources, targets, *removed = (
+            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
         )
-    return tally
-
-
-def _write(judged: Iterable[Judged], sides: list[TextIO], removed: list[TextIO]) -> _Tally:
-    tally = _Tally(0, 0, Counter(), Counter())
-    for each in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
-        tally.total += 1
-        if each.taken_by is None:
-            tally.changed += each.pair != each.original
-            tally.noisy.update(each.noise)
-            for file, text in zip(sides, (each.pair.source, each.pair.target), strict=True):
-                file.write(f"{text}\n")
-            continue
-        tally.taken[each.taken_by] += 1
-        texts = (text.replace("\t", " ") for text in astuple(each.original))
-        for file in removed:
-            file.write("\t".join([str(tally.total), each.taken_by, *texts]) + "\n")
-    return tally
+        for each in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
+            total += 1
+            if each.taken_by is None:
+                changed += each.pair != each.original
+                for name in each.noise:
+                    noisy[name] += 1
+                sources.write(f"{each.pair.source}\n")
+                targets.write(f"{each.pair.target}\n")
+                continue
+            taken[each.taken_by] += 1
+            texts = (text.replace("\t", " ") for text in astuple(each.original))
+            for file in removed:
+                file.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
+    if total == sum(taken.values()):
+        raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
+    return CleanedFiles(corpus.key, tuple(files), total, changed, taken, noisy)
 
 
 def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
@@ -123,18 +108,3 @@ def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
     if removed_file:
         names.append(removed_file if corpus.key == "train" else f"{name}.{removed_file}")
     return names
-
-
-def _check_folder(folder: Path) -> None:
-    if folder.exists():
-        raise DataError(f"{folder}: exists already; name a folder that is not there yet")
-    if not folder.parent.is_dir():
-        raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
-
-
-@contextmanager
-def _open(files: Iterable[Path]) -> Iterator[list[TextIO]]:
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
-        ]

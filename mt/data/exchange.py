@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from mt.data.lines import read_chunks
-from mt.data.pairs import ColumnSource, SentencePair
+from mt.data.pairs import FileSource, SentencePair
 from mt.errors import DataError, did_you_mean, install_hint, listed
 
 _logger = logging.getLogger(__name__)
@@ -126,18 +126,12 @@ _MOST_CODES = 20
 
 
 @dataclass(frozen=True)
-class UnitPairs(ColumnSource):
+class UnitPairs(FileSource):
     """Units of a file with a text in both languages."""
 
-    path: Path
     source_language: str
     target_language: str
     read_texts: Callable[[Path], Iterator[Texts]]
-
-    @property
-    def description(self) -> str:
-        """File name."""
-        return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
         """Select the two texts of each unit."""
@@ -169,16 +163,13 @@ class UnitPairs(ColumnSource):
         if not codes:
             return f"no unit has a text in {both}; the file names no language"
         named = dict.fromkeys(codes, "")
-        absent = [
-            wanted
-            for wanted in (self.source_language, self.target_language)
-            if _find(named, wanted) is None
-        ]
+        wanted = self.source_language, self.target_language
+        absent = [language for language in wanted if _find(named, language) is None]
         if absent:
             more = ", ..." if len(codes) > _MOST_CODES else ""
             near = did_you_mean(absent[0], codes)
             return (
-                f"nothing is in {' or '.join(f'`{wanted}`' for wanted in absent)}; "
+                f"nothing is in {' or '.join(f'`{language}`' for language in absent)}; "
                 f"there are {listed(sorted(codes)[:_MOST_CODES])}{more}{near}"
             )
         return f"no unit has a text in both {both}"

@@ -77,14 +77,6 @@ Filter = Callable[[SentencePair], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Hashes of all texts of the validation and test splits, by side."""
-
-    source: frozenset[int]
-    target: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
     """Cleaned pair, and the filter that removes it."""
 
@@ -116,7 +108,7 @@ class Cleaning:
         """Keys of the configured filters, in order of application."""
         return tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
 
-    @property
+    @cached_property
     def noises(self) -> tuple[str, ...]:
         """Keys of the configured noise, in order of application."""
         return tuple(name for name in NOISES if getattr(self.data.cleaning, name))
@@ -133,27 +125,28 @@ class Cleaning:
         if not self.is_on:
             return None
         settings = self.data.cleaning
-        held_out = self.held_out if settings.overlap else HeldOut(frozenset(), frozenset())
+        held_out = self.held_out if settings.overlap else ((), ())
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *(self.data.source_language, self.data.target_language),
-            *(sorted(held_out.source), sorted(held_out.target)),
+            *map(sorted, held_out),
             language_id.model_version() if settings.language else None,
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @cached_property
-    def held_out(self) -> HeldOut:
-        """Texts for the filter `overlap`, in its form of comparison."""
+    def held_out(self) -> tuple[set[int], set[int]]:
+        """Hashes of all validation and test sources and targets, in the form of `overlap`."""
         form = OVERLAP[self.data.cleaning.overlap or "exact"]
-        source, target = set(), set()
+        sources, targets = set[int](), set[int]()
         for name in self.data.split_names():
             split = self.data.split(name)
             assert split is not None
             for pair in map(self._changed, open_source(split, self.data).pairs()):
-                source.add(text_hash(form(pair.source)))
-                target.add(text_hash(form(pair.target)))
-        return HeldOut(frozenset(source - {_NOTHING}), frozenset(target - {_NOTHING}))
+                sources.add(text_hash(form(pair.source)))
+                targets.add(text_hash(form(pair.target)))
+        nothing = {text_hash("")}
+        return sources - nothing, targets - nothing
 
     def judge(self, pairs: Iterable[SentencePair]) -> Iterator[Judged]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
@@ -161,12 +154,11 @@ class Cleaning:
         Raises `DataError` if a filter needs a package that is not installed.
         """
         filters = {name: FILTERS[name](self) for name in self.filters}
-        has_noise = bool(self.noises)
         for line, pair in enumerate(pairs, 1):
             changed = self._changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
             noise: tuple[str, ...] = ()
-            if taken_by is None and has_noise:
+            if taken_by is None and self.noises:
                 source, noise = noised(changed.source, self.data.cleaning, line=line)
                 changed = SentencePair(source, changed.target)
             yield Judged(pair, changed, taken_by, noise)
@@ -197,9 +189,6 @@ class Cleaning:
             if _asked(self.data.cleaning, name):
                 pair = SentencePair(change(pair.source), change(pair.target))
         return pair
-
-
-_NOTHING = text_hash("")
 
 
 def _asked(settings: CleaningConfig, name: str) -> bool:
@@ -243,20 +232,15 @@ def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filt
 
 
 def _overlap(cleaning: Cleaning) -> Filter:
-    held_out, form = cleaning.held_out, OVERLAP[cleaning.data.cleaning.overlap or "exact"]
+    (sources, targets), form = cleaning.held_out, OVERLAP[cleaning.data.cleaning.overlap or "exact"]
     return lambda pair: (
-        text_hash(form(pair.source)) in held_out.source
-        or text_hash(form(pair.target)) in held_out.target
+        text_hash(form(pair.source)) in sources or text_hash(form(pair.target)) in targets
     )
 
 
 def _duplicates(cleaning: Cleaning) -> Filter:
     seen, part = SeenTexts(), DUPLICATES[cleaning.data.cleaning.duplicates or "pair"]
     return lambda pair: not seen.add(part(pair))
-
-
-def _both(pair: SentencePair) -> str:
-    return f"{len(pair.source)} {pair.source}{pair.target}"
 
 
 CHANGES: dict[str, Callable[[str], str]] = {
@@ -289,7 +273,7 @@ OVERLAP: dict[str, Callable[[str], str]] = {
 }
 """Forms of text in which `overlap` compares."""
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
-    "pair": _both,
+    "pair": lambda pair: f"{len(pair.source)} {pair.source}{pair.target}",
     "source": lambda pair: pair.source,
     "target": lambda pair: pair.target,
 }

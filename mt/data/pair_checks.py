@@ -37,10 +37,9 @@ _ESCAPES = re.compile(
     r"-[LR][RSC]B-|&(?:apos|quot|#39|#91|#93|#124);|@[-/,.]@|``\s|\s''(?:\s|$)"
     r"|\w (?:n't|'(?:s|m|re|ve|ll|d)|n 't|'t)(?= |$)"
 )
-_MARK_APART = re.compile(r"(?<=[^\s.,?!;:]) (?:[.,?!;:](?= |$)|[。、，．！？；：])")
-_MARK_ATTACHED = re.compile(r"(?<=[^\s.,?!;:])(?:[.,?!;:](?= |$)|[。、，．！？；：])")
-_FRENCH_APART = re.compile(r"(?<=[^\s.,?!;:]) [.,](?= |$)")
-_FRENCH_ATTACHED = re.compile(r"(?<=[^\s.,?!;:])[.,](?= |$)")
+_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)(?:[.,?!;:](?= |$)|[。、，．！？；：])")
+_FRENCH_MARK = re.compile(r"(?<=[^\s.,?!;:])( ?)[.,](?= |$)")
+"""Punctuation after a word, and the space before it."""
 _IDEOGRAPHIC = letters_in("Han", "Kana")
 _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
 _WORD_CHARACTERS = 3
@@ -111,8 +110,8 @@ def looks_tokenized(text: str, language: str) -> bool:
     if _ESCAPES.search(text):
         return True
     french = base_language(language) in {"fr", "fra", "fre"}
-    apart, attached = (_FRENCH_APART, _FRENCH_ATTACHED) if french else (_MARK_APART, _MARK_ATTACHED)
-    if len(apart.findall(text)) > len(attached.findall(text)):
+    spaces = (_FRENCH_MARK if french else _MARK).findall(text)
+    if spaces.count(" ") > spaces.count(""):
         return True
     gaps = 0 if text.isascii() else len(_GAP.findall(text))
     if gaps < 2:
@@ -164,11 +163,8 @@ def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:
 
 
 def _numbers(text: str) -> list[str]:
-    return [_ascii(digits).lstrip("0") or "0" for digits in _DIGITS.findall(text)]
-
-
-def _ascii(digits: str) -> str:
-    return digits if digits.isascii() else "".join(str(int(digit)) for digit in digits)
+    found = ("".join(str(int(digit)) for digit in digits) for digits in _DIGITS.findall(text))
+    return [digits.lstrip("0") or "0" for digits in found]
 
 
 def normalized(text: str) -> str:

@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
+from mt.config.data import CorpusSource
 from mt.errors import DataError
 
 UNVERIFIED = "unverified"
@@ -26,6 +28,11 @@ class Checksums:
 
     source: str
     target: str
+
+
+def expected_sums(source: CorpusSource) -> Checksums:
+    """Return the checksums of a config section."""
+    return Checksums(source.sha256_source, source.sha256_target)
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,18 @@ class ColumnSource(PairSource):
         verify(f"{self.description}, source side", found.source, self.expected.source)
         verify(f"{self.description}, target side", found.target, self.expected.target)
         return found
+
+
+@dataclass(frozen=True)
+class FileSource(ColumnSource):
+    """Corpus with both sides in one file."""
+
+    path: Path
+
+    @property
+    def description(self) -> str:
+        """File name."""
+        return str(self.path)
 
 
 class _Digests:

@@ -11,12 +11,9 @@ import glob
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mt.config.data import (
     DataConfig,
@@ -28,7 +25,7 @@ from mt.config.data import (
 )
 from mt.data.corpora import supply_hint
 from mt.data.lines import LineReader, existing_file
-from mt.data.pairs import Checksums, ColumnSource, SentencePair
+from mt.data.pairs import ColumnSource, FileSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
 
 _BATCH_ROWS = 4096
@@ -43,88 +40,35 @@ class FieldNames:
     target: str
 
 
-def read_table(
-    table: Any, fields: FieldNames, *, name: str, rows_before: int
-) -> Iterator[SentencePair]:
-    """Stream the pairs of a table that follows `rows_before` rows of the corpus `name`.
-
-    Raises `DataError` for a missing field, and with the row for a null, a newline inside a text or
-    invalid UTF-8.
-    """
-    sources = _texts(table, fields.source, name=name, rows_before=rows_before)
-    targets = _texts(table, fields.target, name=name, rows_before=rows_before)
-    return map(SentencePair, sources, targets)
+class _UnfitRecordError(Exception):
+    """Reason to reject a record; the reader adds the place."""
 
 
-def _texts(table: Any, field: str, *, name: str, rows_before: int) -> list[str]:
-    column = _column(table, field, name=name)
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    where = f"{name}: row {{}}: `{field}`"
-    null = pc.index(pc.is_null(column), True).as_py()
-    if null >= 0:
-        raise DataError(f"{where.format(rows_before + null + 1)} is null")
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise DataError(f"{name}: field `{field}` is {column.type}, not text")
-    newline = pc.index(pc.match_substring(column, "\n"), True).as_py()
-    if newline >= 0:
-        place = where.format(rows_before + newline + 1)
-        raise DataError(f"{place} holds a newline, but a text must be one line")
-    try:
-        texts: list[str] = column.to_pylist()
-    except UnicodeDecodeError as error:
-        place = where.format(rows_before + _first_undecodable(column) + 1)
-        raise DataError(f"{place} is not UTF-8") from error
-    return texts
-
-
-def _column(table: Any, field: str, *, name: str) -> Any:
-    if field in table.column_names:
-        return table.column(field)
-    first, *rest = field.split(".")
-    column: Any = table.column(first) if first in table.column_names else None
-    for part in rest:
-        inside = column is not None and pa.types.is_struct(column.type)
-        found = inside and column.type.get_field_index(part) >= 0
-        column = pc.struct_field(column, part) if found else None
-    if column is None:
-        there = [leaf for entry in table.schema for leaf in _leaves(entry)]
-        listed = ", ".join(f"`{leaf}`" for leaf in there)
-        raise DataError(
-            f"{name}: no field `{field}`; there are {listed}{did_you_mean(field, there)}"
-        )
-    return column
-
-
-def _leaves(entry: Any, prefix: str = "") -> Iterator[str]:
-    if pa.types.is_struct(entry.type):
-        for inner in entry.type:
-            yield from _leaves(inner, f"{prefix}{entry.name}.")
-    else:
-        yield f"{prefix}{entry.name}"
-
-
-def _first_undecodable(column: Any) -> int:
-    """Return the index of the first text that is not UTF-8; one must exist."""
-    for index, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
+def _checked(value: object, field: str) -> str:
+    """Return a text; raise `_UnfitRecordError` unless it is one line of Unicode."""
+    if not isinstance(value, str):
+        kind = "null" if value is None else f"{type(value).__name__}, not text"
+        raise _UnfitRecordError(f"`{field}` is {kind}")
+    if "\n" in value:
+        raise _UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
+    if not value.isascii():
         try:
-            value.decode()
-        except UnicodeDecodeError:
-            return index
-    raise AssertionError("called for a column whose texts all decode")
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _UnfitRecordError(f"`{field}` holds half a surrogate pair") from error
+    return value
+
+
+def _missing(field: str, there: list[str]) -> str:
+    known = listed(there) or "none"
+    return f"no field `{field}`; there are {known}{did_you_mean(field, there)}"
 
 
 @dataclass(frozen=True)
-class JsonlPairs(ColumnSource):
+class JsonlPairs(FileSource):
     """One JSON object per line; blank lines are skipped."""
 
-    path: Path
     fields: FieldNames
-
-    @property
-    def description(self) -> str:
-        """File name."""
-        return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""
@@ -137,10 +81,6 @@ class JsonlPairs(ColumnSource):
                 yield SentencePair(_text(record, source), _text(record, target))
             except _UnfitRecordError as error:
                 raise DataError(f"{self.path}: line {number}: {error}") from error
-
-
-class _UnfitRecordError(Exception):
-    """Reason to reject a record; the reader adds path and line."""
 
 
 def _parse(line: str) -> dict[str, object]:
@@ -157,23 +97,9 @@ def _text(record: dict[str, object], field: str) -> str:
     value: object = record
     for name in [field] if field in record else field.split("."):
         if not isinstance(value, dict) or name not in value:
-            there = list(_names(record))
-            known = listed(there) or "none"
-            raise _UnfitRecordError(
-                f"no field `{field}`; there are {known}{did_you_mean(field, there)}"
-            )
+            raise _UnfitRecordError(_missing(field, list(_names(record))))
         value = value[name]
-    if not isinstance(value, str):
-        kind = "null" if value is None else f"{type(value).__name__}, not text"
-        raise _UnfitRecordError(f"`{field}` is {kind}")
-    if "\n" in value:
-        raise _UnfitRecordError(f"`{field}` holds a newline, but a text must be one line")
-    if not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise _UnfitRecordError(f"`{field}` holds half a surrogate pair") from error
-    return value
+    return _checked(value, field)
 
 
 def _names(record: dict[str, object], prefix: str = "") -> Iterator[str]:
@@ -203,7 +129,9 @@ class DatasetPairs(ColumnSource):
         """Open the dataset again, so that a changed file gives its new rows."""
         rows = 0
         for table in self._tables():
-            yield from read_table(table, self.fields, name=self.name, rows_before=rows)
+            sources = self._texts(table, self.fields.source, rows)
+            targets = self._texts(table, self.fields.target, rows)
+            yield from map(SentencePair, sources, targets)
             rows += table.num_rows
 
     def _tables(self) -> Iterator[Any]:
@@ -216,6 +144,27 @@ class DatasetPairs(ColumnSource):
         except Exception as error:  # its own, Arrow's, the hub's, the system's
             raise DataError(f"{self.name}: {_reason(error)}{self.hint}") from error
 
+    def _texts(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
+        """Stream a column of a table that follows `rows_before` rows of the corpus."""
+        while any(pa.types.is_struct(column.type) for column in table.schema):
+            table = table.flatten()  # the columns of a struct get dotted names
+        if field not in table.column_names:
+            raise DataError(f"{self.name}: {_missing(field, table.column_names)}")
+        column = table.column(table.column_names.index(field))
+        try:
+            values = column.to_pylist()
+        except UnicodeDecodeError:  # raised again at its row; reading single rows is slower
+            values = (scalar.as_py() for scalar in column)
+        row = rows_before + 1
+        try:
+            for value in values:
+                yield _checked(value, field)
+                row += 1
+        except _UnfitRecordError as error:
+            raise DataError(f"{self.name}: row {row}: {error}") from error
+        except UnicodeDecodeError as error:
+            raise DataError(f"{self.name}: row {row}: `{field}` is not UTF-8") from error
+
 
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
@@ -227,14 +176,25 @@ def _reason(error: Exception) -> str:
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
     path = existing_file(source.path.expanduser())
-    return JsonlPairs(_expected(source), path, _fields(source, data))
+    return JsonlPairs(expected_sums(source), path, _fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
     """Open a Parquet file."""
     path = existing_file(source.path.expanduser())
-    load = partial(_load_parquet, path)
-    return DatasetPairs(_expected(source), str(path), _fields(source, data), load)
+
+    def load() -> Any:
+        from datasets import Dataset, load_dataset
+        from pyarrow import parquet
+
+        # `datasets` fails on a file without rows.
+        if not parquet.read_metadata(path).num_rows:
+            return Dataset.from_dict({})
+        pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
+        # Streaming reads the file itself instead of a copy in the cache.
+        return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
+
+    return DatasetPairs(expected_sums(source), str(path), _fields(source, data), load)
 
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
@@ -242,51 +202,35 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
     path = source.path.expanduser()
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
-    load = partial(_load_folder, path, source.split)
+
+    def load() -> Any:
+        from datasets import load_dataset
+
+        return load_dataset(str(path.resolve()), split=source.split, streaming=True)
+
     name = f"{path}, split {source.split}"
-    return DatasetPairs(_expected(source), name, _fields(source, data), load)
+    return DatasetPairs(expected_sums(source), name, _fields(source, data), load)
 
 
 def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
     """Open a split of a hub dataset; `datasets` downloads it on first use and caches it."""
-    load = partial(_load_hub, source)
+
+    def load() -> Any:
+        from datasets import load_dataset
+
+        # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
+        return load_dataset(
+            source.name,
+            source.subset,
+            data_dir=source.folder,
+            split=source.split,
+            revision=source.revision,
+        )
+
     name = f"{source.name}@{source.revision}, split {source.split}"
-    return DatasetPairs(_expected(source), name, _fields(source, data), load, supply_hint(source))
-
-
-def _load_parquet(path: Path) -> Any:
-    from datasets import Dataset, load_dataset
-    from pyarrow import parquet
-
-    # `datasets` fails on a file without rows.
-    if not parquet.read_metadata(path).num_rows:
-        return Dataset.from_dict({})
-    pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
-    # Streaming reads the file itself instead of a copy in the cache.
-    return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
-
-
-def _load_folder(path: Path, split: str) -> Any:
-    from datasets import load_dataset
-
-    return load_dataset(str(path.resolve()), split=split, streaming=True)
-
-
-def _load_hub(source: HubSource) -> Any:
-    from datasets import load_dataset
-
-    # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
-    return load_dataset(
-        source.name,
-        source.subset,
-        data_dir=source.folder,
-        split=source.split,
-        revision=source.revision,
+    return DatasetPairs(
+        expected_sums(source), name, _fields(source, data), load, supply_hint(source)
     )
-
-
-def _expected(source: RecordSource) -> Checksums:
-    return Checksums(source.sha256_source, source.sha256_target)
 
 
 def _fields(source: RecordSource, data: DataConfig) -> FieldNames:

@@ -18,7 +18,16 @@ from mt.config.data import (
 from mt.data.corpora import download, supplied_files, supply_hint, where_looked
 from mt.data.exchange import READERS, UnitPairs
 from mt.data.lines import FileScan, LineReader, existing_file, scan
-from mt.data.pairs import UNVERIFIED, Checksums, ColumnSource, PairSource, SentencePair, verify
+from mt.data.pairs import (
+    UNVERIFIED,
+    Checksums,
+    ColumnSource,
+    FileSource,
+    PairSource,
+    SentencePair,
+    expected_sums,
+    verify,
+)
 from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError, listed
 
@@ -38,7 +47,7 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     data = data.of(source)
     files = supplied_files(source, data)
     if files is not None:
-        return TextPairs(_expected(source), files.source, files.target)
+        return TextPairs(expected_sums(source), files.source, files.target)
     return _OPENERS[source.format](source, data)
 
 
@@ -90,17 +99,11 @@ class TextPairs(PairSource):
 
 
 @dataclass(frozen=True)
-class TsvPairs(ColumnSource):
+class TsvPairs(FileSource):
     """Tab-separated columns; quotation marks and `NA` have no special meaning."""
 
-    path: Path
     source_column: int
     target_column: int
-
-    @property
-    def description(self) -> str:
-        """File name."""
-        return str(self.path)
 
     def read(self) -> Iterator[SentencePair]:
         """Split each line at its tabs."""
@@ -143,18 +146,20 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
         )
 
     left = side("source", source.source, data.source_language)
-    return TextPairs(_expected(source), left, side("target", source.target, data.target_language))
+    return TextPairs(
+        expected_sums(source), left, side("target", source.target, data.target_language)
+    )
 
 
 def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
-    return TsvPairs(_expected(source), path, source.source_column, source.target_column)
+    return TsvPairs(expected_sums(source), path, source.source_column, source.target_column)
 
 
 def _open_exchange(source: ExchangeSource, data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
     languages = data.source_language, data.target_language
-    return UnitPairs(_expected(source), path, *languages, READERS[source.format])
+    return UnitPairs(expected_sums(source), path, *languages, READERS[source.format])
 
 
 def _fetch(place: str, source: CorpusSource) -> Path:
@@ -167,10 +172,6 @@ def _fetch(place: str, source: CorpusSource) -> Path:
     if "://" in place:
         raise DataError(f"{place}: only http and https URLs can be read")
     return existing_file(Path(place).expanduser())
-
-
-def _expected(source: CorpusSource) -> Checksums:
-    return Checksums(source.sha256_source, source.sha256_target)
 
 
 _OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

@@ -166,13 +166,11 @@ class PairStore:
         assert len(places) == 0 or 0 <= places.min() <= places.max() < len(self)
         numbers = np.searchsorted(self._starts, places, side="right") - 1
         rows = places - self._starts[numbers]
-        examples = []
-        for index, number, row in zip(
-            places.tolist(), numbers.tolist(), rows.tolist(), strict=True
-        ):
-            chunk = self.chunks[number]
-            examples.append(Example(index, chunk.source[row], chunk.target[row]))
-        return examples
+        chunks = (self.chunks[number] for number in numbers.tolist())
+        return [
+            Example(index, chunk.source[row], chunk.target[row])
+            for index, chunk, row in zip(places.tolist(), chunks, rows.tolist(), strict=True)
+        ]
 
 
 def _chunk(batch: Any) -> Chunk:

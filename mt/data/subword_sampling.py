@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from mt.data.vocabulary import SPACE_MARK, Vocabulary
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _FORMAT = 2
 """Part of a folder's name; raised whenever the same seed draws other tokens."""
@@ -66,8 +68,8 @@ def drawn_store(
             return drawn
         for unfinished in path.parent.glob(f".{path.name}.*"):
             unfinished.unlink()
-        source = Sampler(tokenizer.source, sampling.source)
-        target = Sampler(tokenizer.target, sampling.target)
+        sides = (tokenizer.source, sampling.source), (tokenizer.target, sampling.target)
+        source, target = (SAMPLERS[each.algorithm](each, strength) for each, strength in sides)
 
         def chunks() -> Iterator[Chunk]:
             for number, chunk in enumerate(store.chunks):
@@ -164,67 +166,6 @@ class DrawnEpochs:
             drawn_path(store, self._sampling, epoch).unlink(missing_ok=True)
 
 
-class Sampler:
-    """Draws segmentations of encoded rows."""
-
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
-        self._tokens = _Tokens(vocabulary)
-        self._segmenter = SAMPLERS[vocabulary.algorithm](self._tokens, strength)
-        self._draws = strength > 0
-
-    def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
-        """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
-        if not self._draws:
-            return rows
-        random = np.random.Generator(np.random.PCG64(seed))
-        drawn = []
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            plain = rows.take(np.arange(first, min(first + _BLOCK_ROWS, len(rows))))
-            symbols = _Symbols(self._tokens, plain)
-            tokens = self._segmenter.segment(symbols, random)
-            counts = np.append(0, np.cumsum(tokens >= 0))
-            both = concatenate([Rows(tokens[tokens >= 0], counts[symbols.rows]), plain])
-            too_long = both.lengths[: len(plain)] > max_tokens
-            drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
-        return concatenate(drawn)
-
-
-class _Tokens:
-    """Texts, scores and characters of the tokens of a vocabulary."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        size, texts = len(vocabulary), vocabulary.texts()
-        self.ids = {text: number for number, text in texts.items()}
-        self.scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
-        self.spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
-        """[V rows] Characters of each token, as ids."""
-        crossing = any(SPACE_MARK in text[1:] for text in self.ids)
-        self.begins_word = np.zeros(size, np.bool_)
-        if not crossing:
-            self.begins_word[[n for n, text in texts.items() if text[0] == SPACE_MARK]] = True
-
-    def _spell(self, number: int, text: str | None) -> list[int]:
-        ids = [self.ids.get(character, -1) for character in text or ""]
-        return ids if ids and -1 not in ids else [number]
-
-
-class _Symbols:
-    """Characters of encoded rows, cut into words; no token crosses the border of a word."""
-
-    def __init__(self, tokens: _Tokens, rows: Rows) -> None:
-        spelled = tokens.spelling.take(rows.values)
-        self.ids: Ids = spelled.values
-        """[N] Token of each character; bytes, tags, UNK and EOS count as characters."""
-        self.rows: Places = spelled.offsets[rows.offsets]
-        """[rows + 1] First symbol of each row."""
-        self.begins = tokens.begins_word[self.ids]
-        """[N] True at the first symbol of each word."""
-        self.begins[self.rows[:-1]] = True
-        self.word: Places = np.cumsum(self.begins) - 1
-        """[N] Number of the word."""
-
-
 class _Pairs:
     """Lookup of pairs of numbers below 2**31, for whole arrays at once."""
 
@@ -241,11 +182,58 @@ class _Pairs:
         return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
 
 
-class BpeDropout:
+class Sampler(ABC):
+    """Draws segmentations of encoded rows."""
+
+    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
+        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
+        size, texts = len(vocabulary), vocabulary.texts()
+        self._strength = strength
+        self._ids = {text: number for number, text in texts.items()}
+        self._scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
+        self._spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
+        """[V rows] Characters of each token, as ids; bytes, tags, UNK and EOS are their own."""
+        crossing = any(SPACE_MARK in text[1:] for text in self._ids)
+        starting = [] if crossing else [n for n, text in texts.items() if text[0] == SPACE_MARK]
+        self._begins_word = np.isin(np.arange(size), starting)
+
+    def _spell(self, number: int, text: str | None) -> list[int]:
+        ids = [self._ids.get(character, -1) for character in text or ""]
+        return ids if ids and -1 not in ids else [number]
+
+    def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
+        """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
+        if not self._strength:
+            return rows
+        random = np.random.Generator(np.random.PCG64(seed))
+        drawn = []
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            plain = rows.take(np.arange(first, min(first + _BLOCK_ROWS, len(rows))))
+            symbols = self._spelling.take(plain.values)
+            row_starts = symbols.offsets[plain.offsets]
+            begins = self._begins_word[symbols.values]
+            begins[row_starts[:-1]] = True
+            tokens = self._segment(symbols.values, begins, random)
+            counts = np.append(0, np.cumsum(tokens >= 0))
+            both = concatenate([Rows(tokens[tokens >= 0], counts[row_starts]), plain])
+            too_long = both.lengths[: len(plain)] > max_tokens
+            drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
+        return concatenate(drawn)
+
+    @abstractmethod
+    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
+        """Return [N] the token that begins at each of the symbols `ids`, or -1.
+
+        `begins` [N] is True at the first symbol of each word; no token crosses that border.
+        """
+
+
+class BpeDropout(Sampler):
     """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
 
-    def __init__(self, tokens: _Tokens, dropout: float) -> None:
-        ids = tokens.ids
+    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
+        super().__init__(vocabulary, strength)
+        ids = self._ids
         self._merges = _Pairs(
             {
                 (ids[text[:cut]], ids[text[cut:]]): number
@@ -254,19 +242,16 @@ class BpeDropout:
                 if text[:cut] in ids and text[cut:] in ids
             }
         )
-        self._rank = -tokens.scores
-        self._dropout = dropout
 
-    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the token that begins at each symbol, or -1."""
-        found = np.full(len(symbols.ids), -1, np.int32)
-        ids, word, place = symbols.ids.copy(), symbols.word, np.arange(len(symbols.ids))
+    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
+        found = np.full(len(ids), -1, np.int32)
+        word, place = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
             kept = (merged >= 0) & (word[:-1] == word[1:])
-            kept &= random.random(len(kept)) >= self._dropout
+            kept &= random.random(len(kept)) >= self._strength
             (kept,) = np.nonzero(kept)
-            kept = kept[np.lexsort((kept, self._rank[merged[kept]], word[kept]))]
+            kept = kept[np.lexsort((kept, -self._scores[merged[kept]], word[kept]))]
             best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
             stays = np.isin(word, word[best])
             found[place[~stays]] = ids[~stays]
@@ -276,30 +261,29 @@ class BpeDropout:
         return found
 
 
-class UnigramSampling:
+class UnigramSampling(Sampler):
     """Forward filtering, here from the end, and sampling of a unigram model (Kudo 2018)."""
 
-    def __init__(self, tokens: _Tokens, exponent: float) -> None:
+    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
+        super().__init__(vocabulary, strength)
         children: dict[tuple[int, int], int] = {}
         ends: dict[int, int] = {}
-        for number in range(len(tokens.scores)):
+        for number in range(len(self._scores)):
             node = 0
-            for symbol in tokens.spelling[number].tolist():
+            for symbol in self._spelling[number].tolist():
                 node = children.setdefault((node, symbol), len(children) + 1)
             ends[node] = number
         self._children = _Pairs(children)
         self._ends = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
-        self._longest = int(tokens.spelling.lengths.max())
-        self._scores = np.append(exponent * tokens.scores, -np.inf)  # the last one: no token
+        self._longest = int(self._spelling.lengths.max())
+        self._weights = np.append(self._strength * self._scores, -np.inf)  # the last: no token
 
-    def segment(self, symbols: _Symbols, random: np.random.Generator) -> Ids:
-        """Return [N] the token that begins at each symbol, or -1."""
-        count, (starts,) = len(symbols.ids), np.nonzero(symbols.begins)
-        left = np.append(starts[1:], count)[symbols.word] - np.arange(count)
-        spans = self._spans(symbols.ids, left)
-        shares = self._shares(spans, left, symbols.begins)
+    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
+        count, (here,) = len(ids), np.nonzero(begins)
+        left = np.append(here[1:], count)[np.cumsum(begins) - 1] - np.arange(count)
+        spans = self._spans(ids, left)
+        shares = self._shares(spans, left, begins)
         found = np.full(count, -1, np.int32)
-        here = starts
         while len(here):
             sums = np.cumsum(shares[:, here], axis=0)
             length = (sums < (1 - random.random(len(here))) * sums[-1]).sum(axis=0)
@@ -322,9 +306,9 @@ class UnigramSampling:
             spans[length, here] = self._ends[node]
         return spans
 
-    def _shares(self, spans: Ids, left: Places, begins: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _shares(self, spans: Ids, left: Places, begins: Flags) -> NDArray[np.float64]:
         """Return [longest, N] the probability of each span, given that a token begins there."""
-        shares: NDArray[np.float64] = self._scores[spans]
+        shares: NDArray[np.float64] = self._weights[spans]
         # Log of the summed weights of all segmentations from n to the end of its word; 0 at the
         # begin of a word, where the word before it ends.
         total = np.zeros(len(left) + self._longest)
@@ -339,7 +323,7 @@ class UnigramSampling:
         return shares
 
 
-SAMPLERS: dict[str, Callable[[_Tokens, float], BpeDropout | UnigramSampling]] = {
+SAMPLERS: dict[str, Callable[[Vocabulary, float], Sampler]] = {
     "bpe": BpeDropout,
     "unigram": UnigramSampling,
 }

@@ -120,10 +120,8 @@ def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed
     `ConfigError` if the vocabulary is too small for the characters.
     """
     names = _LAYOUTS[0] if config.vocabulary == "joint" else _LAYOUTS[1]
-    return _write(
-        folder,
-        {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names},
-    )
+    models = {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names}
+    return _write(folder, models)
 
 
 def extend_tokenizer(
@@ -134,13 +132,11 @@ def extend_tokenizer(
     Equal source, pairs, config and seed give equal files. Raises also `DataError` if there is no
     text to learn from.
     """
-    return _write(
-        folder,
-        {
-            name: extend_model(model, _LINES[name](pairs()), config=config, seed=seed)
-            for name, model in _read_models(source).items()
-        },
-    )
+    models = {
+        name: extend_model(model, _LINES[name](pairs()), config=config, seed=seed)
+        for name, model in _read_models(source).items()
+    }
+    return _write(folder, models)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:

@@ -203,7 +203,8 @@ def extend_model(
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
-        old = Vocabulary.from_model(_with_tags(old, tags))
+        entries = [bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL for tag in tags]
+        old = Vocabulary.from_model(_appended(old, entries))
     wanted = config.added_tokens
     if not wanted:
         return old.processor.serialized_model_proto() if tags else model
@@ -288,16 +289,6 @@ def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, 
         tokens = [token for token in tokens if token not in unused]
 
 
-def _with_tags(old: Vocabulary, tags: list[str]) -> bytes:
-    """Return the model of `old` with control tokens."""
-    added = [
-        bytes_field(_TOKENS, bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL) for tag in tags
-    ]
-    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tags)))
-    model: bytes = old.processor.serialized_model_proto() + b"".join(added) + counted
-    return model
-
-
 def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     """Return the model of `old` with new tokens.
 
@@ -310,12 +301,17 @@ def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     for rank, (token, score) in enumerate(scores.items(), start=len(known)):
         kept = -rank if is_bpe else max(score, lowest)
         text = bytes_field(_TOKEN_TEXT, token.encode())
-        added.append(bytes_field(_TOKENS, text + _TOKEN_SCORE + struct.pack("<f", kept)))
-    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(scores)))
-    model = old.processor.serialized_model_proto() + b"".join(added) + counted
+        added.append(text + _TOKEN_SCORE + struct.pack("<f", kept))
     # SentencePiece writes the fields in their usual order.
-    written: bytes = Vocabulary.from_model(model).processor.serialized_model_proto()
-    return written
+    model: bytes = Vocabulary.from_model(_appended(old, added)).processor.serialized_model_proto()
+    return model
+
+
+def _appended(old: Vocabulary, tokens: list[bytes]) -> bytes:
+    added = b"".join(bytes_field(_TOKENS, token) for token in tokens)
+    counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tokens)))
+    model: bytes = old.processor.serialized_model_proto() + added + counted
+    return model
 
 
 def _without_space_in_front(model: bytes) -> Vocabulary:

@@ -1,6 +1,5 @@
 import gzip
 import logging
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from mt.config.data import DataConfig
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.errors import DataError
+from tests.factories import counted
 
 TMX = """<?xml version="1.0" encoding="{encoding}"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -29,11 +29,6 @@ msgstr ""
 "Content-Type: text/plain; charset=UTF-8\\n"
 
 """
-
-
-@pytest.fixture(autouse=True)
-def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MT_CORPORA", raising=False)
 
 
 def opened(path: Path, *, source: str = "en", target: str = "de") -> PairSource:
@@ -90,18 +85,20 @@ def test_exact_language_code_is_preferred(tmp_path: Path) -> None:
     assert read(path, target="pt-BR") == [("bus", "ônibus")]
 
 
-def test_tags_are_removed_and_their_text_stays(tmp_path: Path) -> None:
+def test_tags_are_removed_and_line_breaks_become_spaces(tmp_path: Path) -> None:
     english = (
         '<bpt i="1">&lt;b&gt;</bpt>Fat<ept i="1">&lt;/b&gt;</ept> &amp; <hi>very <hi>thin</hi></hi>'
         "<ph>{0}<sub>alt</sub></ph>.<it pos='begin'>x</it><ut>y</ut>"
     )
-    path = tmx(tmp_path, unit(("en", english), ("de", "a<ph/>b &lt;c&gt; &#x4f60;<!-- no -->好")))
-    assert read(path) == [("Fat & very thin.", "ab <c> 你好")]
-
-
-def test_line_breaks_become_spaces(tmp_path: Path) -> None:
-    path = tmx(tmp_path, unit(("en", "\n  two \n\n lines\u2028 \u00a0 x\t"), ("de", "a  b\tc")))
-    assert read(path) == [("two lines\u2028 \u00a0 x", "a  b\tc")]
+    path = tmx(
+        tmp_path,
+        unit(("en", english), ("de", "a<ph/>b &lt;c&gt; &#x4f60;<!-- no -->好")),
+        unit(("en", "\n  two \n\n lines\u2028 \u00a0 x\t"), ("de", "a  b\tc")),
+    )
+    assert read(path) == [
+        ("Fat & very thin.", "ab <c> 你好"),
+        ("two lines\u2028 \u00a0 x", "a  b\tc"),
+    ]
 
 
 def test_incomplete_units_are_left_out_and_logged_once(
@@ -126,10 +123,7 @@ def test_incomplete_units_are_left_out_and_logged_once(
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        (
-            (("en", "a"), ("den", "b")),
-            r"nothing is in `de`; there are `den`, `en`; did you mean `den`",
-        ),
+        ((("en", "a"), ("den", "b")), "nothing is in `de`; .* `den`, `en`; did you mean `den`"),
         ((("fr", "a"), ("de", "b")), "nothing is in `en`; there are `de`, `fr`$"),
         ((), "no unit has a text in `en` and `de`; the file names no language$"),
         ((("en", ""), ("de", "")), "no unit has a text in both `en` and `de`$"),
@@ -156,21 +150,12 @@ def test_declared_encoding_is_used(tmp_path: Path, encoding: str) -> None:
         ("<tmx>\n<body><tu></body></tmx>", r"line 2: is not XML \(mismatched tag\)"),
         ("<tmx>\n\n<body>", r"line 3: is not XML \(no element found\)"),
         ("", r"line 1: is not XML \(no element found\)"),
-        (
-            b"<tmx>\n<tu>\xff</tu></tmx>",
-            r"line 2: is not XML \(not well-formed \(invalid token\)\)",
-        ),
+        (b"<tmx>\n<tu>\xff</tu></tmx>", r"line 2: is not XML \(not well-formed"),
         ('<?xml version="1.0" encoding="klingon"?><tmx/>', "line 1: unknown encoding: klingon"),
-        (
-            '<?xml version="1.0" encoding="shift_jis"?><tmx/>',
-            "line 1: multi-byte encodings are not",
-        ),
+        ('<?xml version="1.0" encoding="shift_jis"?><tmx/>', "line 1: multi-byte encodings"),
         ("<tmx>" + "<tu>" * 101 + "</tu>" * 101 + "</tmx>", "line 1: more than 100 elements stand"),
         ("<tmx><tu>&nbsp;</tu></tmx>", "line 1: is not XML .undefined entity"),
-        (
-            '<!DOCTYPE tmx SYSTEM "a.dtd">\n<tmx><tu>&nbsp;</tu></tmx>',
-            "line 2: the entity `nbsp` is not one of XML's own",
-        ),
+        ('<!DOCTYPE tmx SYSTEM "a">\n<tmx>&nbsp;</tmx>', "line 2: the entity `nbsp` is not one"),
     ],
 )
 def test_invalid_xml_names_its_line(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -196,22 +181,10 @@ def test_declared_entities_are_refused(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_a_tmx(tmp_path: Path) -> None:
-    """The elements of these 10 MB would take 27 MB."""
-    block = unit(("en", "x" * 400), ("de", "y" * 400)).encode() * 1000
-    with (tmp_path / "a.tmx").open("wb") as file:
-        file.write(b"<tmx><body>")
-        for _ in range(12):
-            file.write(block)
-        file.write(b"</body></tmx>")
-    corpus = opened(tmp_path / "a.tmx")
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in corpus.pairs())
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    corpus = opened(tmx(tmp_path, unit(("en", "x" * 400), ("de", "y" * 400)) * 12_000))
+    count, peak = counted(corpus)
     assert count == 12_000
-    assert peak < 15_000_000
+    assert peak < 15_000_000  # the elements would take 27 MB
 
 
 # XLIFF

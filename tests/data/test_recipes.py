@@ -1,8 +1,6 @@
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,24 +19,16 @@ OUTPUTS = {"--out", "--run"}
 """Options for the output of a command."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """Split of a recipe."""
-
-    name: str
-    source: Source
-    data: DataConfig
+EACH = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 
 
-def splits(recipe: Path) -> Iterator[Split]:
-    data = load_config(recipe).data
+def splits(data: DataConfig) -> dict[str, Source]:
     train = data.train
     parts = train.corpora if isinstance(train, MixtureSource) else {"train": train}
-    for name, source in {**parts, "valid": data.valid, **data.tests}.items():
-        yield Split(name, source, data)
+    return {**parts, "valid": data.valid, **data.tests}
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@EACH
 def test_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
     data = load_config(recipe).data
     assert data.tests
@@ -47,36 +37,28 @@ def test_recipe_loads_and_is_named_after_its_languages(recipe: Path) -> None:
         assert recipe.stem.endswith(f"-{data.source_language}-{data.target_language}{form}")
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_downloads_of_a_recipe_are_pinned(recipe: Path) -> None:
-    for split in splits(recipe):
-        source = split.source
+@EACH
+def test_downloads_of_a_recipe_are_pinned_and_on_the_data_page(recipe: Path) -> None:
+    page = (recipe.parents[1] / "data" / "README.md").read_text(encoding="utf-8")
+    for name, source in splits(load_config(recipe).data).items():
+        sums = {source.sha256_source, source.sha256_target}
+        assert all(checksum in page for checksum in sums)
         if isinstance(source, TextSource) and (source.corpus or "://" in str(source.source)):
-            assert UNVERIFIED not in {source.sha256_source, source.sha256_target}, split.name
+            assert UNVERIFIED not in sums, name
         elif isinstance(source, HubSource):
             assert source.corpus is not None
+            assert source.revision in page
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@EACH
 def test_checksums_match_the_corpora(recipe: Path, corpora: Path) -> None:
-    found = [split for split in splits(recipe) if supplied_files(split.source, split.data)]
+    data = load_config(recipe).data
+    found = [source for source in splits(data).values() if supplied_files(source, data)]
     if not found:
         pytest.skip(f"{corpora} has nothing of {recipe.stem}")
-    for split in found:
-        sums = open_source(split.source, split.data).checksums()
-        assert sums.source == split.source.sha256_source
-        assert sums.target == split.source.sha256_target
-
-
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_data_page_has_every_checksum_and_revision(recipe: Path) -> None:
-    page = (recipe.parents[1] / "data" / "README.md").read_text(encoding="utf-8")
-    for split in splits(recipe):
-        source = split.source
-        for checksum in (source.sha256_source, source.sha256_target):
-            assert checksum in page
-        if isinstance(source, HubSource):
-            assert source.revision in page
+    for source in found:
+        sums = open_source(source, data).checksums()
+        assert (sums.source, sums.target) == (source.sha256_source, source.sha256_target)
 
 
 def test_make_best_creates_inputs_before_their_use() -> None:

@@ -1,30 +1,19 @@
-import importlib.util
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
+from tests.factories import load_script
 
 SCRIPT = Path(__file__).parents[2] / "data" / "tatoeba_zh_en.py"
 
 
-def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tatoeba_zh_en", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up here
-    spec.loader.exec_module(module)
-    return module
-
-
-RULE = load_script()
+RULE = load_script(SCRIPT)
 
 # Order of the English keys by SHA-256: c, h, i, g, a, d, b, f, e.
 UPSTREAM = [

@@ -20,18 +20,18 @@ Algorithm = Literal["bpe", "unigram"]
 LINES = [f"line {number} of the corpus, number {number * 7}" for number in range(300)]
 
 
+def vocabulary(lines: list[str], **keys: object) -> Vocabulary:
+    config = TokenizerConfig.model_validate(keys)
+    return Vocabulary.from_model(train_model(lines, config=config, seed=1))
+
+
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_training_is_deterministic(algorithm: Algorithm) -> None:
-    config = TokenizerConfig(algorithm=algorithm, vocabulary_size=320, sample_lines=100)
+def test_training_is_deterministic_and_gives_the_configured_size(algorithm: Algorithm) -> None:
+    config = TokenizerConfig(algorithm=algorithm, vocabulary_size=310, sample_lines=100)
     models = [train_model(iter(LINES), config=config, seed=seed) for seed in (1, 1, 2)]
     assert models[0] == models[1]
     assert models[0] != models[2]  # another sample
-
-
-@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
-def test_vocabulary_has_the_configured_size(algorithm: Algorithm) -> None:
-    config = TokenizerConfig(algorithm=algorithm, vocabulary_size=310)
-    assert len(Vocabulary.from_model(train_model(LINES, config=config, seed=1))) == 310
+    assert len(Vocabulary.from_model(models[0])) == 310
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
@@ -53,8 +53,7 @@ def test_too_small_vocabulary_names_the_smallest_size() -> None:
     config = TokenizerConfig(vocabulary_size=300, character_coverage=1.0)
     with pytest.raises(ConfigError, match=r"`tokenizer\.vocabulary_size` 300 .* 361 tokens"):
         train_model(lines, config=config, seed=1)
-    enough = TokenizerConfig(vocabulary_size=361, character_coverage=1.0)
-    assert len(Vocabulary.from_model(train_model(lines, config=enough, seed=1))) == 361
+    assert len(vocabulary(lines, vocabulary_size=361, character_coverage=1.0)) == 361
 
 
 @pytest.mark.parametrize("lines", [[], ["", "  ", "\u3000"]])
@@ -63,29 +62,19 @@ def test_corpus_without_text_is_an_error(lines: list[str]) -> None:
         train_model(lines, config=TokenizerConfig(), seed=1)
 
 
-def test_text_is_not_normalized_by_default() -> None:
-    lines = ["ﬁne，　ｗｉｄｅ"] * 20
-    vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
-    assert {character.encode() for character in "ﬁ，　ｗ"} <= set(vocabulary.token_bytes)
+def test_text_is_normalized_only_if_asked() -> None:
+    lines, odd = ["ﬁne，　ｗｉｄｅ"] * 20, {character.encode() for character in "ﬁ，　ｗ"}
+    assert odd <= set(vocabulary(lines).token_bytes)
+    normalizing = vocabulary(lines, normalization="nmt_nfkc")
+    assert not odd & set(normalizing.token_bytes)
+    assert normalizing.decode(normalizing.encode(lines)[0]) == "fine, wide"
 
 
-def test_nmt_nfkc_normalizes_text() -> None:
-    config = TokenizerConfig(normalization="nmt_nfkc")
-    vocabulary = Vocabulary.from_model(train_model(["ﬁne，　ｗｉｄｅ"] * 20, config=config, seed=1))
-    assert not {character.encode() for character in "ﬁ，　ｗ"} & set(vocabulary.token_bytes)
-    assert vocabulary.decode(vocabulary.encode(["ﬁne，　ｗｉｄｅ"])[0]) == "fine, wide"
-
-
-def test_very_long_lines_are_used() -> None:
-    lines = ["short", "zebra " * 2000]
-    vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
-    assert b" zebra" in vocabulary.token_bytes
-
-
-def test_special_tokens_spelled_in_the_text_are_text() -> None:
+def test_long_lines_and_special_tokens_in_the_text_are_text() -> None:
+    assert b" zebra" in vocabulary(["short", "zebra " * 2000]).token_bytes
     lines = ["</s> <unk> <0x41> ▁ \u2585 word"] * 50
-    vocabulary = Vocabulary.from_model(train_model(lines, config=TokenizerConfig(), seed=1))
-    assert vocabulary.decode(vocabulary.encode(lines[:1])[0]) == lines[0]
+    special = vocabulary(lines)
+    assert special.decode(special.encode(lines[:1])[0]) == lines[0]
 
 
 def test_sample_is_drawn_from_the_whole_corpus_by_seed() -> None:

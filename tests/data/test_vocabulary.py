@@ -2,13 +2,14 @@ import io
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary, escape, unescape
 from mt.special_ids import BOS, EOS, PAD, UNK
+from tests.factories import LINES_OF_TEXT
 
 LINES = [f"the {noun} sees  the cat, 你好，世界。" for noun in ("dog", "bird", "fish", "horse")]
 
@@ -21,14 +22,15 @@ def trained(**settings: str) -> Vocabulary:
 BPE = trained(algorithm="bpe")
 UNIGRAM = trained(algorithm="unigram")
 
-anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
-awkward = st.text(
-    st.sampled_from("▁\U000f2581_= \t\r\0\u2028\u0085\u3000，e\u0301é<>/s\u2585⁇\ufffd🇨🇭")
-)
-
 
 @pytest.mark.parametrize("vocabulary", [BPE, UNIGRAM], ids=["bpe", "unigram"])
-@given(text=anything | awkward)
+@given(text=LINES_OF_TEXT)
+@example(text="")
+@example(text="  two  runs   of spaces ")
+@example(text="\U000f2581 \U000f2581_ \U000f2581= ▁\U000f2581▁")
+@example(text="🧑‍🧑‍🧒 👍🏽 NUL \0 BEL \a ESC \x1b DEL \x7f \x0c \ufeff\u200b\u00ad\ufffe\U0010ffff")
+@example(text="</s><unk><s><pad> <0x41><0xE2>")
+@example(text="e\u0301 é \ufb01 Ａ ｶﾞ \u1112\u1161\u11ab")
 def test_decoding_inverts_encoding(vocabulary: Vocabulary, text: str) -> None:
     (ids,) = vocabulary.encode([text])
     assert ids[-1] == EOS
@@ -36,29 +38,7 @@ def test_decoding_inverts_encoding(vocabulary: Vocabulary, text: str) -> None:
     assert vocabulary.decode(ids) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "  two  runs   of spaces ",
-        "全角，标点。！",
-        "a▁b ▁ ▁▁",
-        "\U000f2581 \U000f2581_ \U000f2581= ▁\U000f2581▁",
-        "🧑‍🧑‍🧒 👍🏽",
-        "NUL \0 BEL \a ESC \x1b DEL \x7f",
-        "line\u2028paragraph\u2029next\u0085feed\x0c tab\t return\r",
-        "</s><unk><s><pad> <0x41><0xE2>",
-        "e\u0301 é \ufb01 Ａ ｶﾞ \u1112\u1161\u11ab",
-        "\ufeff\u200b\u00ad\ufffe\U0010ffff",
-    ],
-)
-@pytest.mark.parametrize("vocabulary", [BPE, UNIGRAM], ids=["bpe", "unigram"])
-def test_unusual_texts_are_lossless(vocabulary: Vocabulary, text: str) -> None:
-    assert vocabulary.decode(vocabulary.encode([text])[0]) == text
-
-
-@given(anything | awkward)
+@given(LINES_OF_TEXT)
 def test_unescape_inverts_escape(text: str) -> None:
     assert "▁" not in escape(text)
     assert unescape(escape(text)) == text
