@@ -79,11 +79,6 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     assert of_run.startswith("run: ")
 
 
-def test_sampling(script: Script, tiny_recipe: Path) -> None:
-    lines = script.run("sampling", "--config", tiny_recipe, "--pairs", 40)
-    assert next(line for line in lines if line.endswith("tokens")) == "bpe, 40 pairs, 300 tokens"
-
-
 def test_lengths(script: Script, tmp_path: Path) -> None:
     arguments = ("--lengths", 8, 4, "--rounds", 1, "--device", "cpu", "-o", tmp_path / "cost.svg")
     lines = script.run("lengths", *arguments, POSITIONS_A_ROUND=1)
