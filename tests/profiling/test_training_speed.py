@@ -13,11 +13,9 @@ from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.store import Example
-from mt.errors import DataError
 from mt.profiling import training_speed as module
 from mt.profiling.training_speed import (
     WARMUP_UPDATES,
-    MatmulRates,
     Phase,
     PhaseClock,
     PhaseSeconds,
@@ -65,21 +63,19 @@ def measured(
 
 
 def test_rates_are_counts_divided_by_times(measured: TrainingBenchmark) -> None:
-    timing, phases, work = measured.timing, measured.phases, measured.work
+    timing, work, rates = measured.timing, measured.work, measured.matmul_rates
     assert measured.target_tokens_per_second == work.target.tokens / timing.seconds
     assert measured.source_tokens_per_second == work.source.tokens / timing.seconds
     assert measured.flops_per_target_token == measured.flops / work.target.tokens
-    mean = (measured.matmul_rates.before + measured.matmul_rates.after) / 2
-    assert measured.matmul_share == pytest.approx(measured.flops / timing.seconds / mean)
-    assert MatmulRates(1.0, 4.0).mean == 2.5
+    rate = (rates.before + rates.after) / 2
+    assert measured.matmul_share == pytest.approx(measured.flops / timing.seconds / rate)
     assert (measured.device, measured.precision, measured.threads) == ("cpu", "fp32", 1)
     assert measured.updates == UPDATES
     assert 0 < timing.waited_seconds < timing.seconds
     assert timing.cpu_seconds > 0
     assert timing.peak_device_mib is None
-    assert measured.peak_rss_mib is not None
-    assert measured.peak_rss_mib > 50
-    assert min(phases.forward, phases.loss, phases.backward, phases.optimiser, phases.data) > 0
+    assert (measured.peak_rss_mib or 0) > 50
+    assert min(vars(measured.phases).values()) > 0
 
 
 def test_loss_and_tokens_after_the_warmup_are_those_of_training(
@@ -109,16 +105,6 @@ def test_r_drop_passes_each_batch_twice_and_samples_have_more_tokens(
     )
     assert twice.flops == 2 * measured.flops
     assert sampled.work.source.lengths.mean() > 1.1 * measured.work.source.lengths.mean()
-
-
-def test_a_missing_corpus_is_an_error_before_any_work(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "start", None)
-    train = config.data.train.model_copy(update={"source": str(tmp_path / "gone.en")})
-    data = config.data.model_copy(update={"train": train})
-    with pytest.raises(DataError, match=r"gone\.en"):
-        benchmark_training(config.model_copy(update={"data": data}), 1)
 
 
 def test_phases_begin_in_order_and_change_nothing() -> None:
