@@ -64,7 +64,7 @@ def plan(
     config: Config, corpus: Corpus, probed: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Plan:
     """Return a function that plans the tiny recipe with other keys of `training`."""
-    monkeypatch.setattr(module, "prepare", lambda *_: corpus)
+    monkeypatch.setattr("mt.profiling.training_speed.prepare", lambda *_: corpus)
     return lambda **keys: plan_training(changed(config, **keys), tmp_path / "runs" / "new")
 
 
