@@ -88,7 +88,7 @@ def encodings(
         of_encoder = list(_of_stack(config, encoder, positions))
         of_decoder = list(_of_stack(config, decoder, positions))
     both = of_encoder + of_decoder
-    if len(both) == 2 and np.array_equal(*(encoding.table.values for encoding in both)):
+    if len(both) == 2 and np.array_equal(both[0].table.values, both[1].table.values):
         return [replace(both[0], owner="encoder and decoder")]
     return both
 
