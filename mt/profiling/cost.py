@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import Attention
 from mt.model.positional import RelativeLayer
@@ -156,7 +157,6 @@ _Passes = tuple[_Work, _Work]
 
 def _count(model: Transformer, lengths: PairLengths) -> Cost:
     source, target = lengths.source, lengths.target
-    encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
     decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     own = _Work(target, target, target), _Work(1, target, 1)
     across = _Work(target, source, source), _Work(1, source, 0)
@@ -165,14 +165,13 @@ def _count(model: Transformer, lengths: PairLengths) -> Cost:
     output = _part("output layer", [model.output], _linear_flops, own)
     if model.output.weight is model.target_embedding.weight:
         output = replace(output, parameters=0)
-    encoder_work = _Work(source, source, source), _Work(0, 0, 0)
     embeddings = {"source": model.source_embedding, "target": model.target_embedding}
     if model.source_embedding is model.target_embedding:
         embeddings = {"shared": model.source_embedding}
     parts = [
         *(Part(f"{name} embedding", _parameters([e]), 0, 0) for name, e in embeddings.items()),
-        *_stack("encoder", encoder, (model.encoder_positional, model.encoder_norm), encoder_work),
-        *_stack("decoder", decoder, (model.decoder_positional, model.decoder_norm), own),
+        *_stack(model, "encoder", (_Work(source, source, source), _Work(0, 0, 0))),
+        *_stack(model, "decoder", own),
         output,
     ]
     parts.insert(-3, cross)  # after the self-attention, as in a layer
@@ -181,22 +180,18 @@ def _count(model: Transformer, lengths: PairLengths) -> Cost:
     return Cost(tuple(parts), lengths, BYTES_PER_NUMBER * numbers)
 
 
-def _stack(
-    name: str,
-    layers: Sequence[EncoderLayer | DecoderLayer],
-    shared: tuple[nn.Module, nn.Module],
-    passes: _Passes,
-) -> list[Part]:
-    """Return the parts of a stack without cross-attention; `shared` are positions and norm."""
-    positional, norm = shared
+def _stack(model: Transformer, side: Side, passes: _Passes) -> list[Part]:
+    """Return the parts of a stack without cross-attention."""
+    layers: list[EncoderLayer | DecoderLayer] = [*getattr(model, side)]
     attentions = [layer.self_attention.attention for layer in layers]
     norms = [part for layer in layers for part in layer.children() if isinstance(part, PostNorm)]
+    norms.append(getattr(model, f"{side}_norm"))
     of_positions = partial(_positional_flops, heads=attentions[0].heads)
     return [
-        _part(f"{name} positions", [positional], of_positions, passes),
-        _part(f"{name} self-attention", attentions, _attention_flops, passes),
-        _part(f"{name} feed-forward", [x.feed_forward for x in layers], _linear_flops, passes),
-        _part(f"{name} norms", [*norms, norm], _linear_flops, passes),
+        _part(f"{side} positions", [getattr(model, f"{side}_positional")], of_positions, passes),
+        _part(f"{side} self-attention", attentions, _attention_flops, passes),
+        _part(f"{side} feed-forward", [x.feed_forward for x in layers], _linear_flops, passes),
+        _part(f"{side} norms", norms, _linear_flops, passes),
     ]
 
 
