@@ -19,7 +19,6 @@ from mt.config import ModelConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.store import Example
-from mt.data.vocabulary import Vocabulary
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
@@ -62,8 +61,8 @@ def plot_attention(
     for place in places.values():
         check_picture(place)
     translator = load_translator(run, overrides=overrides, device="cpu")
-    config = load_config(run / CONFIG_FILE)
-    languages = config.data.source_language, config.data.target_language
+    data = load_config(run / CONFIG_FILE).data
+    languages = data.source_language, data.target_language
     for maps in attention_maps(translator, sentence, languages=languages):
         write_picture(places[maps.name], partial(_draw, maps, f"{maps.title} - {run}"))
     return list(places.values())
@@ -86,8 +85,10 @@ def attention_maps(
         target.pop()
     engine.model.eval()
     recorded = record_attention(engine.model, torch.tensor([source]), torch.tensor([target[:-1]]))
-    source_tokens = _tokens(tokenizer.source, source)
-    target_tokens = _tokens(tokenizer.target, target)
+    source_tokens, target_tokens = (
+        tuple(vocabulary.processor.id_to_piece(ids))
+        for vocabulary, ids in ((tokenizer.source, source), (tokenizer.target, target))
+    )
     queries = Tokens(source_tokens, "source token (query)", languages[0])
     keys = Tokens(source_tokens, "source token (key)", languages[0])
     inputs = Tokens(target_tokens[:-1], "input token (key); grey: masked", languages[1])
@@ -117,10 +118,6 @@ def _source_ids(translator: Translator, sentence: str) -> list[int]:
             f"{translator.longest_source}; give a shorter one"
         )
     return ids
-
-
-def _tokens(vocabulary: Vocabulary, ids: Sequence[int]) -> tuple[str, ...]:
-    return tuple(vocabulary.processor.id_to_piece(list(ids)))
 
 
 def _draw(maps: Maps, title: str) -> Figure:
@@ -180,32 +177,28 @@ def example_masks() -> list[ShownMask]:
     weight above 0.
     """
     words = list(dict.fromkeys([*_SPECIAL, *" ".join(map(" ".join, PAIRS)).split()]))
-    batch = collate([_example(number, words) for number in range(len(PAIRS))])
+    examples = []
+    for number, sides in enumerate(PAIRS):
+        source, target = ([words.index(word) for word in side.split()] for side in sides)
+        examples.append(Example(number, np.array(source, np.int32), np.array(target, np.int32)))
+    batch = collate(examples)
     config = ModelConfig(d_model=8, d_ff=8, heads=1, encoder_layers=1, decoder_layers=1)
     with torch.random.fork_rng(devices=[]):
         model = Transformer(config, source_vocabulary=len(words), target_vocabulary=len(words))
     recorded = record_attention(model.eval(), batch.source, batch.target_in)
-    source, read, predicted = (
-        tuple(words[number] for number in ids[0])
-        for ids in (batch.source, batch.target_in, batch.target_out)
-    )
-    queries = Tokens(source, "source token (query)", "en")
-    keys = Tokens(source, "source token (key)", "en")
-    inputs = Tokens(read, "input token (key)", "de")
-    outputs = Tokens(predicted, "predicted token (query)", "de")
+
+    def tokens(ids: Tensor, axis: str, language: str) -> Tokens:
+        return Tokens(tuple(words[number] for number in ids[0]), axis, language)
+
+    queries = tokens(batch.source, "source token (query)", "en")
+    keys = tokens(batch.source, "source token (key)", "en")
+    inputs = tokens(batch.target_in, "input token (key)", "de")
+    outputs = tokens(batch.target_out, "predicted token (query)", "de")
     return [
         ShownMask("Encoder self-attention", _allowed(recorded.encoder), queries, keys),
         ShownMask("Decoder self-attention", _allowed(recorded.decoder), outputs, inputs),
         ShownMask("Cross-attention", _allowed(recorded.cross), outputs, keys),
     ]
-
-
-def _example(number: int, words: list[str]) -> Example:
-    source, target = (
-        np.array([words.index(word) for word in side.split()], dtype=np.int32)
-        for side in PAIRS[number]
-    )
-    return Example(number, source, target)
 
 
 def _allowed(weights: Tensor) -> NDArray[np.bool_]:

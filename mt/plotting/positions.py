@@ -87,9 +87,10 @@ def encodings(
     with torch.inference_mode():
         of_encoder = list(_of_stack(config, encoder, positions))
         of_decoder = list(_of_stack(config, decoder, positions))
-    if len(of_encoder) == len(of_decoder) == 1 and _same(of_encoder[0], of_decoder[0]):
-        return [replace(of_encoder[0], owner="encoder and decoder")]
-    return of_encoder + of_decoder
+    both = of_encoder + of_decoder
+    if len(both) == 2 and np.array_equal(both[0].table.values, both[1].table.values):
+        return [replace(both[0], owner="encoder and decoder")]
+    return both
 
 
 def _of_stack(config: ModelConfig, positional: Positional, positions: int) -> Iterator[Encoding]:
@@ -160,10 +161,6 @@ def _by_offset(scores: Tensor, unit: str) -> Curves:
     return Curves(offsets, {"": torch.stack(means).numpy()}, unit)
 
 
-def _same(one: Encoding, other: Encoding) -> bool:
-    return np.array_equal(one.table.values, other.table.values, equal_nan=True)
-
-
 def plot_positions(config: Config, output: Path, *, name: str, positions: int) -> Path:
     """Draw the position encoding of a config's untrained model; return `output`.
 
@@ -174,10 +171,8 @@ def plot_positions(config: Config, output: Path, *, name: str, positions: int) -
     kind = _kind(config, name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        encoder, decoder = (
-            POSITIONAL[kind](config.model, "encoder"),
-            POSITIONAL[kind](config.model, "decoder"),
-        )
+        encoder = POSITIONAL[kind](config.model, "encoder")
+        decoder = POSITIONAL[kind](config.model, "decoder")
     learned = any(True for _ in encoder.parameters())
     state = "random, as before training" if learned else "nothing in it is learned"
     drawn = encodings(config.model, encoder, decoder, positions=positions)

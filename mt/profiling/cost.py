@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mt.config import ModelConfig
+from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import Attention
 from mt.model.positional import RelativeLayer
@@ -101,10 +102,7 @@ def model_cost(
 
     Raises UserError where the model has too few positions for the pair.
     """
-    with torch.device("meta"):
-        model = Transformer(
-            config, source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary
-        )
+    model = _without_memory(config, source_vocabulary, target_vocabulary)
     longest = max(lengths.source, lengths.target)
     if model.longest is not None and longest > model.longest:
         raise UserError(
@@ -123,10 +121,7 @@ def training_flops(
     operations of a pair are a polynomial of its lengths, a S + b T + c S^2 + d T^2 + e S T. Five
     counts give the coefficients.
     """
-    with torch.device("meta"):
-        model = Transformer(
-            config, source_vocabulary=vocabularies[0], target_vocabulary=vocabularies[1]
-        )
+    model = _without_memory(config, *vocabularies)
 
     def count(source: int, target: int) -> int:
         return _count(model, PairLengths(source, target)).flops
@@ -137,6 +132,11 @@ def training_flops(
     s, t = pairs.T.astype(np.int64)
     forward: NDArray[np.int64] = a * s + b * t + c * s * s + d * t * t + e * s * t
     return TRAINING_FACTOR * forward
+
+
+def _without_memory(config: ModelConfig, source: int, target: int) -> Transformer:
+    with torch.device("meta"):
+        return Transformer(config, source_vocabulary=source, target_vocabulary=target)
 
 
 @dataclass(frozen=True)
@@ -157,24 +157,21 @@ _Passes = tuple[_Work, _Work]
 
 def _count(model: Transformer, lengths: PairLengths) -> Cost:
     source, target = lengths.source, lengths.target
-    encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
     decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     own = _Work(target, target, target), _Work(1, target, 1)
     across = _Work(target, source, source), _Work(1, source, 0)
-    cross = _part(
-        "decoder cross-attention",
-        [layer.cross_attention for layer in decoder],
-        _attention_flops,
-        across,
-    )
+    attentions = [layer.cross_attention for layer in decoder]
+    cross = _part("decoder cross-attention", attentions, _attention_flops, across)
     output = _part("output layer", [model.output], _linear_flops, own)
     if model.output.weight is model.target_embedding.weight:
         output = replace(output, parameters=0)
-    encoder_work = _Work(source, source, source), _Work(0, 0, 0)
+    embeddings = {"source": model.source_embedding, "target": model.target_embedding}
+    if model.source_embedding is model.target_embedding:
+        embeddings = {"shared": model.source_embedding}
     parts = [
-        *_embeddings(model),
-        *_stack("encoder", encoder, (model.encoder_positional, model.encoder_norm), encoder_work),
-        *_stack("decoder", decoder, (model.decoder_positional, model.decoder_norm), own),
+        *(Part(f"{name} embedding", _parameters([e]), 0, 0) for name, e in embeddings.items()),
+        *_stack(model, "encoder", (_Work(source, source, source), _Work(0, 0, 0))),
+        *_stack(model, "decoder", own),
         output,
     ]
     parts.insert(-3, cross)  # after the self-attention, as in a layer
@@ -183,32 +180,18 @@ def _count(model: Transformer, lengths: PairLengths) -> Cost:
     return Cost(tuple(parts), lengths, BYTES_PER_NUMBER * numbers)
 
 
-def _embeddings(model: Transformer) -> list[Part]:
-    source, target = model.source_embedding, model.target_embedding
-    if source is target:
-        return [Part("shared embedding", _parameters([source]), 0, 0)]
-    return [
-        Part("source embedding", _parameters([source]), 0, 0),
-        Part("target embedding", _parameters([target]), 0, 0),
-    ]
-
-
-def _stack(
-    name: str,
-    layers: Sequence[EncoderLayer | DecoderLayer],
-    shared: tuple[nn.Module, nn.Module],
-    passes: _Passes,
-) -> list[Part]:
-    """Return the parts of a stack without cross-attention; `shared` are positions and norm."""
-    positional, norm = shared
+def _stack(model: Transformer, side: Side, passes: _Passes) -> list[Part]:
+    """Return the parts of a stack without cross-attention."""
+    layers: list[EncoderLayer | DecoderLayer] = [*getattr(model, side)]
     attentions = [layer.self_attention.attention for layer in layers]
     norms = [part for layer in layers for part in layer.children() if isinstance(part, PostNorm)]
+    norms.append(getattr(model, f"{side}_norm"))
     of_positions = partial(_positional_flops, heads=attentions[0].heads)
     return [
-        _part(f"{name} positions", [positional], of_positions, passes),
-        _part(f"{name} self-attention", attentions, _attention_flops, passes),
-        _part(f"{name} feed-forward", [x.feed_forward for x in layers], _linear_flops, passes),
-        _part(f"{name} norms", [*norms, norm], _linear_flops, passes),
+        _part(f"{side} positions", [getattr(model, f"{side}_positional")], of_positions, passes),
+        _part(f"{side} self-attention", attentions, _attention_flops, passes),
+        _part(f"{side} feed-forward", [x.feed_forward for x in layers], _linear_flops, passes),
+        _part(f"{side} norms", norms, _linear_flops, passes),
     ]
 
 

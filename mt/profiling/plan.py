@@ -2,8 +2,6 @@
 
 import math
 import shutil
-import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,15 +12,14 @@ import torch
 from mt.config import Config, TrainingConfig
 from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
-from mt.model.device import keep_freed_memory, select_device
+from mt.model.device import select_device
 from mt.profiling.cost import BYTES_PER_NUMBER, training_flops
 from mt.profiling.probe import MOST_UPDATES, probe
-from mt.profiling.training_speed import with_end
-from mt.training.data import first_plan, prepare
+from mt.profiling.training_speed import temporary_session
+from mt.training.data import first_plan
 from mt.training.memory import available_memory, estimate_memory, heaviest, try_heaviest
 from mt.training.progress import planned_padding
-from mt.training.run_folder import RunFolder
-from mt.training.setup import Session, most_updates, start
+from mt.training.setup import Session, most_updates
 
 PAPER_TOKENS_PER_UPDATE = 25_000
 """Vaswani et al. 2017, section 5.1, on each side."""
@@ -75,18 +72,12 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     Nothing is written to `run`. Raises the errors of training for a config that cannot be trained
     here, and RunError where the disk of `run` is too small.
     """
-    keep_freed_memory()
-    device, training = select_device(config.training.device), config.training
-    with ExitStack() as stack:
-        folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
-        corpus = prepare(config, folder)
-        stack.callback(corpus.close)
-        free = available_memory() if device.type == "cpu" else None
-        if device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(device)
-        session = start(with_end(config, MOST_UPDATES), folder, corpus, device, [])
-        stack.enter_context(session.progress)
-
+    training, device = config.training, select_device(config.training.device)
+    free = available_memory() if device.type == "cpu" else None
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+    with temporary_session(config, MOST_UPDATES) as session:
+        corpus = session.corpus
         plan, lengths = first_plan(corpus, config), corpus.epoch_store(0).lengths
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if training.r_drop else 1
@@ -101,11 +92,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         extent = _extent(training, len(plan))
         disk = _require_disk(training, run, checkpoints=extent["checkpoints"], **counts)
         measured = probe(session, update_flops=flops)
-        seconds = {
-            "update": measured.update,
-            "validation": measured.validation,
-            "checkpoint": measured.checkpoint,
-        }
+        seconds = {each: getattr(measured, each) for each in ("update", "validation", "checkpoint")}
         total = sum(seconds[each] * extent[f"{each}s"] for each in seconds)
         return TrainingPlan(
             device=device.type,

@@ -69,8 +69,11 @@ def _time_validation(session: Session) -> float:
     anywhere.
     """
     corpus, config = session.corpus, session.config
-    lengths = corpus.valid_lengths
-    sample = _sample(lengths[:, SOURCE], config.decoding.sentences_at_once)
+    lengths, batch_size = corpus.valid_lengths, config.decoding.sentences_at_once
+    order = np.argsort(-lengths[:, SOURCE], kind="stable")
+    batches = np.split(order, range(batch_size, len(order), batch_size))
+    step = -(-len(batches) // VALIDATION_BATCHES)
+    sample = np.concatenate(batches[step // 2 :: step]).tolist()
     part = replace(
         corpus,
         valid=tuple(corpus.valid[number] for number in sample),
@@ -82,14 +85,6 @@ def _time_validation(session: Session) -> float:
     with _without_eos(session.learner.model.output):
         seconds = _timed(session, lambda: validate(session.learner, part, limited))
     return seconds * float(target / lengths[sample, TARGET].sum())
-
-
-def _sample(lengths: NDArray[np.integer], batch_size: int) -> list[int]:
-    """Return the sentences of a few batches of similar length."""
-    order = np.argsort(-lengths, kind="stable")
-    batches = np.split(order, range(batch_size, len(order), batch_size))
-    step = -(-len(batches) // VALIDATION_BATCHES)
-    return [int(number) for batch in batches[step // 2 :: step] for number in batch]
 
 
 @contextmanager

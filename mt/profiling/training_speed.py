@@ -160,28 +160,21 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
 
     Raises the errors of training for a config that cannot be trained here.
     """
-    keep_freed_memory()
-    device = select_device(config.training.device)
-    with ExitStack() as stack:
-        folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
-        config = with_end(config, WARMUP_UPDATES + updates + PHASE_UPDATES)
-        corpus = prepare(config, folder)
-        stack.callback(corpus.close)
-        session = start(config, folder, corpus, device, [])
-        stack.enter_context(session.progress)
+    with temporary_session(config, WARMUP_UPDATES + updates + PHASE_UPDATES) as session:
         before = _matmul_rate(session)
         timing = timed(session, updates)
         rates = MatmulRates(before, _matmul_rate(session))
-        clock = PhaseClock(device)
+        clock = PhaseClock(session.device)
         _run(session, clock.begin)
         # The run is planned again to count the sentences of the measured updates.
-        planned = planned_updates(config, corpus, TrainState(), torch.device("cpu"))
+        corpus, cpu = session.corpus, torch.device("cpu")
+        planned = planned_updates(session.config, corpus, TrainState(), cpu)
         measured = islice(planned, WARMUP_UPDATES, WARMUP_UPDATES + updates)
         work = workload(batch for update in measured for batch in update.batches)
+        sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     passes = 2 if config.training.r_drop else 1
-    sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     return TrainingBenchmark(
-        device=device.type,
+        device=session.device.type,
         precision=session.learner.precision.name,
         threads=torch.get_num_threads(),
         updates=updates,
@@ -192,6 +185,20 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
         phases=clock.mean(),
         peak_rss_mib=peak_memory_mib(),
     )
+
+
+@contextmanager
+def temporary_session(config: Config, updates: int) -> Iterator[Session]:
+    """Yield a new session in a temporary folder, which ends after `updates`."""
+    keep_freed_memory()
+    config, device = with_end(config, updates), select_device(config.training.device)
+    with ExitStack() as stack:
+        folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
+        corpus = prepare(config, folder)
+        stack.callback(corpus.close)
+        session = start(config, folder, corpus, device, [])
+        stack.enter_context(session.progress)
+        yield session
 
 
 def with_end(config: Config, updates: int) -> Config:

@@ -12,19 +12,14 @@ from torch import Tensor, nn
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.errors import UserError
-from mt.model.attention import EVERYWHERE, Attention
 from mt.model.positional import (
     POSITIONAL,
-    Alibi,
     Learned,
-    RelativeBias,
     Rotary,
     SinusoidTable,
-    alibi_slopes,
     sinusoids,
 )
 from mt.model.transformer import Transformer
-from mt.model.weights import Gains
 from mt.special_ids import EOS, PAD
 from tests.factories import model_config, transformer
 
@@ -54,10 +49,6 @@ def of_kind(positional: str, **changes: object) -> ModelConfig:
 
 def build(positional: str, **changes: object) -> Transformer:
     return transformer(vocabulary=40, **{**SMALL, "positional": positional, **changes}).eval()
-
-
-def random_heads(seed: int, *, length: int = 1, width: int = 4) -> Tensor:
-    return torch.randn(1, 1, length, width, generator=torch.Generator().manual_seed(seed))
 
 
 def assert_close(found: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
@@ -167,75 +158,14 @@ def test_a_sentence_beyond_the_last_learned_position_is_an_error() -> None:
 @given(POSITIONS, POSITIONS, st.integers(0, 9))
 def test_rotary_scores_depend_on_the_offset_only(one: int, other: int, seed: int) -> None:
     rotary = Rotary(of_kind("rotary", d_head=8), "encoder")
-    q, k = random_heads(seed, width=8), random_heads(seed + 10, width=8)
+    q, k = torch.randn(2, 1, 1, 1, 8, generator=torch.Generator().manual_seed(seed))
     score = (rotary.rotate(q, one) * rotary.rotate(k, other)).sum()
     earlier, later = sorted((one, other))
     query, key = (q, k) if one == later else (k, q)
     assert_close(score, (rotary.rotate(query, later - earlier) * key).sum(), atol=1e-4)
 
 
-@settings(deadline=None)
-@given(POSITIONS)
-def test_rotary_multiplies_pairs_as_complex_numbers(position: int) -> None:
-    rotary = Rotary(of_kind("rotary", d_head=6, rotary_base=50.0), "decoder")
-    heads = random_heads(1, length=3, width=6)
-    rotated = rotary.rotate(heads, position)
-    for column in range(3):
-        for pair in range(3):
-            angle = (position + column) * 50.0 ** (-2 * pair / 6)
-            before = complex(*heads[0, 0, column, 2 * pair : 2 * pair + 2].tolist())
-            after = complex(*rotated[0, 0, column, 2 * pair : 2 * pair + 2].tolist())
-            expected = before * complex(math.cos(angle), math.sin(angle))
-            assert abs(after - expected) < 1e-5
-    assert rotary.rotate(heads.bfloat16(), position).dtype == torch.bfloat16
-
-
 # Biases by offset
-
-
-def test_buckets_by_hand() -> None:
-    """Check 32 buckets up to distance 128, as in T5: 16 exact ones, then logarithmic ones."""
-    config = ModelConfig(positional="relative_bias", d_model=8, heads=2)
-    distances = torch.tensor([0, 1, 15, 16, 18, 19, 63, 64, 113, 127, 128, 5000])
-    decoder = RelativeBias(config, "decoder").buckets(-distances).tolist()
-    assert decoder == [0, 1, 15, 16, 16, 17, 26, 26, 31, 31, 31, 31]
-    encoder = RelativeBias(config, "encoder")
-    distances = torch.tensor([0, 1, 7, 8, 11, 12, 16, 127, 128, 5000])
-    before = [0, 1, 7, 8, 8, 9, 10, 15, 15, 15]
-    assert encoder.buckets(-distances).tolist() == before
-    assert encoder.buckets(distances[1:]).tolist() == [16 + bucket for bucket in before[1:]]
-
-
-def test_relative_bias_is_the_row_of_the_bucket() -> None:
-    for side in SIDES:
-        positional = RelativeBias(of_kind("relative_bias"), side)
-        bias = positional.bias(3, 5)
-        assert bias.shape == (1, 4, 3, 5)
-        for t in range(3):
-            for s in range(5):
-                offset = s - (t + 2)
-                row = positional.table[int(positional.buckets(torch.tensor(offset)))]
-                later = side == "decoder" and offset > 0
-                assert_close(bias[0, :, t, s], torch.full((4,), -math.inf) if later else row)
-
-
-def test_alibi_slopes_by_hand() -> None:
-    assert alibi_slopes(8).tolist() == [2**-i for i in range(1, 9)]
-    assert alibi_slopes(2).tolist() == [1 / 16, 1 / 256]
-    assert alibi_slopes(1).tolist() == [1 / 256]
-    half_steps = [2 ** -(i + 0.5) for i in range(4)]  # every second slope of 16 heads
-    assert alibi_slopes(12).tolist() == pytest.approx([*alibi_slopes(8).tolist(), *half_steps])
-
-
-def test_alibi_penalties_by_hand() -> None:
-    config = of_kind("alibi", d_model=16, heads=8, kv_heads=8)
-    encoder = Alibi(config, "encoder").bias(3, 3)[0]
-    assert encoder[0].tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5], [-1, -0.5, 0]]
-    assert encoder[7].tolist() == [[x / 128 for x in row] for row in encoder[0].tolist()]
-    decoder = Alibi(config, "decoder").bias(3, 3)[0]
-    never = -math.inf
-    assert decoder[1].tolist() == [[0, never, never], [-0.25, 0, never], [-0.5, -0.25, 0]]
-    assert Alibi(config, "decoder").bias(1, 4)[0, 0].tolist() == [[-1.5, -1, -0.5, 0]]
 
 
 @settings(deadline=None, max_examples=30)
@@ -272,33 +202,6 @@ def test_each_layer_has_its_own_vectors_and_the_decoder_none_for_later_keys() ->
         shapes = [[(*p.shape,) for p in table.parameters()] for table in tables]
         assert shapes == [[(rows, 4), (rows, 6)]] * layers
     assert len(list(model.encoder_positional.parameters())) == 2 * 2
-
-
-def random_qkv(config: ModelConfig, *, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
-    heads = config.key_heads
-    return (
-        torch.randn(1, config.heads, queries, config.key_width),
-        torch.randn(1, heads, keys, config.key_width),
-        torch.randn(1, heads, keys, config.value_width),
-    )
-
-
-@pytest.mark.parametrize(("kind", "near"), [("relative", 3), ("relative_bias", 8)])
-@pytest.mark.parametrize("side", SIDES)
-def test_far_offsets_share_a_vector_and_near_ones_do_not(kind: str, near: int, side: Side) -> None:
-    """Reordering keys at distance `near` or more changes nothing; reordering nearer ones does."""
-    config = of_kind(kind)
-    attention, positional = Attention(config, Gains()), POSITIONAL[kind](config, side)
-    q, k, v = random_qkv(config, queries=1, keys=14)
-
-    def attend(order: list[int]) -> Tensor:
-        mask = EVERYWHERE.with_bias(positional.bias(1, 14))
-        return positional.layer(0).attend(attention, q, k[:, :, order], v[:, :, order], mask)
-
-    order = list(range(14))  # the query is at 13
-    beyond = 13 - near + 1
-    assert_close(attend([*reversed(order[:beyond]), *order[beyond:]]), attend(order))
-    assert (attend([*order[:-2], 13, 12]) - attend(order)).abs().max() > 1e-3
 
 
 # Symmetries of a stack

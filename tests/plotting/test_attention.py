@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mt.decoding.torch_engine import TorchEngine
-from mt.decoding.translator import Translator, load_translator
+from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.model.attention_hooks import record_attention
 from mt.plotting.attention import attention_maps, example_masks, plot_attention, plot_masks
@@ -16,12 +16,8 @@ from mt.special_ids import BOS
 SENTENCE = "one two three"
 
 
-@pytest.fixture
-def translator(finished_run: Path) -> Translator:
-    return load_translator(finished_run, device="cpu")
-
-
-def test_maps_are_those_of_the_sentence_and_its_translation(translator: Translator) -> None:
+def test_maps_are_those_of_the_sentence_and_its_translation(finished_run: Path) -> None:
+    translator = load_translator(finished_run, device="cpu")
     encoder, decoder, cross = attention_maps(translator, SENTENCE, languages=("en", "de"))
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
@@ -74,11 +70,8 @@ def test_a_sentence_that_cannot_be_translated_is_an_error(
 
 def test_three_pictures_are_written(finished_run: Path, tmp_path: Path) -> None:
     places = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
-    assert [place.name for place in places] == [
-        "a.b-encoder.svg",
-        "a.b-decoder.svg",
-        "a.b-cross.svg",
-    ]
+    names = ["a.b-encoder.svg", "a.b-decoder.svg", "a.b-cross.svg"]
+    assert [place.name for place in places] == names
     assert all(place.stat().st_size > 5_000 for place in places)
 
 

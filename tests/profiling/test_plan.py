@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.data.batches import split_update
 from mt.errors import RunError
 from mt.profiling import plan as module
 from mt.profiling.cost import training_flops
@@ -21,8 +20,10 @@ from mt.profiling.plan import TrainingPlan, plan_training
 from mt.profiling.probe import Probe
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import Corpus, first_plan, prepare
+from mt.training.memory import heaviest
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
+from tests.factories import journal
 
 PROBE = Probe(updates=4, update=0.5, validation=3.0, checkpoint=0.25)
 Plan = Callable[..., TrainingPlan]
@@ -63,7 +64,7 @@ def plan(
     config: Config, corpus: Corpus, probed: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Plan:
     """Return a function that plans the tiny recipe with other keys of `training`."""
-    monkeypatch.setattr(module, "prepare", lambda *_: corpus)
+    monkeypatch.setattr("mt.profiling.training_speed.prepare", lambda *_: corpus)
     return lambda **keys: plan_training(changed(config, **keys), tmp_path / "runs" / "new")
 
 
@@ -74,6 +75,8 @@ def plan(
         ({"max_updates": 41, "patience": 3}, ("max_updates", "at most", 41, 6, 5)),
         ({"max_updates": 40, "patience": 3}, ("max_updates", "exactly", 40, 5, 4)),
         ({"max_updates": None, "patience": 3}, ("patience", "at least", 40, 5, 4)),
+        ({"max_updates": 5, "max_epochs": 2}, ("max_updates", "exactly", 5, 2, 1)),
+        ({"max_updates": None, "max_epochs": 2}, ("max_epochs", "exactly", 8, 2, 1)),
         # 7, 14, 21, 28 besides 10, 20, 30; 30 and 60 are counted once.
         ({"max_updates": 30, "checkpoint_every": 7}, ("max_updates", "exactly", 30, 4, 7)),
         ({"max_updates": 60, "checkpoint_every": 15}, ("max_updates", "exactly", 60, 7, 8)),
@@ -87,12 +90,6 @@ def test_extent_follows_from_updates_and_patience(
     assert (found.bound, found.updates, found.validations, found.checkpoints) == expected[1:]
     times = found.updates * 0.5 + found.validations * 3.0 + found.checkpoints * 0.25
     assert found.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
-
-
-def test_epochs_end_a_training_of_their_updates(plan: Plan) -> None:
-    found = plan(max_epochs=2, max_updates=None)
-    assert (found.ends_by, found.updates) == ("training.max_epochs", 2 * found.updates_per_epoch)
-    assert plan(max_epochs=2, max_updates=5).ends_by == "training.max_updates"
 
 
 def test_counts_are_those_of_the_corpus(
@@ -125,7 +122,7 @@ def test_r_drop_doubles_the_operations_and_frozen_parameters_have_no_moments(pla
 def test_memory_is_estimated_for_the_heaviest_batch(
     config: Config, corpus: Corpus, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths, calls = corpus.store.lengths, []
+    calls = []
 
     def estimate_memory(_: Config, lengths: Any, **vocabularies: int) -> int:
         calls.append((lengths.tolist(), *vocabularies.values()))
@@ -134,20 +131,11 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     monkeypatch.setattr(module, "estimate_memory", estimate_memory)
     monkeypatch.setattr(module, "available_memory", lambda: 7)
     found = plan(max_tokens_per_batch=100)
-    batches = [
-        batch
-        for update in first_plan(corpus, config)
-        for batch in split_update(update, lengths, max_tokens_per_batch=100, ranks=1)[0]
-    ]
-    heaviest = max(batches, key=lambda batch: len(batch) * lengths[batch].max(axis=0).sum())
+    lengths = corpus.store.lengths
+    lengths = lengths[heaviest(first_plan(corpus, config), lengths, max_tokens_per_batch=100)]
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
-    assert calls == [(lengths[heaviest].tolist(), *sizes)]
-    source, target = lengths[heaviest].max(axis=0).tolist()
-    assert found.heaviest_batch == {
-        "pairs": len(heaviest),
-        "source_length": source,
-        "target_length": target,
-    }
+    assert calls == [(lengths.tolist(), *sizes)]
+    assert [*found.heaviest_batch.values()] == [len(lengths), *lengths.max(axis=0)]
     assert (found.memory_bytes, found.memory_free_bytes) == (2**33, 7)
 
 
@@ -162,17 +150,11 @@ def test_memory_of_a_gpu_is_measured(plan: Plan) -> None:
 def test_too_little_disk_is_an_error_before_the_probe(
     plan: Plan, probed: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Path] = []
-
-    def usage(path: Path) -> SimpleNamespace:
-        asked.append(path)
-        return SimpleNamespace(free=free)
-
-    free = most = plan().disk_bytes
-    monkeypatch.setattr(shutil, "disk_usage", usage)
-    assert plan().disk_free_bytes == most
-    assert asked == [tmp_path]
-    free, calls = most - 1, len(probed)
+    free = {tmp_path: plan().disk_bytes}
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    assert plan().disk_free_bytes == free[tmp_path]
+    free[tmp_path] -= 1
+    calls = len(probed)
     with pytest.raises(RunError, match=r"new: the checkpoints .* `training.keep_last`, now 2, or"):
         plan()
     assert len(probed) == calls
@@ -180,6 +162,7 @@ def test_too_little_disk_is_an_error_before_the_probe(
     run = tmp_path / "runs" / "new"
     run.mkdir(parents=True)
     (run / "some.safetensors").write_bytes(b"x")
+    free[run] = free[tmp_path]
     plan()
 
 
@@ -196,21 +179,21 @@ def test_a_training_does_what_was_planned(
     sizes: list[int] = []
     prune = Checkpoints.prune
 
+    def size(folder: Path) -> int:
+        return sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+
     def measured(checkpoints: Checkpoints, *arguments: Any) -> None:
-        sizes.append(sum(file.stat().st_size for file in run.rglob("*.safetensors")))
+        sizes.append(size(run))
         prune(checkpoints, *arguments)
 
     monkeypatch.setattr(Checkpoints, "prune", measured)
     train(config, run)
     # The encoded pairs are reused.
     assert encoded == {path: path.stat().st_mtime_ns for path in encoded}
-    journal = (run / "metrics.jsonl").read_text()
     # The final model is validated, too, and `finish` prunes once more.
-    assert planned.validations == journal.count('"event": "validation"') + 1 == 4
+    assert planned.validations == len(journal(run, "validation")) + 1 == 4
     assert planned.checkpoints == len(sizes) - 1 == 3 + 5
-    newest = max((run / "checkpoints").iterdir())
-    held = sum(file.stat().st_size for file in newest.glob("*.safetensors"))
     # A file has a header besides the numbers, which counts for so small a model.
-    headers = held / planned.checkpoint_bytes
+    headers = size(max((run / "checkpoints").iterdir())) / planned.checkpoint_bytes
     assert 1 < headers < 1.15
     assert max(sizes) <= headers * planned.disk_bytes < 1.2 * max(sizes)

@@ -15,22 +15,17 @@ from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.profiling import probe as module
 from mt.profiling.probe import probe
-from mt.profiling.training_speed import Timing, with_end
+from mt.profiling.training_speed import Timing, temporary_session
 from mt.special_ids import EOS
-from mt.training.data import prepare
-from mt.training.run_folder import RunFolder
-from mt.training.setup import Session, start
+from mt.training.setup import Session
 
 FLOPS = np.array([10.0, 20.0, 30.0, 40.0])
 TIMING = Timing(1.0, 1.0, waited_seconds=0.0, loss=1.0, peak_device_mib=None)
 
 
 @pytest.fixture
-def session(tiny_recipe: Path, tmp_path: Path) -> Iterator[Session]:
-    config, folder = load_config(tiny_recipe), RunFolder(tmp_path / "run")
-    folder.path.mkdir()
-    begun = start(with_end(config, 70), folder, prepare(config, folder), torch.device("cpu"), [])
-    with begun.progress:
+def session(tiny_recipe: Path) -> Iterator[Session]:
+    with temporary_session(load_config(tiny_recipe), 70) as begun:
         yield begun
 
 
@@ -62,10 +57,8 @@ def test_update_time_is_scaled_to_the_mean_operations(
 
 def test_a_whole_probe_of_a_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_UPDATES", 6)
-    monkeypatch.setattr(module, "VALIDATION_BATCHES", 2)
     found = probe(session, update_flops=FLOPS)
-    assert found.updates == 3
-    assert session.state.update == 6
+    assert (found.updates, session.state.update) == (3, 6)
     assert session.folder.checkpoints.updates() == [6]
     assert all(0 < each < 60 for each in (found.update, found.validation, found.checkpoint))
 
@@ -77,10 +70,8 @@ def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_
     found: list[tuple[list[int], Hypothesis]] = []
     n_best_ids = TorchEngine.n_best_ids
 
-    def remember(
-        engine: TorchEngine, sources: Any, decoding: Any, count: int, **named: Any
-    ) -> list[list[Hypothesis]]:
-        hypotheses = n_best_ids(engine, sources, decoding, count, **named)
+    def remember(engine: TorchEngine, sources: Any, *rest: Any, **named: Any) -> object:
+        hypotheses = n_best_ids(engine, sources, *rest, **named)
         found.extend((source, best) for source, (best,) in zip(sources, hypotheses, strict=True))
         return hypotheses
 
