@@ -215,7 +215,7 @@ def collate(examples: Sequence[Example]) -> Batch:
     target_out = _padded([example.target for example in examples])
     begin = torch.full((len(examples), 1), BOS, dtype=torch.int64)
     target_in = torch.cat([begin, target_out[:, :-1]], dim=1)
-    # In a row shorter than the batch, EOS would be read at the first padded position.
+    # The shift moves EOS into the padding of shorter rows; pad the same positions on both sides.
     target_in[target_out == PAD] = PAD
     return Batch(
         source=_padded([example.source for example in examples]),

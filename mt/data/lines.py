@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from mt.errors import DataError, did_you_mean, install_hint
 
-_CONVERT = "convert the file first, as by `iconv -f ENCODING -t UTF-8`, such as UTF-16 or GB18030"
+_CONVERT = "convert the file first, for example with `iconv -f GB18030 -t UTF-8`"
 _CHUNK_BYTES = 1 << 20
 _Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)

@@ -89,7 +89,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Counts of the pairs of a corpus that its store omits."""
+    """Counts of the pairs of a corpus: omitted from its store, changed, and in all."""
 
     too_long: int
     """More than `max_tokens` tokens on a side, EOS included."""

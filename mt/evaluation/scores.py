@@ -265,8 +265,7 @@ def choose_tokenizer(target_language: str, tokenizer: str = "auto") -> str:
     """Return BLEU's tokenizer for a target language.
 
     `auto` chooses `zh` for Chinese of every kind (zh-CN, zh_Hant, lzh, yue, wuu), MeCab for
-    Japanese and Korean, else `13a`, which splits at spaces. `already-tokenized` scores the text as
-    it is, and is never chosen automatically.
+    Japanese and Korean, else `13a`, but never `already-tokenized`, which scores text as it is.
 
     Raises UserError for an invalid language code, an unknown tokenizer and a missing package.
     """

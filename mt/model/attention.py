@@ -22,7 +22,7 @@ class Mask:
     causal: bool = False
     """Hide later keys; queries and keys are the same positions, and `scores` is None."""
     rows: int = 1
-    """Keys side by side at each position, and queries at the last position."""
+    """Beam search: rows of a sentence, and so keys at each position and queries at the last one."""
 
     def with_bias(self, bias: Tensor | None) -> "Mask":
         """Return a mask that also adds `bias` [1 H T S] to the scores.

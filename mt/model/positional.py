@@ -221,7 +221,7 @@ class SinusoidTable(nn.Module):
 
     def rows(self, first: int, last: int) -> Tensor:
         """Return rows `first` to `last` - 1, [T width]."""
-        table = self.table  # another thread may replace it by a shorter one
+        table = self.table  # two threads may grow the table at once, and the shorter one may stay
         if last > len(table):
             # Validation decodes in inference mode, and training uses the same table.
             with torch.inference_mode(mode=False):

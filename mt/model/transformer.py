@@ -50,8 +50,12 @@ class Transformer(nn.Module):
         self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
         self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(EncoderLayer(each) for each in _layers(config, "encoder"))
-        self.decoder = nn.ModuleList(DecoderLayer(each) for each in _layers(config, "decoder"))
+        self.encoder = nn.ModuleList(
+            EncoderLayer(each) for each in _layer_configs(config, "encoder")
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(each) for each in _layer_configs(config, "decoder")
+        )
         self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
         self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
 
@@ -65,6 +69,7 @@ class Transformer(nn.Module):
 
         `source` [B S] ends with EOS, `target_in` [B T] begins with BOS, both padded with PAD.
         """
+        # `collate` pads target_in exactly where it pads the target.
         real = torch.nonzero(target_in.flatten() != PAD).flatten()
         return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
 
@@ -132,7 +137,7 @@ class Transformer(nn.Module):
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
 
-def _layers(config: ModelConfig, side: Side) -> list[ModelConfig]:
+def _layer_configs(config: ModelConfig, side: Side) -> list[ModelConfig]:
     """Return the config of each layer of a stack, whose `dropout` is the layer's own rate."""
     encoder = config.encoder_dropout or [config.dropout] * config.encoder_layers
     decoder = config.decoder_dropout or [config.dropout] * config.decoder_layers
@@ -297,7 +302,7 @@ class DecoderState:
     def attention(self) -> Tensor:
         """Return the attention of the last step to the source [R S], 1 at padding.
 
-        `watched.watched` must have been set before the step.
+        Set `watched.watched = True` before the step.
         """
         found = self.watched.attention
         assert found is not None, "attention is not watched"
