@@ -35,8 +35,7 @@ from mt.training.setup import Session, build_learner, build_model, start
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import take_update, train
 from tests import factories
-from tests.factories import CPU
-from tests.training.killed_training import events
+from tests.factories import CPU, journal
 
 VOCABULARY = 500
 
@@ -213,11 +212,11 @@ def test_run_with_split_batches_learns_the_same_and_warns_once(
         )
         == 1
     )
-    told = events(tmp_path / "halved", "out_of_memory")
+    told = journal(tmp_path / "halved", "out_of_memory")
     assert all(line["source_positions"] + line["target_positions"] > 150 for line in told)
     assert {line["update"] for line in told} == {*range(12)}
     losses = [
-        [line["loss"] for line in events(tmp_path / run, "validation")]
+        [line["loss"] for line in journal(tmp_path / run, "validation")]
         for run in ("whole", "halved")
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
