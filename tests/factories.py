@@ -19,6 +19,7 @@ from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 RECIPE = """\
 data:
   source_language: en

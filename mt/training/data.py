@@ -219,7 +219,7 @@ def warn_about_tags(config: Config) -> None:
         if not config.split_tag(name):
             key = f"data.{_split_key(name)}"
             _logger.warning(
-                "%s: has no tag, but every training corpus has one; set `%s.tag`", key, key
+                "warning: %s: has no tag, but every training corpus has one; set `%s.tag`", key, key
             )
 
 
@@ -235,10 +235,12 @@ def warn_about_corpora(
         try:
             warnings = _first_look_cached(corpus, sums)
         except Exception as error:  # a failed check must not end the training
-            _logger.warning("data.%s: not checked (%s); run `%s`", corpus.key, error, check)
+            _logger.warning(
+                "warning: data.%s: not checked (%s); run `%s`", corpus.key, error, check
+            )
             continue
         for warning in warnings:
-            _logger.warning("data.%s: %s; run `%s`", corpus.key, warning, check)
+            _logger.warning("warning: data.%s: %s; run `%s`", corpus.key, warning, check)
 
 
 def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) -> list[str]:

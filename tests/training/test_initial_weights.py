@@ -36,7 +36,7 @@ from mt.training.initial_weights import (
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import Session
 from mt.training.step import TrainingPass, fetch_metrics, train_step
-from tests.factories import examples, flip_bit, journal, learner, train_with, transformer
+from tests.factories import DIGITS, examples, flip_bit, journal, learner, train_with, transformer
 
 Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]
@@ -48,9 +48,6 @@ NEW_PAIRS = [
     SentencePair(f"the patient takes {name}", f"der Patient nimmt {name} 药")
     for name in ("antibiotics", "penicillin", "antihistamines")
 ] * 5
-
-
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def build(config: Config, tokenizer: Tokenizer) -> Transformer:

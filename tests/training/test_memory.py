@@ -134,7 +134,9 @@ def test_warning_where_estimate_exceeds_available_memory(
         warn_of_low_memory(session.config, session.corpus)
     assert bool(caplog.messages) is warns
     for message in caplog.messages:
-        assert message.startswith("training will take about 0.00 GiB of memory, and 0.00 GiB are ")
+        assert message.startswith(
+            "warning: training will take about 0.00 GiB of memory, and 0.00 GiB are "
+        )
         assert "pairs of up to 11 source and 11 target tokens" in message
         assert "lower `training.max_tokens_per_batch`, now 200 (the updates stay the" in message
 
