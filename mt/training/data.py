@@ -235,10 +235,7 @@ def warn_about_corpora(
         try:
             warnings = _first_look_cached(corpus, sums)
         except Exception as error:  # a failed check must not end the training
-            _logger.warning(
-                "warning: data.%s: not checked (%s); run `%s`", corpus.key, error, check
-            )
-            continue
+            warnings = [f"not checked ({error})"]
         for warning in warnings:
             _logger.warning("warning: data.%s: %s; run `%s`", corpus.key, warning, check)
 

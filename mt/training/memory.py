@@ -102,8 +102,8 @@ def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
     if needed > available:
         source, target = lengths.max(axis=0).tolist()
         _logger.warning(
-            "warning: training will take about %.2f GiB of memory, and %.2f GiB are available; the heaviest "
-            "batch has %d pairs of up to %d source and %d target tokens: lower "
+            "warning: training will take about %.2f GiB of memory, and %.2f GiB are available; the "
+            "heaviest batch has %d pairs of up to %d source and %d target tokens: lower "
             "`training.max_tokens_per_batch`, now %d (the updates stay the same), or train a "
             "smaller model",
             needed / 2**30,
