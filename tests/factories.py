@@ -14,6 +14,7 @@ import torch
 from hypothesis import strategies as st
 
 from mt.config import Config, ModelConfig
+from mt.config.loading import load_config
 from mt.data.pairs import PairSource
 from mt.data.store import Example
 from mt.decoding.load import FinishedRun, read_run
@@ -24,6 +25,7 @@ from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.step import Learner, TrainingPass
 
 CPU = torch.device("cpu")
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 RECIPE = """\
 data:
   source_language: en
@@ -137,7 +139,28 @@ def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str]
     return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
 
 
+def train_with(recipe: Path, run: Path, *settings: str) -> str:
+    """Train with changed keys, those of `training` without a dot, and return the result."""
+    from mt.training.trainer import train
+
+    changes = [each if "." in each.partition("=")[0] else f"training.{each}" for each in settings]
+    return train(load_config(recipe, overrides=changes), run)
+
+
 def journal(run: Path, event: str) -> list[dict[str, Any]]:
-    """Return the lines of a run's journal with this event."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    """Return the whole lines of a run's journal with this event."""
+    text = (run / "metrics.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
     return [line for line in lines if line["event"] == event]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all files below a folder."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def flip_bit(path: Path, place: int = -1) -> None:
+    """Damage one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)

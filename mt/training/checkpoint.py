@@ -18,8 +18,9 @@ import re
 import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -68,7 +69,10 @@ class Checkpoints:
         Raises RunError where the file system has too little space for it and OSError where the disk
         refuses; in both cases the older checkpoints remain as they were.
         """
-        files = {MODEL: _kept_weights(learner), OPTIMIZER: _other_tensors(learner)}
+        # On the CPU. With a moving average, it is what is validated.
+        averages = {name: each.cpu() for name, each in learner.average.averages().items()}
+        weights = {**parameter_tensors(learner.model), **averages}
+        files = {MODEL: weights, OPTIMIZER: _other_tensors(learner)}
         if not self.folder.is_dir():
             self.folder.mkdir()  # without its parents: a removed run folder must not reappear
             sync_folder(self.folder.parent)
@@ -84,7 +88,7 @@ class Checkpoints:
                 scale = learner.precision.scaler.state_dict()
                 write_json(temporary / STATE, {"state": state.as_json(), "scaler": scale})
                 listed = {name: _entry(temporary / name) for name in (*files, STATE)}
-                _write_manifest(temporary, listed)
+                write_json(temporary / MANIFEST, listed)
                 sync_folder(self.folder)
             except BaseException:
                 _discard(temporary)
@@ -176,7 +180,7 @@ class Checkpoints:
             raise RunError(
                 f"{self.folder}: too little space on the disk: a checkpoint needs "
                 f"{needed / 2**20:,.1f} MiB, {usage.free / 2**20:,.1f} MiB are free; free some "
-                "space and give the same command again"
+                "space and run the same command again"
             )
 
 
@@ -200,12 +204,6 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 # The tensors of a learner. No random state is among them: what an update draws follows from the
 # seed and the update's number.
-
-
-def _kept_weights(learner: Learner) -> dict[str, Tensor]:
-    """Return the weights that are validated and averaged, on the CPU."""
-    averages = {name: each.cpu() for name, each in learner.average.averages().items()}
-    return {**parameter_tensors(learner.model), **averages}
 
 
 def _other_tensors(learner: Learner) -> dict[str, Tensor]:
@@ -255,28 +253,14 @@ def _mean(tensors: list[Tensor]) -> Tensor:
 # The manifest.
 
 
-@dataclass(frozen=True)
-class _Entry:
-    bytes: int
-    sha256: str
+def _entry(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 
-def _entry(path: Path) -> _Entry:
-    return _Entry(bytes=path.stat().st_size, sha256=file_sha256(path))
-
-
-def _write_manifest(folder: Path, entries: dict[str, _Entry]) -> None:
-    write_json(folder / MANIFEST, {name: asdict(entry) for name, entry in entries.items()})
-
-
-def _read_manifest(folder: Path) -> dict[str, _Entry]:
+def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the files that a folder should hold; raise ValueError for a damaged manifest."""
-    try:
-        written = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        entries = {str(name): _Entry(**entry) for name, entry in written.items()}
-    except (TypeError, AttributeError) as error:
-        raise ValueError(str(error)) from None
-    if not entries:
+    entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    if not isinstance(entries, dict) or not entries:
         raise ValueError("no file is listed")
     return entries
 
@@ -286,16 +270,16 @@ def _damage(folder: Path) -> str | None:
     name = MANIFEST
     try:
         for name, entry in _read_manifest(folder).items():
-            found = (folder / name).stat().st_size
-            if found != entry.bytes:
-                return f"{name}: {found:,} bytes instead of {entry.bytes:,}"
-            if file_sha256(folder / name) != entry.sha256:
+            found, listed = (folder / name).stat().st_size, entry["bytes"]
+            if found != listed:
+                return f"{name}: {found:,} bytes instead of {listed:,}"
+            if file_sha256(folder / name) != entry["sha256"]:
                 return f"{name}: wrong SHA-256"
     except OSError as error:
         if error.errno not in _DAMAGE:
             raise
         return f"{name}: {'missing' if error.errno == errno.ENOENT else 'not readable'}"
-    except ValueError:
+    except (ValueError, TypeError, KeyError):
         return f"{MANIFEST}: not readable"
     return None
 
@@ -307,7 +291,7 @@ def _remove_file(folder: Path, name: str) -> None:
     except (OSError, ValueError):
         return
     if entries.pop(name, None) is not None:
-        _write_manifest(folder, entries)
+        write_json(folder / MANIFEST, entries)
     (folder / name).unlink(missing_ok=True)
 
 

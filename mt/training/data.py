@@ -13,7 +13,7 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
-from mt.data.batches import Indices, Lengths, plan_updates
+from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpora import cache_folder
 from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
@@ -25,7 +25,7 @@ from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.doctor.first_look import first_look
 from mt.errors import ConfigError
 from mt.files import write_json
-from mt.training.initial_weights import check_initial_run
+from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 
 _WARNINGS_FORMAT = 2
@@ -71,7 +71,8 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     resuming = bool(folder.checkpoints.updates())
     # A resumed run has weights of its own; the initial ones may be gone.
     if config.training.init_from is not None and not resuming:
-        folder.record_initial_weights(check_initial_run(config, config.training.init_from))
+        initial = read_initial_run(config, config.training.init_from)
+        folder.record_initial_weights(initial.weights_sha256)
     corpora = open_training_corpora(config.data)
     sources = {each.key: each.source for each in corpora}
     for name in config.data.split_names():
@@ -199,13 +200,26 @@ def plan_store(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) 
     return [pairs[update] for update in plan]
 
 
+def micro_batches(
+    plan: Iterable[Indices], lengths: Lengths, *, max_tokens_per_batch: int
+) -> list[Indices]:
+    """Return the micro-batches of some updates, for one rank, in order."""
+    return [
+        batch
+        for update in plan
+        for batch in split_update(
+            update, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
+        )[0]
+    ]
+
+
 def warn_about_tags(config: Config) -> None:
     """Log a warning for each split without a tag if every training corpus has one."""
     for name in config.data.split_names() if needed_tags(config.data) else ():
         if not config.split_tag(name):
             key = f"data.{_split_key(name)}"
             _logger.warning(
-                "%s: has no tag, but every training corpus has one; set `%s.tag`", key, key
+                "warning: %s: has no tag, but every training corpus has one; set `%s.tag`", key, key
             )
 
 
@@ -221,10 +235,9 @@ def warn_about_corpora(
         try:
             warnings = _first_look_cached(corpus, sums)
         except Exception as error:  # a failed check must not end the training
-            _logger.warning("data.%s: not checked (%s); run `%s`", corpus.key, error, check)
-            continue
+            warnings = [f"not checked ({error})"]
         for warning in warnings:
-            _logger.warning("data.%s: %s; run `%s`", corpus.key, warning, check)
+            _logger.warning("warning: data.%s: %s; run `%s`", corpus.key, warning, check)
 
 
 def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) -> list[str]:

@@ -132,12 +132,7 @@ def _write_model(
 
 
 def _ends(config: Config) -> dict[str, int | None]:
-    training = config.training
-    return {
-        "max_updates": training.max_updates,
-        "max_epochs": training.max_epochs,
-        "patience": training.patience,
-    }
+    return {key: getattr(config.training, key) for key in ("max_updates", "max_epochs", "patience")}
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,11 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     """Copy the weights of the run `training.init_from`, if it is set, into `model`.
 
     The row of a new token is the mean of the rows of the tokens, bytes included, into which the
-    run's tokenizer cuts it. Returns summary lines; raises RunError as `check_initial_run` does.
+    run's tokenizer cuts it. Returns summary lines; raises RunError as `read_initial_run` does.
     """
     if config.training.init_from is None:
         return []
-    run = _read(config, config.training.init_from)
+    run = read_initial_run(config, config.training.init_from)
     old, weights = run.tokenizer, dict(run.weights)
     rows = {
         "source": former_rows(tokenizer.source, old.source),
@@ -83,16 +83,12 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     return [origin, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
 
 
-def check_initial_run(config: Config, run: Path) -> str:
-    """Return the SHA-256 of the weights of `run`, after checking that they fit the config.
+def read_initial_run(config: Config, run: Path) -> FinishedRun:
+    """Read a run whose weights fit the config.
 
     Raises RunError if the run is missing, unfinished, damaged or of another model. Dropout and
     vocabulary may differ.
     """
-    return _read(config, run).weights_sha256
-
-
-def _read(config: Config, run: Path) -> FinishedRun:
     finished = read_run(run)
     differing = [
         f"`{key}`: {here} here, {there} in {run}"

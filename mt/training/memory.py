@@ -9,10 +9,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from mt.config import Config, ModelConfig
-from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate, split_update
+from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate
 from mt.errors import UserError
 from mt.model.transformer import Transformer
-from mt.training.data import Corpus, first_plan, plan_store
+from mt.training.data import Corpus, first_plan, micro_batches, plan_store
 from mt.training.initial_weights import freeze
 from mt.training.setup import Session
 from mt.training.step import BatchTooLarge, naming_large_batch
@@ -102,8 +102,8 @@ def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
     if needed > available:
         source, target = lengths.max(axis=0).tolist()
         _logger.warning(
-            "training will take about %.2f GiB of memory, and %.2f GiB are available; the heaviest "
-            "batch has %d pairs of up to %d source and %d target tokens: lower "
+            "warning: training will take about %.2f GiB of memory, and %.2f GiB are available; the "
+            "heaviest batch has %d pairs of up to %d source and %d target tokens: lower "
             "`training.max_tokens_per_batch`, now %d (the updates stay the same), or train a "
             "smaller model",
             needed / 2**30,
@@ -117,13 +117,7 @@ def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
 
 def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch: int) -> Indices:
     """Return the micro-batch of a plan with the most positions, source and target together."""
-    batches = (
-        batch
-        for update in plan
-        for batch in split_update(
-            update, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
-        )[0]
-    )
+    batches = micro_batches(plan, lengths, max_tokens_per_batch=max_tokens_per_batch)
     return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))
 
 

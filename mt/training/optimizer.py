@@ -31,9 +31,8 @@ def learning_rate(update: int, config: TrainingConfig, d_model: int) -> float:
     return SCHEDULES[config.schedule](update, config, d_model)
 
 
-def _inverse_sqrt(update: int, config: TrainingConfig, d_model: int) -> float:
+def _inverse_sqrt(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly to the configured rate, then fall with the square root of the update."""
-    del d_model
     warmup = max(config.warmup_updates, 1)
     return config.learning_rate * float(min(update / warmup, (warmup / update) ** 0.5))
 
@@ -44,30 +43,22 @@ def _noam(update: int, config: TrainingConfig, d_model: int) -> float:
     return float(config.learning_rate * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
 
 
-def _constant(update: int, config: TrainingConfig, d_model: int) -> float:
+def _constant(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly to the configured rate, then stay there."""
-    del d_model
-    return config.learning_rate * _warmup(update, config)
+    return config.learning_rate * min(update / max(config.warmup_updates, 1), 1.0)
 
 
-def _cosine(update: int, config: TrainingConfig, d_model: int) -> float:
+def _cosine(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly, then fall along half a cosine, without restarts.
 
     Loshchilov and Hutter 2017, equation 5.
     """
-    del d_model
     return _decayed(update, config, (1.0 + math.cos(math.pi * _decay_progress(update, config))) / 2)
 
 
-def _linear(update: int, config: TrainingConfig, d_model: int) -> float:
+def _linear(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly, then fall linearly."""
-    del d_model
     return _decayed(update, config, 1.0 - _decay_progress(update, config))
-
-
-def _warmup(update: int, config: TrainingConfig) -> float:
-    """Return the share of the warm-up that is done, 0 to 1."""
-    return min(update / max(config.warmup_updates, 1), 1.0)
 
 
 def _decay_progress(update: int, config: TrainingConfig) -> float:
@@ -80,7 +71,7 @@ def _decay_progress(update: int, config: TrainingConfig) -> float:
 def _decayed(update: int, config: TrainingConfig, height: float) -> float:
     """Return the rate at a height between the final rate, 0, and the peak, 1."""
     peak, final = config.learning_rate, config.final_learning_rate
-    return _warmup(update, config) * (final + (peak - final) * height)
+    return min(update / max(config.warmup_updates, 1), 1.0) * (final + (peak - final) * height)
 
 
 SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {

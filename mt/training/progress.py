@@ -14,16 +14,10 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import Config, TrainingConfig
-from mt.data.batches import (
-    Indices,
-    Lengths,
-    PaddingEfficiency,
-    padding_efficiency,
-    split_update,
-)
+from mt.data.batches import Indices, Lengths, PaddingEfficiency, padding_efficiency
 from mt.errors import UserError, install_hint
 from mt.files import naming
-from mt.training.data import Corpus
+from mt.training.data import Corpus, micro_batches
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 
@@ -84,11 +78,6 @@ class TensorBoard:
         record = Event(wall_time=time.time(), **event).SerializeToString()
         with naming(self.file), self.file.open("ab") as file:
             RecordWriter(file).write(record)
-
-
-def open_board(folder: Path, training: TrainingConfig, done_updates: int) -> TensorBoard | None:
-    """Return the board of a run that continues after `done_updates`; None if it is off."""
-    return TensorBoard(folder, done_updates=done_updates) if training.tensorboard == "on" else None
 
 
 def append(journal: Path, event: str, **values: object) -> None:
@@ -294,12 +283,8 @@ def describe_corpus(corpus: Corpus, config: Config, plan: list[Indices], *, epoc
 
 def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
     """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
-    budget = config.training.max_tokens_per_batch
-    batches = [
-        batch
-        for update in plan[:: max(1, len(plan) // 1000)]
-        for batch in split_update(update, lengths, max_tokens_per_batch=budget, ranks=1)[0]
-    ]
+    sample, budget = plan[:: max(1, len(plan) // 1000)], config.training.max_tokens_per_batch
+    batches = micro_batches(sample, lengths, max_tokens_per_batch=budget)
     return padding_efficiency(batches, lengths)
 
 

@@ -6,7 +6,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -50,56 +49,23 @@ _CHANGEABLE = (
 )
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The paths of a run, and the record of the data that it was begun with."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved config."""
-        return self.path / CONFIG_FILE
-
-    @property
-    def tokenizer(self) -> Path:
-        """The folder of the tokenizer."""
-        return self.path / TOKENIZER_FOLDER
-
-    @property
-    def model(self) -> Path:
-        """The description of the final model; written last, it marks a finished run."""
-        return self.path / MODEL_FILE
-
-    @property
-    def weights(self) -> Path:
-        """The weights of the final model."""
-        return self.path / WEIGHTS_FILE
-
-    @property
-    def metrics(self) -> Path:
-        """The journal: one JSON object per line."""
-        return self.path / JOURNAL_FILE
-
-    @property
-    def tensorboard(self) -> Path:
-        """The event files of `training.tensorboard`."""
-        return self.path / "tensorboard"
-
-    @property
-    def environment(self) -> Path:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / CONFIG_FILE
+        self.tokenizer = path / TOKENIZER_FOLDER
+        self.model = path / MODEL_FILE
+        """Description of the final model; written last, it marks a finished run."""
+        self.weights = path / WEIGHTS_FILE
+        self.metrics = path / JOURNAL_FILE
+        self.tensorboard = path / "tensorboard"
+        self.environment = path / ENVIRONMENT_FILE
         """Versions, machine and arithmetic of the run."""
-        return self.path / ENVIRONMENT_FILE
-
-    @property
-    def corpora(self) -> Path:
+        self.corpora = path / CORPORA_FILE
         """SHA-256 of corpora, tokenizer and initial weights at first use, and cleaning counts."""
-        return self.path / CORPORA_FILE
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints."""
-        return Checkpoints(self.path / "checkpoints")
+        self.checkpoints = Checkpoints(path / "checkpoints")
 
     def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
         """Record the checksums of the corpora; raise RunError where one has changed since."""

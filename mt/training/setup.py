@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import platform
 import shutil
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,13 +23,7 @@ from mt.training.data import Corpus, first_plan
 from mt.training.distributed import ALONE, World, settle
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
-from mt.training.progress import (
-    Progress,
-    SilentProgress,
-    append,
-    describe_corpus,
-    open_board,
-)
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment, flat
 from mt.training.state import TrainState
@@ -87,7 +80,8 @@ def start(
         append(folder.metrics, event, update=state.update, **surroundings)
         for change in changes:
             append(folder.metrics, "config", update=state.update, change=change)
-        board = open_board(folder.tensorboard, config.training, state.update)
+        if config.training.tensorboard == "on":
+            board = TensorBoard(folder.tensorboard, done_updates=state.update)
     plan = first_plan(corpus, config, epoch=state.epoch)
     progress = (Progress if world.is_main else SilentProgress)(
         folder.metrics,
@@ -171,20 +165,17 @@ def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None
 
 def agree_on_config(world: World, config: Config) -> None:
     """Raise UserError if the ranks have different configs or versions of mt or torch."""
-    if world.size > 1:
-        keys = flat(config.model_dump(mode="json"))
-        versions = {"mt": __version__, "torch": torch.__version__}
-        world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
+    keys = flat(config.model_dump(mode="json"))
+    versions = {"mt": __version__, "torch": torch.__version__}
+    world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
 
 
 def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
     """Raise RunError if this rank does not see the run folder that rank 0 has opened."""
-    if world.size == 1:
-        return
-    if not folder.config.exists() or load_config(folder.config) != config:
+    if world.size > 1 and not (folder.config.exists() and load_config(folder.config) == config):
         raise RunError(
-            f"{folder.path}: rank {world.rank} on host {platform.node()} does not find the run of "
-            "rank 0 there; put the run folder on a disk that all hosts share"
+            f"{folder.path}: the run of rank 0 is not there; put the run folder on a disk that all "
+            "hosts share"
         )
 
 

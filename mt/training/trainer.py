@@ -252,8 +252,8 @@ def stop_early(session: Session, interruption: Interruption) -> None:
     if session.world.is_main and session.state.update not in session.state.last:
         session.folder.checkpoints.save(session.learner, session.state)
     session.progress.say(
-        f"stopped after update {session.state.update:,}; the same command goes on from here, and "
-        f"with --set training.max_updates={max(session.state.update, 1)} it ends here with a model"
+        f"stopped after update {session.state.update:,}; run the same command again to resume, or "
+        f"with --set training.max_updates={max(session.state.update, 1)} to end here with a model"
     )
     # torchrun stops all processes when one ends, so the checkpoint must be complete.
     session.world.barrier()

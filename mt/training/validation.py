@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mt.config import Config
-from mt.data.batches import collate, split_update
+from mt.data.batches import collate
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
 from mt.decoding.text import repeats_itself
@@ -20,7 +20,7 @@ from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
-from mt.training.data import Corpus
+from mt.training.data import Corpus, micro_batches
 from mt.training.step import Learner, TrainingPass
 
 
@@ -31,6 +31,12 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
     """
     language = config.data.of(config.data.valid).target_language
     tokenizer = config.evaluation.bleu_tokenizer
+    changes = {
+        "search": config.training.validation_search,
+        # An early model repeats itself often, and a second search takes time.
+        "on_repetition": "keep",
+        "tag": config.split_tag("valid"),
+    }
 
     def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
         scores = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
@@ -41,7 +47,13 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
         with torch.inference_mode():
             loss = validation_loss(learner, corpus, config.training.max_tokens_per_batch)
         scores = score_pairs(
-            live_translator(learner, corpus, config),
+            Translator(
+                TorchEngine(learner.model, learner.precision.device),
+                corpus.tokenizer,
+                decoding=config.decoding.model_copy(update=changes),
+                longest_source=corpus.store.longest_source,
+                target_language=language,
+            ),
             corpus.valid,
             target_language=language,
             tokenizer=tokenizer,
@@ -65,9 +77,7 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
     fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
     plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
-    for indices in split_update(
-        fitting, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
-    )[0]:
+    for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
         batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
         with learner.precision.autocast():
             sums = plain_loss(batch)
@@ -79,25 +89,6 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
             "model and `training.max_tokens_per_batch` allow; raise that limit or add shorter pairs"
         )
     return nll / tokens
-
-
-def live_translator(learner: Learner, corpus: Corpus, config: Config) -> Translator:
-    """Return a translator that uses the model's current weights.
-
-    Repetitions are kept: an early model repeats itself often, and a second search takes time.
-    """
-    changes = {
-        "search": config.training.validation_search,
-        "on_repetition": "keep",
-        "tag": config.split_tag("valid"),
-    }
-    return Translator(
-        TorchEngine(learner.model, learner.precision.device),
-        corpus.tokenizer,
-        decoding=config.decoding.model_copy(update=changes),
-        longest_source=corpus.store.longest_source,
-        target_language=config.data.of(config.data.valid).target_language,
-    )
 
 
 @dataclass(frozen=True)

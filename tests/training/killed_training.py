@@ -20,6 +20,7 @@ from mt.errors import run_reporting_errors
 from mt.training.checkpoint import MODEL, STATE
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
+from tests.factories import journal
 
 TIMES = {
     "elapsed_seconds",
@@ -169,23 +170,14 @@ def outcome(run: Path) -> dict[str, Any]:
         "states": [(without_times(state["state"]), state["scaler"]) for state in states],
         "validations": events_by_update(run, "validation"),
         # A run killed after its last line writes that line again.
-        "final": [without_times(event) for event in events(run, "final")][-1:],
+        "final": [without_times(event) for event in journal(run, "final")][-1:],
     }
-
-
-def events(run: Path, name: str) -> list[dict[str, Any]]:
-    """Return the journal's events of one kind; a line that a kill has cut short is none."""
-    found = []
-    for line in RunFolder(run).metrics.read_text().splitlines():
-        if line.endswith("}"):
-            found.append(json.loads(line))
-    return [event for event in found if event["event"] == name]
 
 
 def events_by_update(run: Path, name: str) -> dict[int, dict[str, Any]]:
     """Return events by update; an update that a resumed run repeats must be the same."""
     found: dict[int, dict[str, Any]] = {}
-    for event in map(without_times, events(run, name)):
+    for event in map(without_times, journal(run, name)):
         assert found.setdefault(event["update"], event) == event
     return found
 

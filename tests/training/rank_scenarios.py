@@ -217,6 +217,7 @@ def run_rank(scenario: Scenario, rank: int, folder: Path) -> int:
 
     def work() -> int:
         with world("cpu") as here:
+            here.barrier()  # a rank that dies while others connect is lost after TIMEOUT only
             (folder / f"result-{rank}").write_text(json.dumps(scenario.work(here)))
         return 0
 

@@ -16,6 +16,7 @@ from mt.training import trainer
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
 from mt.training.validation import Validation, validate
+from tests.factories import contents
 
 Program = Callable[..., tuple[int, str, str]]
 LOSSES = (3.0, 1.0, 2.0, 4.0)
@@ -38,10 +39,6 @@ def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.set_num_threads(1)
         trainer.train(load_config(tiny_recipe, overrides=settings), path)
     return path
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def mean_of(run: Path, *updates: int) -> dict[str, torch.Tensor]:
@@ -136,7 +133,7 @@ def test_unfinished_run_can_be_averaged(
         (["--updates", "99"], "RUN: no checkpoint after update 99; the nearest: 40"),
         (
             ["--updates", "10;20"],
-            "--updates 10;20: write numbers with a comma between them, such as 1000,2000",
+            "--updates 10;20: write numbers separated by commas, such as 1000,2000",
         ),
         (
             ["--best", "4"],

@@ -23,7 +23,7 @@ from mt.training.loader import planned_updates
 from mt.training.progress import describe_corpus
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.state import TrainState
-from tests.factories import CPU
+from tests.factories import CPU, DIGITS
 
 Program = Callable[..., tuple[int, str, str]]
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.mojibake=true")
@@ -217,15 +217,15 @@ def test_run_cannot_be_resumed_with_another_cleaning(finished_run: Path, tiny_re
 
 
 @pytest.fixture
-def repeated(tiny_recipe: Path, tmp_path: Path) -> Path:
-    """Return the tiny recipe with every training pair four times."""
-    recipe = tiny_recipe.read_text(encoding="utf-8")
-    for language in ("en", "de"):
-        text = (tiny_recipe.parent / f"train.{language}").read_text(encoding="utf-8")
-        (tmp_path / f"train.{language}").write_text(text * 4, encoding="utf-8")
-        recipe = recipe.replace(
-            f"{tiny_recipe.parent}/train.{language}", f"{tmp_path}/train.{language}"
-        )
+def swapped(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """Return a recipe from English to Chinese whose training files are exchanged."""
+    english = [" ".join(DIGITS[int(digit)] for digit in str(number)) for number in range(120)]
+    chinese = ["".join("零一二三四五六七八九"[int(digit)] for digit in str(n)) for n in range(120)]
+    recipe = tiny_recipe.read_text(encoding="utf-8").replace("language: de", "language: zh")
+    for language, lines in (("en", chinese), ("de", english)):
+        path = tmp_path / f"train.{language}"
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        recipe = recipe.replace(f"{tiny_recipe.parent}/train.{language}", str(path))
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe, encoding="utf-8")
     return path
@@ -238,8 +238,8 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-def test_faulty_corpus_is_warned_about_in_each_new_run_after_one_check(
-    repeated: Path,
+def test_swapped_sides_are_warned_about_in_each_new_run_after_one_check(
+    swapped: Path,
     tmp_path: Path,
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
@@ -247,28 +247,30 @@ def test_faulty_corpus_is_warned_about_in_each_new_run_after_one_check(
 ) -> None:
     run = tmp_path / "run"
     settings = ("--set", "training.max_updates=1")
-    assert program("train", repeated, "--run", run, *settings)[0] == 0
+    assert program("train", swapped, "--run", run, *settings)[0] == 0
     (warning,) = warnings(caplog)
     command = f"mt data check {run}/config.yaml"
-    assert warning.startswith("data.train: 75% of the pairs ")
-    assert warning.endswith(f"; run `{command}`")
+    assert warning == (
+        "warning: data.train: the sides look swapped: `zh` on the source side, `en` on the target "
+        f"side; run `{command}`"
+    )
     assert program(*command.split()[1:])[0] == 0
     warnings(caplog)
 
     monkeypatch.setattr(module, "first_look", None)  # the result is cached
-    prepared(repeated, tmp_path / "second")
+    prepared(swapped, tmp_path / "second")
     assert warnings(caplog) == [warning.replace(str(run), str(tmp_path / "second"))]
-    prepared(repeated, tmp_path / "off", "data.check=false")
+    prepared(swapped, tmp_path / "off", "data.check=false")
     assert warnings(caplog) == []
-    prepared(repeated, run)  # resumed
+    prepared(swapped, run)  # resumed
     assert warnings(caplog) == []
 
     for language in ("en", "de"):
         with (tmp_path / f"train.{language}").open("a", encoding="utf-8") as file:
             file.write("Something new.\n")
-    prepared(repeated, tmp_path / "third")  # another text, another check, which fails
+    prepared(swapped, tmp_path / "third")  # another text, another check, which fails
     (warning,) = warnings(caplog)
-    assert re.match(r"data\.train: not checked \(.*\); run `mt data check /", warning)
+    assert re.match(r"warning: data\.train: not checked \(.*\); run `mt data check /", warning)
 
 
 @pytest.mark.parametrize(("tag", "count"), [("null", 2), ("<2de>", 1)])
@@ -280,5 +282,6 @@ def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
     found = [message for message in warnings(caplog) if "tag" in message]
     assert len(found) == count
     assert found[-1] == (
-        "data.tests.test: has no tag, but every training corpus has one; set `data.tests.test.tag`"
+        "warning: data.tests.test: has no tag, but every training corpus has one; set "
+        "`data.tests.test.tag`"
     )

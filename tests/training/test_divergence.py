@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mt.config.loading import load_config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.training import checkpoint, state
@@ -31,22 +30,12 @@ from mt.training.run_folder import RunFolder
 from mt.training.setup import Session
 from mt.training.state import Health, TrainState
 from mt.training.step import TrainingPass
-from mt.training.trainer import train
+from tests import factories
 from tests.factories import journal
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CHANGES = (
-    "training.max_updates=70",
-    "training.label_smoothing=0.0",
-    "training.validate_every=1000",
-    "training.checkpoint_every=10",
-    "training.log_every=10",
-    'training.average="off"',
-)
-
-
-class Killed(BaseException):
-    """End of a run as by `kill -9`."""
+CHANGES = ["max_updates=70", "label_smoothing=0.0", "validate_every=1000", "checkpoint_every=10"]
+CHANGES += ["log_every=10", 'average="off"']
 
 
 def detect_soon(patch: pytest.MonkeyPatch) -> None:
@@ -74,8 +63,7 @@ def recipe(tiny_recipe: Path, tiny_corpus: Path, tmp_path_factory: pytest.TempPa
 
 
 def train_with(recipe: Path, run: Path, *settings: str) -> str:
-    overrides = [*CHANGES, *(f"training.{each}" for each in settings)]
-    return train(load_config(recipe, overrides=overrides), run)
+    return factories.train_with(recipe, run, *CHANGES, *settings)
 
 
 def state_of(run: Path, update: int) -> dict[str, Any]:
@@ -217,7 +205,7 @@ def kill_before_pruning(patch: pytest.MonkeyPatch) -> None:
 
     def killed(checkpoints: Checkpoints, now: TrainState) -> None:
         if now.rollbacks:
-            raise Killed
+            raise KeyboardInterrupt
         prune(checkpoints, now)
 
     patch.setattr(Checkpoints, "prune", killed)
@@ -230,7 +218,7 @@ def kill_while_pruning(patch: pytest.MonkeyPatch) -> None:
     def killed(path: Path) -> None:
         discard(path)
         if path.name == "update-000000040":
-            raise Killed
+            raise KeyboardInterrupt
 
     patch.setattr(checkpoint, "_discard", killed)
 
@@ -248,7 +236,7 @@ def test_run_killed_in_a_rollback_gives_the_same_result(
     raise_rate(monkeypatch)
     with monkeypatch.context() as patch:
         kill(patch)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             train_with(recipe, run, *settings)
     assert train_with(recipe, run, *settings).partition(": ")[2] == result.partition(": ")[2]
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

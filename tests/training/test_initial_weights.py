@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,16 +28,15 @@ from mt.training import trainer as spine
 from mt.training.checkpoint import OPTIMIZER, Checkpoints
 from mt.training.initial_weights import (
     PARTS,
-    check_initial_run,
     describe_parameters,
     freeze,
     load_initial_weights,
+    read_initial_run,
 )
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import Session
 from mt.training.step import TrainingPass, fetch_metrics, train_step
-from mt.training.trainer import train
-from tests.factories import examples, journal, learner, transformer
+from tests.factories import DIGITS, examples, flip_bit, journal, learner, train_with, transformer
 
 Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]
@@ -50,13 +48,6 @@ NEW_PAIRS = [
     SentencePair(f"the patient takes {name}", f"der Patient nimmt {name} 药")
     for name in ("antibiotics", "penicillin", "antihistamines")
 ] * 5
-
-
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
-class Killed(BaseException):
-    """End of a run as by `kill -9`."""
 
 
 def build(config: Config, tokenizer: Tokenizer) -> Transformer:
@@ -215,8 +206,6 @@ def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path:
     ("setting", "differences"),
     [
         ("model.d_model=64", "`model.d_model`: 64 here, 32 in RUN"),
-        ("model.positional=alibi", "`model.positional`: alibi here, sinusoidal in RUN"),
-        ("model.attention_temperature=2.0", "`model.attention_temperature`: 2.0 here, 1.0 in RUN"),
         ("model.tie_embeddings=none", "`model.tie_embeddings`: none here, all in RUN"),
         (
             "model={d_model: 64, d_ff: 99, heads: 4, encoder_layers: 1, decoder_layers: 2}",
@@ -230,26 +219,16 @@ def test_run_of_another_model_is_an_error_that_names_the_keys(
 ) -> None:
     config = load_config(tiny_recipe, overrides=[setting])
     with pytest.raises(RunError) as caught:
-        check_initial_run(config, finished_run)
+        read_initial_run(config, finished_run)
     expected = f"{finished_run}: its model differs from the config: {differences}"
     assert str(caught.value) == expected.replace("RUN", str(finished_run))
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "model.dropout=0.3",
-        "model.encoder_dropout=[0.2]",
-        "training.learning_rate=1e-5",
-        "seed=7",
-    ],
-)
-def test_dropout_and_training_keys_may_differ(
-    setting: str, finished_run: Path, tiny_recipe: Path
-) -> None:
-    config = load_config(tiny_recipe, overrides=[setting])
-    checksum = check_initial_run(config, finished_run)
-    assert checksum == file_sha256(finished_run / "model.safetensors")
+def test_dropout_and_training_keys_may_differ(finished_run: Path, tiny_recipe: Path) -> None:
+    settings = ["model.dropout=0.3", "model.encoder_dropout=[0.2]", "seed=7"]
+    config = load_config(tiny_recipe, overrides=[*settings, "training.learning_rate=1e-5"])
+    initial = read_initial_run(config, finished_run)
+    assert initial.weights_sha256 == file_sha256(finished_run / "model.safetensors")
 
 
 @pytest.fixture(scope="session")
@@ -268,10 +247,6 @@ def other_recipe(
     recipe = folder / "other.yaml"
     recipe.write_text(tiny_recipe.read_text().replace(str(tiny_corpus), str(folder)))
     return recipe
-
-
-def train_with(recipe: Path, run: Path, *settings: str) -> str:
-    return train(load_config(recipe, overrides=settings), run)
 
 
 def record_first_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
@@ -314,38 +289,12 @@ def test_run_begins_with_weights_and_tokenizer_of_another(
     assert corpora["init_from"] == {"weights": file_sha256(finished_run / "model.safetensors")}
 
 
-def test_run_with_added_tokens_begins_with_their_rows(
-    finished_run: Path,
-    other_recipe: Path,
-    tmp_path: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run, recorded = tmp_path / "run", record_first_weights(monkeypatch)
-    options = ["--set", "training.max_updates=1", "--set", "tokenizer.added_tokens=30"]
-    status, _, err = program(
-        "train", other_recipe, "--init-from", finished_run, "--run", run, *options
-    )
-    assert status == 0
-    assert "\nvocabulary: 300 rows copied, 30 new ones are means of the rows of their" in err
-    old = load_file(finished_run / "model.safetensors")["target_embedding.weight"]
-    new = recorded[0]["target_embedding.weight"]
-    assert torch.equal(new[:300], old)
-    number = Tokenizer.load(run / "tokenizer").target.processor.piece_to_id("零")
-    assert 300 <= number < 330
-    (parts,) = Tokenizer.load(finished_run / "tokenizer").encode_target(["零"])
-    spelled = parts[-4:-1]  # its bytes, between the space and the end mark
-    torch.testing.assert_close(new[number], torch.stack([old[part] for part in spelled]).mean(0))
-    status, out, _ = program("translate", run, stdin=b"one two\n")
-    assert (status, out.count("\n")) == (0, 1)
-
-
 @pytest.fixture(scope="session")
 def whole(finished_run: Path, other_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an uninterrupted fine-tuning with new tokens and a frozen encoder."""
     run = tmp_path_factory.mktemp("runs") / "whole"
-    settings = ["tokenizer.added_tokens=20", "training.max_updates=20", "training.keep_last=9"]
-    settings += ["training.freeze=[encoder]", f"training.init_from={finished_run}"]
+    settings = ["tokenizer.added_tokens=20", "max_updates=4", "validate_every=2", "keep_last=9"]
+    settings += ["freeze=[encoder]", f"init_from={finished_run}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
         train_with(other_recipe, run, *settings)
@@ -354,10 +303,10 @@ def whole(finished_run: Path, other_recipe: Path, tmp_path_factory: pytest.TempP
 
 def test_frozen_part_of_a_run_stays_and_has_no_optimizer_state(whole: Path) -> None:
     checkpoints = RunFolder(whole).checkpoints
-    early, late = (checkpoints.weights(number) for number in (10, 20))
+    early, late = (checkpoints.weights(number) for number in (2, 4))
     for name, tensor in early.items():
         assert torch.equal(tensor, late[name]) == name.startswith("encoder"), name
-    saved = load_file(checkpoints.path(20) / OPTIMIZER)
+    saved = load_file(checkpoints.path(4) / OPTIMIZER)
     assert saved
     assert not any("encoder" in name for name in saved)
 
@@ -374,20 +323,20 @@ def test_killed_fine_tuning_gives_the_same_result_even_without_its_origin(
     def killed(self: Checkpoints, *arguments: Any) -> None:
         if saved_before:
             save(self, *arguments)
-        raise Killed
+        raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Checkpoints, "save", killed)
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             train_with(recipe, run, *settings)
-    assert RunFolder(run).checkpoints.updates() == ([10] if saved_before else [])
+    assert RunFolder(run).checkpoints.updates() == ([2] if saved_before else [])
     if saved_before:
         shutil.rmtree(origin)
     train_with(recipe, run, *settings)
     for file in ("model.safetensors", "corpora.json", "tokenizer/joint.model"):
         assert (run / file).read_bytes() == (whole / file).read_bytes(), file
     resumed = [event["update"] for event in journal(run, "resume")]
-    assert resumed == ([10] if saved_before else [])
+    assert resumed == ([2] if saved_before else [])
 
 
 def test_run_cannot_be_resumed_with_another_origin(finished_run: Path, tiny_recipe: Path) -> None:
@@ -425,9 +374,7 @@ def test_unusable_origin_is_an_error_before_any_work(
     elif damage == "empty":
         (origin / "config.yaml").unlink()
     elif damage in flipped:
-        data = bytearray((origin / flipped[damage]).read_bytes())
-        data[-1] ^= 1
-        (origin / flipped[damage]).write_bytes(data)
+        flip_bit(origin / flipped[damage])
     named = tmp_path / "tin" if damage == "gone" else origin
     run = tmp_path / "run"
     with pytest.raises(RunError, match=message):
@@ -448,29 +395,26 @@ def part_of(name: str) -> str:
     [
         {},
         {"tie_embeddings": "none", "residual": "pre", "positional": "learned"},
-        {"tie_embeddings": "decoder", "positional": "relative_bias", "norm": "rmsnorm"},
-        {"tie_embeddings": "none", "positional": "relative"},
+        {"tie_embeddings": "decoder", "positional": "relative_bias"},
     ],
 )
 def test_every_parameter_belongs_to_one_part(changes: dict[str, Any]) -> None:
     made = transformer(**changes)
     assert {part_of(name) for name, _ in made.named_parameters()} <= set(get_args(Part))
     assert set(PARTS) == set(get_args(Part))
+    count = f"{sum(parameter.numel() for parameter in made.parameters()):,} parameters"
+    assert describe_parameters(made) == count
     freeze(made, PARTS)
     assert not any(parameter.requires_grad for parameter in made.parameters())
+    assert describe_parameters(made) == f"{count}, {count.split()[0]} of them frozen"
 
 
 @pytest.mark.parametrize(
     ("tied", "frozen"),
     [
-        ("none", ["encoder"]),
-        ("none", ["decoder"]),
         ("none", ["source_embedding"]),
-        ("none", ["target_embedding", "output"]),
-        ("none", ["source_embedding", "target_embedding", "encoder", "decoder"]),
+        ("none", ["target_embedding", "output", "decoder"]),
         ("decoder", ["encoder", "source_embedding"]),
-        ("decoder", ["target_embedding", "output"]),
-        ("all", ["encoder", "decoder"]),
         ("all", ["source_embedding", "target_embedding", "output"]),
     ],
 )
@@ -498,32 +442,3 @@ def test_frozen_parts_stay_and_do_not_count_in_the_gradient_norm(
         stays = part_of(name) in frozen
         assert torch.equal(parameter, before[name]) == stays, name
         assert (parameter not in learning.optimizer.state) == stays, name
-
-
-def test_description_counts_frozen_parameters() -> None:
-    made = transformer(tie_embeddings="decoder")
-    assert describe_parameters(made) == f"{sum(p.numel() for p in made.parameters()):,} parameters"
-    freeze(made, ["source_embedding"])
-    assert describe_parameters(made).endswith(f" parameters, {20 * 16} of them frozen")
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            ["training.freeze=[source_embedding, encoder]"],
-            "`training.freeze` names `source_embedding`, but `model.tie_embeddings: all` makes",
-        ),
-        (
-            ["training.freeze=[output]", "model.tie_embeddings=decoder"],
-            "`training.freeze` names `output`, but `model.tie_embeddings: decoder` makes one",
-        ),
-        ([f"training.freeze=[{', '.join(get_args(Part))}]"], "`training.freeze` names every part"),
-        (["training.freeze=[encodr]"], "did you mean `encoder`?"),
-    ],
-)
-def test_parts_that_cannot_be_frozen_are_an_error(
-    settings: list[str], message: str, tiny_recipe: Path
-) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        load_config(tiny_recipe, overrides=settings)

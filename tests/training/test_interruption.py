@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -12,6 +12,14 @@ from mt.training.interruption import interruptible
 Stderr = pytest.CaptureFixture[bytes]
 STATUS = {"SIGHUP": 129, "SIGINT": 130, "SIGUSR1": 128 + signal.SIGUSR1, "SIGTERM": 143}
 """Exit status of a program that a signal has ended, as shells report it."""
+
+
+@pytest.fixture(autouse=True)
+def _no_nohup() -> Iterator[None]:
+    """Handle SIGHUP as without nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class LeftAtOnceError(Exception):
@@ -87,14 +95,11 @@ def test_second_hang_up_does_not_count(leaving: Callable[[float], None]) -> None
 
 
 def test_hang_up_is_ignored_under_nohup() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interruptible() as interruption:
-            hit("SIGHUP")
-            assert interruption.signal is None
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interruptible() as interruption:
+        hit("SIGHUP")
+        assert interruption.signal is None
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_handler_survives_a_closed_terminal(

@@ -35,8 +35,7 @@ from mt.training.setup import Session, build_learner, build_model, start
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import take_update, train
 from tests import factories
-from tests.factories import CPU
-from tests.training.killed_training import events
+from tests.factories import CPU, journal
 
 VOCABULARY = 500
 
@@ -88,18 +87,18 @@ def test_estimate_is_what_torch_allocates_times_heap_factor(
     assert estimated == pytest.approx(1.4 * allocated_bytes(config, lengths), rel=0.15)
 
 
-@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="needs Linux's /proc")
-def test_available_memory_is_read_from_meminfo() -> None:
-    available = available_memory()
-    assert available is not None
-    assert 2**20 < available < 2**50
-
-
 @pytest.mark.parametrize(
-    "text", ["MemFree: 7 kB\n", "MemAvailable: many\n", "MemAvailable:\n", None]
+    ("text", "expected"),
+    [
+        ("MemFree: 7 kB\nMemAvailable:   3 kB\n", 3072),
+        ("MemFree: 7 kB\n", None),
+        ("MemAvailable: many\n", None),
+        ("MemAvailable:\n", None),
+        (None, None),
+    ],
 )
-def test_available_memory_is_unknown_on_other_systems(
-    text: str | None, monkeypatch: pytest.MonkeyPatch
+def test_available_memory_is_read_from_meminfo_if_there_is_one(
+    text: str | None, expected: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*_: Any, **__: Any) -> str:
         if text is None:
@@ -107,11 +106,11 @@ def test_available_memory_is_unknown_on_other_systems(
         return text
 
     monkeypatch.setattr(Path, "read_text", read)
-    assert available_memory() is None
+    assert available_memory() == expected
 
 
 def config(recipe: Path, *settings: str) -> Config:
-    overrides = [f"training.{each}" for each in ("max_updates=12", "validate_every=6", *settings)]
+    overrides = [f"training.{each}" for each in ("max_updates=6", "validate_every=3", *settings)]
     return load_config(recipe, overrides=["model.dropout=0.0", *overrides])
 
 
@@ -135,7 +134,7 @@ def test_warning_where_estimate_exceeds_available_memory(
         warn_of_low_memory(session.config, session.corpus)
     assert bool(caplog.messages) is warns
     for message in caplog.messages:
-        assert message.startswith("training will take about 0.00 GiB of memory, and 0.00 GiB are ")
+        assert message.startswith("warning: training will take about 0.00 GiB of memory, and")
         assert "pairs of up to 11 source and 11 target tokens" in message
         assert "lower `training.max_tokens_per_batch`, now 200 (the updates stay the" in message
 
@@ -178,7 +177,7 @@ def gradients(session: Session) -> list[Tensor]:
     return taken
 
 
-@pytest.mark.parametrize("most", [150, 60, 30])
+@pytest.mark.parametrize("most", [150, 30])
 def test_update_in_halves_is_the_same_update(
     most: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,11 +212,11 @@ def test_run_with_split_batches_learns_the_same_and_warns_once(
         )
         == 1
     )
-    told = events(tmp_path / "halved", "out_of_memory")
+    told = journal(tmp_path / "halved", "out_of_memory")
     assert all(line["source_positions"] + line["target_positions"] > 150 for line in told)
-    assert {line["update"] for line in told} == {*range(12)}
+    assert {line["update"] for line in told} == {*range(6)}
     losses = [
-        [line["loss"] for line in events(tmp_path / run, "validation")]
+        [line["loss"] for line in journal(tmp_path / run, "validation")]
         for run in ("whole", "halved")
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
@@ -289,14 +288,3 @@ def test_trying_the_heaviest_batch_changes_nothing(
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not session.learner.optimizer.state
     assert session.state == type(session.state)()
-
-
-def test_trying_the_heaviest_batch_does_not_change_a_run_with_dropout(
-    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = ["training.max_updates=5"]
-    train(load_config(tiny_recipe, overrides=settings), tmp_path / "run")
-    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
-    train(load_config(tiny_recipe, overrides=settings), tmp_path / "tried")
-    one, other = (tmp_path / run / "model.safetensors" for run in ("run", "tried"))
-    assert one.read_bytes() == other.read_bytes()

@@ -104,13 +104,6 @@ def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
     assert lines[2].startswith("about ")
 
 
-def test_single_corpus_can_have_a_weight(tiny_recipe: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(tiny_recipe, tmp_path / "run", "data.train.weight=2")
-    plan = first_plan(corpus, config)
-    counted = Counter(np.concatenate(plan).tolist())
-    assert counted == dict.fromkeys(range(len(corpus.store)), 2)
-
-
 def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -> None:
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
 
@@ -173,13 +166,6 @@ def test_weights_that_take_no_pair_are_an_error(halves: Path, tmp_path: Path) ->
         prepared(halves, tmp_path / "run", *weights)
 
 
-def test_weight_of_a_test_split_is_an_error(halves: Path) -> None:
-    with pytest.raises(ConfigError, match=r"`data\.tests\.test\.weight`: only corpora that are"):
-        load_config(halves, overrides=["data.tests.test.weight=2"])
-    with pytest.raises(ConfigError, match=r"did you mean `data\.train\.corpora\.few\.weight`"):
-        load_config(halves, overrides=["data.train.corpora.few.wieght=2"])
-
-
 TAGS = (
     "tokenizer.tags=[<bt>, <2de>]",
     "data.train.corpora.few.tag=<bt>",
@@ -238,14 +224,9 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     assert exported.tokenizer.tag == "<bt>"
 
 
-def test_tag_that_is_not_reserved_is_an_error(halves: Path, tmp_path: Path) -> None:
-    message = (
-        r"`data\.train\.corpora\.few\.tag` is `<bt>`, which `tokenizer\.tags` does not reserve"
-    )
-    with pytest.raises(ConfigError, match=message):
-        load_config(halves, overrides=["data.train.corpora.few.tag=<bt>"])
-    with pytest.raises(ConfigError, match="`<unk>` is a special token already"):
-        load_config(halves, overrides=["tokenizer.tags=[<unk>]"])
+def test_copied_tokenizer_without_a_tag_of_the_corpora_is_an_error(
+    halves: Path, tmp_path: Path
+) -> None:
     prepared(halves, tmp_path / "old")
     copied = f"tokenizer.from={tmp_path / 'old'}"
     with pytest.raises(ConfigError, match="the tag `<bt>` has no token"):

@@ -11,13 +11,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mt.training import progress as module
-from mt.training.progress import Progress, SilentProgress, TensorBoard, append, open_board
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
-from tests.factories import config
 
 Program = Callable[..., tuple[int, str, str]]
-TRAINING = config(training={"tensorboard": "on"}).training
 
 
 def metrics(loss: float, norm: float, tokens: int) -> StepMetrics:
@@ -97,7 +95,7 @@ def curves(folder: Path) -> dict[str, dict[int, float]]:
 def write_run(path: Path, updates: Iterable[int]) -> None:
     """Log some updates as one process of a run does, with a validation every 10."""
     numbers = [*updates]
-    board = open_board(path / "tensorboard", TRAINING, numbers[0] - 1)
+    board = TensorBoard(path / "tensorboard", done_updates=numbers[0] - 1)
     progress = Progress(
         path / "metrics.jsonl", done_updates=numbers[0] - 1, max_updates=40, board=board
     )

@@ -111,3 +111,8 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
         pass
     with only_training(folder):  # free again
         pass
+
+
+def test_missing_file_beside_the_run_folder_is_not_explained(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), only_training(RunFolder(tmp_path)):
+        raise FileNotFoundError(2, "No such file", "elsewhere")

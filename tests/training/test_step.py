@@ -7,7 +7,7 @@ import torch
 
 from mt.data.batches import Batch, collate
 from mt.training.step import Learner, StepMetrics, fetch_metrics, train_step
-from tests.factories import CPU, examples, learner, transformer
+from tests.factories import CPU, examples, learner
 
 VOCABULARY = 20
 PAIRS = examples(vocabulary=VOCABULARY)
@@ -102,14 +102,3 @@ def test_clipping_acts_on_unscaled_gradients(precision: str) -> None:
     assert step(made, rate=0.0).gradient_norm == pytest.approx(true_norm, rel=0.02)
     clipped = torch.cat([each.flatten() for each in stepped_gradients(made, WHOLE)])
     assert float(clipped.norm()) == pytest.approx(true_norm / 4, rel=0.02)
-
-
-def test_frozen_parameters_have_no_gradient_and_no_optimizer_state() -> None:
-    model = transformer()
-    model.encoder.requires_grad_(requires_grad=False)
-    made = learner(model)
-    step(made)
-    for name, parameter in model.named_parameters():
-        is_frozen = name.startswith("encoder.")
-        assert (parameter.grad is None) == is_frozen, name
-        assert (parameter not in made.optimizer.state) == is_frozen, name

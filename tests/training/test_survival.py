@@ -16,11 +16,10 @@ import pytest
 from torch import Tensor
 
 from mt.config.loading import load_config
-from mt.errors import RunError
 from mt.training import checkpoint, trainer
-from mt.training.checkpoint import Checkpoints, is_valid, save_tensors
-from mt.training.run_folder import RunFolder, only_training
-from mt.training.trainer import train
+from mt.training.checkpoint import is_valid, save_tensors
+from mt.training.run_folder import RunFolder
+from tests.factories import train_with
 from tests.training.killed_training import TrainingProcess, log_of
 
 Program = Callable[..., tuple[int, str, str]]
@@ -97,23 +96,12 @@ def test_second_signal_while_saving_exits_at_once_and_keeps_the_run_valid(
     assert message in log_of(run).read_text()
     (run / "saving").unlink()
     assert only_checkpoint(run) == 5
-    settings = [f"training.{setting}" for setting in (*settings, "max_updates=40")]
-    train(load_config(tiny_recipe, overrides=settings), run)
+    train_with(tiny_recipe, run, *settings)
     assert weights(run) == weights(finished_run)
 
 
 def weights(run: Path) -> bytes:
     return (run / "model.safetensors").read_bytes()
-
-
-def remove_during(patch: pytest.MonkeyPatch, name: str, run: Path) -> None:
-    original = getattr(trainer, name)
-
-    def removing(*arguments: Any) -> Any:
-        shutil.rmtree(run, ignore_errors=True)
-        return original(*arguments)
-
-    patch.setattr(trainer, name, removing)
 
 
 @pytest.mark.parametrize("during", ["validate", "save"])
@@ -124,10 +112,15 @@ def test_removed_run_folder_ends_the_run_and_does_not_reappear(
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = tmp_path / "run"
-    remove_during(monkeypatch, during, run)
+    run, original = tmp_path / "run", getattr(trainer, during)
+
+    def removing(*arguments: Any) -> Any:
+        shutil.rmtree(run, ignore_errors=True)
+        return original(*arguments)
+
+    monkeypatch.setattr(trainer, during, removing)
     status, out, err = program(
-        "train", tiny_recipe, "--run", run, "--set", "training.max_updates=10"
+        "train", tiny_recipe, "--run", run, "--set", "training.max_updates=2"
     )
     assert (status, out) == (2, "")
     assert err.endswith(
@@ -162,31 +155,13 @@ def test_nearly_full_disk_ends_the_run_before_the_checkpoint(
     assert weights(run) == weights(finished_run)
 
 
-def test_limit_on_file_sizes_is_one_error_line(
-    tiny_recipe: Path, tmp_path: Path, program: Program
-) -> None:
-    resource = pytest.importorskip("resource")
-    run = tmp_path / "run"
-    assert program("train", tiny_recipe, "--run", run, "--set", "training.max_updates=10")[0] == 0
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
-    try:
-        status, out, err = program("train", tiny_recipe, "--run", run)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (status, out) == (2, "")
-    named = Checkpoints(run / "checkpoints").folder / "update-000000020"
-    assert f"error: {named}: the file would be larger than `ulimit -f` or the file system" in err
-    assert RunFolder(run).checkpoints.updates() == [10]
-
-
 def test_clock_set_back_changes_no_time_of_the_run(
-    tiny_recipe: Path, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter(range(2_000_000_000, 0, -3600))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
     run = tmp_path / "run"
-    train(load_config(tiny_recipe), run)
+    train_with(tiny_recipe, run, "max_updates=8", "validate_every=4")
     journal = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
     elapsed = [event["elapsed_seconds"] for event in journal if "elapsed_seconds" in event]
     assert elapsed[0] > 0
@@ -195,15 +170,3 @@ def test_clock_set_back_changes_no_time_of_the_run(
     speeds = [event["target_tokens_per_second"] for event in journal if event["event"] == "train"]
     assert all(speed > 0 for speed in speeds)
     assert next(now) < 2_000_000_000 - 3600  # the progress bar has read the clock
-    assert weights(run) == weights(finished_run)
-
-
-def test_missing_file_is_explained_only_where_the_run_folder_is_gone(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    with pytest.raises(FileNotFoundError), only_training(folder):
-        raise FileNotFoundError(2, "No such file", "elsewhere")
-    run = RunFolder(tmp_path / "run")
-    run.path.mkdir()
-    with pytest.raises(RunError, match="was removed or renamed"), only_training(run):
-        shutil.rmtree(run.path)
-        raise FileNotFoundError(2, "No such file", "here")

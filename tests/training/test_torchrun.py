@@ -15,11 +15,9 @@ import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mt.config.loading import load_config
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
-from mt.training.trainer import train
-from tests.training.killed_training import events
+from tests.factories import journal, train_with
 
 EXACT = ("model.dropout=0.0", "training.max_updates=20")
 ENDLESS = (
@@ -121,7 +119,7 @@ def whole(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        train(load_config(tiny_recipe, overrides=EXACT), run)
+        train_with(tiny_recipe, run, *EXACT)
     return run
 
 
@@ -133,28 +131,19 @@ def test_two_ranks_train_as_one_and_one_resumes_their_run(
     # Only rank 0 prints.
     assert re.fullmatch(rf"{run}: loss [^\n]*\n", out)
     assert err.count("60 pairs to train on") == err.count("update 10 of 10") == 1
-    assert [(event["ranks"], event["update"]) for event in events(run, "start")] == [(2, 0)]
-    assert len(events(run, "train")) == len(events(run, "final")) == 1
+    assert [(event["ranks"], event["update"]) for event in journal(run, "start")] == [(2, 0)]
+    assert len(journal(run, "train")) == len(journal(run, "final")) == 1
     first, other = RunFolder(whole).checkpoints.path(10), RunFolder(run).checkpoints.path(10)
     assert farthest(first / MODEL, other / MODEL) < 1e-5
     (loss,), (alone,) = (
-        [event["loss"] for event in events(each, "validation")][:1] for each in (run, whole)
+        [event["loss"] for event in journal(each, "validation")][:1] for each in (run, whole)
     )
     assert loss == pytest.approx(alone, abs=1e-5)
-    train(load_config(tiny_recipe, overrides=EXACT), run)
-    assert [event["update"] for event in events(run, "resume")] == [10]
+    train_with(tiny_recipe, run, *EXACT)
+    assert [event["update"] for event in journal(run, "resume")] == [10]
     assert farthest(whole / MODEL, run / MODEL) < 1e-5
-    sums = [[event["target_tokens"] for event in events(each, "train")] for each in (run, whole)]
+    sums = [[event["target_tokens"] for event in journal(each, "train")] for each in (run, whole)]
     assert sum(sums[0]) == sum(sums[1])
-
-
-@pytest.mark.slow
-def test_four_ranks_train_as_one(whole: Path, tiny_recipe: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    train_by(4, tiny_recipe, run, *EXACT)
-    assert farthest(whole / MODEL, run / MODEL) < 1e-5
-    train_losses = [events(each, "train")[-1]["loss"] for each in (run, whole)]
-    assert train_losses[0] == pytest.approx(train_losses[1], abs=1e-5)
 
 
 @pytest.mark.slow
@@ -189,7 +178,7 @@ def test_killed_rank_ends_the_job_and_is_named(tiny_recipe: Path, tmp_path: Path
     done = RunFolder(run).checkpoints.updates()[-1]
     out, _ = train_by(2, tiny_recipe, run, *ENDLESS, f"training.max_updates={done + 2}")
     assert out.startswith(f"{run}: loss ")
-    assert [event["update"] for event in events(run, "resume")] == [done]
+    assert [event["update"] for event in journal(run, "resume")] == [done]
 
 
 @pytest.mark.slow
@@ -204,7 +193,7 @@ def test_signal_to_one_rank_stops_all_after_the_same_update(
         os.kill(told, signal.SIGTERM)
         _, err = launcher.communicate(timeout=60)
     stopped = re.findall(
-        r"^stopped after update ([\d,]+); the same command goes on", err, re.MULTILINE
+        r"^stopped after update ([\d,]+); run the same command again", err, re.MULTILINE
     )
     assert len(stopped) == 1
     assert "error:" not in err
@@ -258,26 +247,11 @@ def on_host(
 
 
 @pytest.mark.slow
-def test_two_hosts_train_together(
+def test_two_hosts_train_as_one_process_until_their_wire_is_cut(
     two_hosts: list[str], whole: Path, tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
-    first, second = (on_host(two_hosts, number, tiny_recipe, run, EXACT) for number in (0, 1))
-    with training(first) as here, training(second) as there:
-        (out, err), (_, far_err) = here.communicate(timeout=100), there.communicate(timeout=100)
-    assert (here.returncode, there.returncode) == (0, 0), err + far_err
-    stores = [[each.name for each in tmp_path.glob(f"cache-{n}/pairs/*.arrow")] for n in (0, 1)]
-    assert stores[0] == stores[1] != []
-    assert out.startswith(f"{run}: loss ")
-    assert farthest(whole / MODEL, run / MODEL) < 1e-5
-
-
-@pytest.mark.slow
-def test_cut_wire_ends_the_ranks_of_both_hosts(
-    two_hosts: list[str], tiny_recipe: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    first, second = (on_host(two_hosts, number, tiny_recipe, run, ENDLESS) for number in (0, 1))
+    run, settings = tmp_path / "run", [EXACT[0], *ENDLESS, "training.keep_last=1000000"]
+    first, second = (on_host(two_hosts, number, tiny_recipe, run, settings) for number in (0, 1))
     with training(first) as here, training(second) as there:
         await_true(lambda: bool(RunFolder(run).checkpoints.updates()), seconds=100)
         ranks = [*children(here.pid), *children(there.pid)]
@@ -289,6 +263,10 @@ def test_cut_wire_ends_the_ranks_of_both_hosts(
         _, far_err = there.communicate()
     assert re.search(r"^error: rank 0 on host .*: no answer from rank 1 \(host ", err, re.M)
     assert re.search(r"^error: rank 1 on host .*: no answer from rank 0 \(host ", far_err, re.M)
+    stores = [[each.name for each in tmp_path.glob(f"cache-{n}/pairs/*.arrow")] for n in (0, 1)]
+    assert stores[0] == stores[1] != []
+    one, other = (RunFolder(each).checkpoints.path(10) / MODEL for each in (whole, run))
+    assert farthest(one, other) < 1e-5
 
 
 def is_alive(process: int) -> bool:
