@@ -201,9 +201,9 @@ def test_damaged_checkpoints_are_refused(program: Program) -> None:
     before = {path: data for path, data in contents().items() if "checkpoints" in path.parts}
     status, out, err = program(*RESUME.split())
     assert (status, out) == (2, "")
-    damaged = f"{checkpoints.path(41)}: the checkpoint is damaged (model.safetensors: not"
+    damaged = f"{checkpoints.path(41)}: the checkpoint is damaged (model.safetensors: "
     assert f"error: {damaged}" in err
-    assert "), and there is no earlier one to go on from; train a new run with --run\n" in err
+    assert "), and there is no earlier one to resume from; train a new run with --run\n" in err
     assert before.items() <= contents().items()
 
 

@@ -14,6 +14,8 @@ from mt.special_ids import BOS, PAD
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.int32]
 """[N 2] Tokens of source and target of each pair, EOS included."""
+Counts = NDArray[np.int32]
+"""[N] Tokens of one side of each pair, or of its longer side."""
 
 SOURCE, TARGET = 0, 1
 
@@ -55,7 +57,7 @@ def _snake(lengths: Lengths, *, strips: int, random: np.random.Generator) -> Ind
     return order[np.lexsort((np.where(upwards, source, -source), strip))]
 
 
-def _cut_evenly(order: Indices, tokens: Lengths, *, parts: int) -> list[Indices]:
+def _cut_evenly(order: Indices, tokens: Counts, *, parts: int) -> list[Indices]:
     """Cut where the running sum of `tokens` is nearest to a multiple of total / `parts`."""
     middles = np.cumsum(tokens, dtype=np.int64) - tokens / 2
     shares = np.arange(1, parts) * (tokens.sum(dtype=np.int64) / parts)
@@ -84,7 +86,7 @@ def split_update(
     return [batches[rank::ranks] for rank in range(ranks)]
 
 
-def _greedy_starts(longest: Lengths, budget: int) -> list[int]:
+def _greedy_starts(longest: Counts, budget: int) -> list[int]:
     """Return where batches begin if each is filled; `longest` [N] is descending."""
     starts, row = [], 0
     while row < len(longest):
@@ -93,7 +95,7 @@ def _greedy_starts(longest: Lengths, budget: int) -> list[int]:
     return starts
 
 
-def _balanced_starts(longest: Lengths, *, parts: int, budget: int) -> list[int]:
+def _balanced_starts(longest: Counts, *, parts: int, budget: int) -> list[int]:
     """Return the beginnings of `parts` batches such that the largest is as small as possible."""
     if parts == 0:
         return []
@@ -153,7 +155,7 @@ class Batch:
     target_tokens: int
     """Positions of `target_out` that are not PAD."""
     index: Tensor
-    """[B] int64: position in the corpus of each row; it stays on the CPU."""
+    """[B] int64: `Example.index` of each row; it stays on the CPU."""
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""

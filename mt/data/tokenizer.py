@@ -97,10 +97,10 @@ class Tokenizer:
 
 
 def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:
-    """Return the tokenizer in `folder`, created by the config if it does not exist.
+    """Return the tokenizer in `folder`; create it as the config says if it does not exist.
 
     It is trained on `pairs`, or copied from `tokenizer.from` or an initial run, and extended if the
-    config adds tokens or tags. Raises the errors of these functions.
+    config adds tokens or tags. Raises ConfigError or DataError if it cannot be created.
     """
     if any(folder.glob("*.json")):
         return Tokenizer.load(folder)

@@ -112,8 +112,9 @@ def best_candidates(
     """Return the `count` most probable next tokens of each row of `logits` [R V].
 
     PAD, UNK and BOS are never generated but keep their share of the probability, so each
-    hypothesis has the model's own log-probability. Forbidden tokens also keep their share and have
-    the log-probability -inf. Raises DivergedError if the logits are not finite.
+    hypothesis has the model's own log-probability (scaled by a repetition penalty). Forbidden
+    tokens also keep their share and have the log-probability -inf. Raises DivergedError if the
+    logits are not finite.
     """
     assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special tokens"
     logits, normaliser = apply_constraints(logits, constraints, prefixes)

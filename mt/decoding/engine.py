@@ -26,9 +26,14 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Tokens without BOS and EOS."""
     log_prob: float
-    """Sum of the natural log-probabilities of the tokens, including EOS if it was reached."""
+    """Sum of the natural log-probabilities of the tokens, including EOS if it was reached.
+
+    `decoding.repetition_penalty` scales those of repeated tokens.
+    """
     score: float
-    """Ranking key: `log_prob` without a forced prefix, divided by the length penalty."""
+    """Ranking key. Greedy search and sampling: `log_prob` without a forced prefix. Beam search: the
+    same divided by the length penalty, less the coverage penalty.
+    """
     finished: bool
     """False if the length limit cut the hypothesis off before EOS."""
 

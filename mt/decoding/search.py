@@ -1,8 +1,9 @@
 """Greedy search and beam search over a step model.
 
 Axes: B sentences, K rows (partial hypotheses) per sentence, R = B * K rows, V vocabulary,
-C candidates, S source tokens. Only `best_candidates` computes on the model's device. A few numbers
-per row move to the host, which sums log-probabilities in float64 and does all bookkeeping.
+C candidates, S source tokens. Besides the model, only `best_candidates` computes on its
+device. A few numbers per row move to the host, which sums log-probabilities in float64 and does
+all bookkeeping.
 """
 
 from collections.abc import Callable

@@ -237,7 +237,6 @@ def evaluate_robustness(
     place = opened.folder / f"{opened.name}{ROBUSTNESS_SUFFIX}"
     folder = place.with_suffix("")
     folder.mkdir(exist_ok=True)
-    earlier = set(folder.glob("*.txt"))
     stream = opened.translator.stream(source for form in forms for source in form.sources)
     total = sum(len(form.sources) for form in forms)
     made = iter(tqdm(stream, "translating", total, unit="line", leave=False, disable=None))
@@ -249,10 +248,9 @@ def evaluate_robustness(
             ("variant", "sources", form.sources),
             ("hypotheses", "hypotheses", lines),
         ):
-            written = _write_lines(folder / f"{form.name.replace(' ', '-')}.{name}.txt", text)
+            written = _write_lines(form_file(folder, form.name, name), text)
             path = Path(written.name)
             kept.append(file_input(role, path, lines=len(lines), beside=opened.folder))
-            earlier.discard(path)
         if not translations:
             opened.checks.check_made(written, opened.references, language=language)
         translations.append(lines)
@@ -268,9 +266,15 @@ def evaluate_robustness(
         "target_language": language,
     }
     opened.write_passport(place, record, kept, job=job)
-    for path in earlier:
-        path.unlink()
+    for omitted in left_out:  # an earlier card may have had these forms
+        for name in ("sources", "hypotheses"):
+            form_file(folder, omitted.name, name).unlink(missing_ok=True)
     return card
+
+
+def form_file(folder: Path, form: str, name: str) -> Path:
+    """Return the file of a form's sources or hypotheses in the folder of a robustness card."""
+    return folder / f"{form.replace(' ', '-')}.{name}.txt"
 
 
 def open_run(

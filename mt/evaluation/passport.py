@@ -168,7 +168,7 @@ def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input
 def read_passport(path: Path) -> dict[str, Any] | None:
     """Return the record of a passport; None if it is not a passport or was edited."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode()
         record = json.loads(text)
         del record["seal"]
     except (ValueError, TypeError, KeyError, AttributeError):

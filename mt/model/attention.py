@@ -149,7 +149,7 @@ class LayerCache:
         self.memory_values = memory_values
         self.rows = rows
         self.tokens = 0
-        self.watched = False
+        self.keeps_attention = False
         """Store the cross-attention of each step in `attention`."""
         self.attention: Tensor | None = None
         """Attention of the newest tokens to the memory [B K S], the mean of the heads."""

@@ -22,7 +22,10 @@ from mt.special_ids import PAD
 
 @dataclass(frozen=True)
 class Memory:
-    """Output of the encoder [B S D], and a mask [B S] of real tokens; None without padding."""
+    """Output of the encoder [B S D], and a mask [B S] of real tokens.
+
+    The mask is None on a CPU for a batch without padding.
+    """
 
     states: Tensor
     source_mask: Tensor | None
@@ -158,7 +161,7 @@ def _memory_mask(source_mask: Tensor | None) -> Mask:
 
 
 class Embedding(nn.Embedding):
-    """Token embeddings, drawn with variance 1 / d_model; the padding row is zero.
+    """Token embeddings, drawn with variance 1 / d_model; the padding row starts at zero.
 
     The model multiplies them by sqrt(d_model) (section 3.4), which gives unit variance, while the
     same matrix as output layer gives logits of unit variance.
@@ -226,7 +229,7 @@ class DecoderLayer(nn.Module):
         """Map the newest tokens x [B K D] to [B K D], and append them to the cache."""
 
         def attend_to_memory(y: Tensor) -> Tensor:
-            if cache.watched:
+            if cache.keeps_attention:
                 attention = self.cross_attention
                 keys = attention.for_queries(cache.memory_keys)
                 weights = attention.weights(attention.queries(y), keys, memory_mask)
@@ -295,17 +298,17 @@ class DecoderState:
         return self.ancestry.shape[2] // self.rows_per_sentence
 
     @property
-    def watched(self) -> LayerCache:
+    def alignment_cache(self) -> LayerCache:
         """Cache of the `alignment_layer`."""
         return self.layers[alignment_layer(len(self.layers))]
 
     def attention(self) -> Tensor:
         """Return the attention of the last step to the source [R S], 1 at padding.
 
-        Set `watched.watched = True` before the step.
+        Set `alignment_cache.keeps_attention = True` before the step.
         """
-        found = self.watched.attention
-        assert found is not None, "attention is not watched"
+        found = self.alignment_cache.attention
+        assert found is not None, "attention is not kept"
         if self.source_mask is not None:
             found = found.masked_fill(~self.source_mask[:, None], 1.0)
         return found.flatten(0, 1)

@@ -16,7 +16,7 @@ from mt.model.device import select_device
 from mt.profiling.cost import BYTES_PER_NUMBER, training_flops
 from mt.profiling.probe import MOST_UPDATES, probe
 from mt.profiling.training_speed import temporary_session
-from mt.training.data import first_plan
+from mt.training.data import epoch_plan
 from mt.training.memory import available_memory, estimate_memory, heaviest, try_heaviest
 from mt.training.progress import planned_padding
 from mt.training.setup import Session, most_updates
@@ -78,7 +78,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         free, _ = torch.cuda.mem_get_info(device)
     with temporary_session(config, MOST_UPDATES) as session:
         corpus = session.corpus
-        plan, lengths = first_plan(corpus, config), corpus.epoch_store(0).lengths
+        plan, lengths = epoch_plan(corpus, config), corpus.epoch_store(0).lengths
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if training.r_drop else 1
         of_pairs = passes * training_flops(config.model, lengths, vocabularies=sizes)

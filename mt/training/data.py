@@ -22,7 +22,7 @@ from mt.data.sources import SentencePair, open_source
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
-from mt.doctor.first_look import first_look
+from mt.doctor.first_look import first_look, language_warnings
 from mt.errors import ConfigError
 from mt.files import write_json
 from mt.training.initial_weights import read_initial_run
@@ -38,7 +38,7 @@ class Corpus:
 
     tokenizer: Tokenizer
     store: PairStore
-    """Training pairs, cleaned, in the tokens that their text has in translation."""
+    """Training pairs, cleaned and encoded without subword sampling, as in translation."""
     parts: dict[str, PairStore]
     """Stores of the single corpora that `store` joins, by corpus key."""
     mixture: Mixture
@@ -94,6 +94,11 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     if config.data.check and not resuming:
         warn_about_tags(config)
         warn_about_corpora(corpora, sums, folder)
+        languages = config.data.of(config.data.valid)
+        for warning in language_warnings(
+            valid, (languages.source_language, languages.target_language)
+        ):
+            _logger.warning("warning: data.valid: %s", warning)
     corpus = _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
     left_out = {key: store.left_out for key, store in corpus.parts.items()}
     folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
@@ -185,12 +190,12 @@ def _drawn_epochs(
     return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
 
 
-def first_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
+def epoch_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
     """Return the updates of an epoch; all epochs have about the same number."""
-    return plan_store(corpus, corpus.epoch_store(epoch), config, epoch=epoch)
+    return plan_epoch(corpus, corpus.epoch_store(epoch), config, epoch=epoch)
 
 
-def plan_store(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) -> list[Indices]:
+def plan_epoch(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) -> list[Indices]:
     """Return the updates of an epoch for the lengths that its pairs have in a store."""
     tokens, seed = config.training.target_tokens_per_update, config.seed
     if corpus.mixture.is_plain:

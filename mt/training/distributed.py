@@ -202,7 +202,7 @@ def world(device_name: str) -> Iterator[World]:
             torch.cuda.set_device(device)
         try:
             store: Store = next(rendezvous("env://", timeout=TIMEOUT))[0]
-        except dist.DistError as error:
+        except (RuntimeError, ValueError) as error:
             raise UserError(
                 f"torchrun's store cannot be reached ({_first_line(error)}); torchrun's "
                 "--local-addr sets the address of a host for the others"

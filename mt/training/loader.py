@@ -12,7 +12,7 @@ import torch
 from mt.config import Config
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, collate, split_update
 from mt.data.store import PairStore
-from mt.training.data import Corpus, first_plan
+from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts
@@ -44,7 +44,7 @@ def planned_updates(
         if training.max_epochs is not None and epoch >= training.max_epochs:
             return
         store = corpus.epoch_store(epoch)
-        plan = first_plan(corpus, config, epoch=epoch)
+        plan = epoch_plan(corpus, config, epoch=epoch)
         for number, indices in enumerate(plan[first:], start=first):
             cut = split_update(
                 indices,

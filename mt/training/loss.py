@@ -94,7 +94,7 @@ def _logit_gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tens
 
 
 def chunks(states: Tensor, vocabulary: int) -> list[slice]:
-    """Cut the rows of states [N D] into chunks whose logits [n V] fit the device's limit."""
+    """Cut states [N D] into chunks of rows whose logits fit the limit, of 64 rows at least."""
     logits = _MAX_LOGITS.get(states.device.type, _MAX_LOGITS_ELSEWHERE)
     rows = max(logits // vocabulary, 64)
     return [slice(first, first + rows) for first in range(0, len(states), rows)]

@@ -12,7 +12,7 @@ from mt.config import Config, ModelConfig
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate
 from mt.errors import UserError
 from mt.model.transformer import Transformer
-from mt.training.data import Corpus, first_plan, micro_batches, plan_store
+from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
 from mt.training.initial_weights import freeze
 from mt.training.setup import Session
 from mt.training.step import BatchTooLarge, naming_large_batch
@@ -91,7 +91,7 @@ def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
     if available is None:
         return
     store, budget = corpus.store, config.training.max_tokens_per_batch
-    plan = plan_store(corpus, store, config, epoch=0)
+    plan = plan_epoch(corpus, store, config, epoch=0)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
     needed = estimate_memory(
         config,
@@ -131,7 +131,7 @@ def try_heaviest(session: Session) -> None:
         return
     config, learner = session.config, session.learner
     store = session.corpus.epoch_store(session.state.epoch)
-    plan = first_plan(session.corpus, config, epoch=session.state.epoch)
+    plan = epoch_plan(session.corpus, config, epoch=session.state.epoch)
     budget = config.training.max_tokens_per_batch
     batch = collate(store.examples(heaviest(plan, store.lengths, max_tokens_per_batch=budget)))
     moments = [

@@ -19,7 +19,7 @@ from mt.errors import RunError, UserError
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
-from mt.training.data import Corpus, first_plan
+from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World, settle
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
@@ -32,7 +32,7 @@ from mt.training.step import Learner, UpdateResult
 
 @dataclass(frozen=True)
 class Session:
-    """Objects of the training loop; `learner`, `state` and `unread` change, the rest does not."""
+    """Objects of the training loop; `learner`, `state`, `progress` and `unread` are mutable."""
 
     config: Config
     folder: RunFolder
@@ -82,7 +82,7 @@ def start(
             append(folder.metrics, "config", update=state.update, change=change)
         if config.training.tensorboard == "on":
             board = TensorBoard(folder.tensorboard, done_updates=state.update)
-    plan = first_plan(corpus, config, epoch=state.epoch)
+    plan = epoch_plan(corpus, config, epoch=state.epoch)
     progress = (Progress if world.is_main else SilentProgress)(
         folder.metrics,
         done_updates=state.update,

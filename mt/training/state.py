@@ -110,7 +110,9 @@ class TrainState:
         """Return the state of plain data; `name` is that of their file, for errors."""
         fields = dict(data)
         if fields.pop("format", None) != STATE_FORMAT:
-            raise RunError(f"{name}: written by another version of mt")
+            raise RunError(
+                f"{name}: written by another version of mt; resume the run with that version"
+            )
         try:
             best = [Ranked(**entry) for entry in fields.pop("best")]  # type: ignore[attr-defined]
             health = Health(**fields.pop("health"))  # type: ignore[arg-type]

@@ -136,14 +136,14 @@ class StepMetrics:
 
     @property
     def skipped(self) -> bool:
-        """Return True if a loss or gradient was not finite, so that the weights did not change."""
+        """Return True if the gradient was not finite, so that the weights did not change."""
         return not math.isfinite(self.gradient_norm)
 
 
 def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list[StepMetrics]:
     """Wait for the device to finish these updates and return their metrics over all ranks.
 
-    In training, this is the only place where the host waits for the device.
+    Between validations and checkpoints, only this makes the host wait for the device.
     """
     if not results:
         return []

@@ -242,6 +242,7 @@ def save(session: Session) -> None:
         checkpoints = session.folder.checkpoints
         checkpoints.save(session.learner, state)
         checkpoints.prune(state)
+    session.world.barrier()  # it is more patient than the collectives of an update
 
 
 def stop_early(session: Session, interruption: Interruption) -> None:

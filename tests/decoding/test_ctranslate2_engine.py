@@ -274,7 +274,7 @@ def test_damaged_or_foreign_export_is_an_error(exported_run: Path, tmp_path: Pat
     with pytest.raises(RunError, match=r"model\.bin: missing"):
         load_translator(broken)
     (broken / "export.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="of format 99"):
+    with pytest.raises(RunError, match="format 99"):
         load_translator(broken)
 
 

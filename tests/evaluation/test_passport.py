@@ -100,8 +100,9 @@ def test_every_byte_of_the_passport_is_sealed(passport: Path) -> None:
         flip(passport, position)
         assert check_passport(passport).text.startswith(f"FAIL: {passport}: was edited, or is not")
         passport.write_bytes(whole)
-    passport.write_bytes(whole + b"\n")
-    assert not check_passport(passport).passed
+    for edited in (whole + b"\n", whole.replace(b"\n", b"\r\n")):
+        passport.write_bytes(edited)
+        assert not check_passport(passport).passed
 
 
 def test_missing_files_and_other_formats_are_errors(passport: Path) -> None:

@@ -97,11 +97,14 @@ def test_card_of_a_run_has_its_score_and_removes_stale_files(run: Path) -> None:
     stale = run / "evaluations" / "test.robustness" / "lower-case.sources.txt"
     stale.parent.mkdir(parents=True)
     stale.touch()
+    notes = stale.with_name("notes.txt")
+    notes.write_text("mine")
     job = EvaluationJob(allow=("lowercased", "tokenized"))
     card = evaluate_robustness(run, device="cpu", job=job)
     names = [each.variant.name for each in card.scored]
     assert names == ["untouched", "upper case", "typos", "long input"]
     assert not stale.exists()
+    assert notes.read_text() == "mine"
     scores = evaluate_run(run, device="cpu", job=job)
     assert (scores.bleu, scores.chrf) == (card.scored[0].scores.bleu, card.scored[0].scores.chrf)
 

@@ -19,7 +19,7 @@ from mt.profiling.cost import training_flops
 from mt.profiling.plan import TrainingPlan, plan_training
 from mt.profiling.probe import Probe
 from mt.training.checkpoint import Checkpoints
-from mt.training.data import Corpus, first_plan, prepare
+from mt.training.data import Corpus, epoch_plan, prepare
 from mt.training.memory import heaviest
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
@@ -96,7 +96,7 @@ def test_counts_are_those_of_the_corpus(
     config: Config, corpus: Corpus, plan: Plan, probed: list[NDArray[np.float64]]
 ) -> None:
     found = plan()
-    lengths, updates = corpus.store.lengths, first_plan(corpus, config)
+    lengths, updates = corpus.store.lengths, epoch_plan(corpus, config)
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     flops, tokens = training_flops(config.model, lengths, vocabularies=sizes), lengths[:, 1].sum()
     assert (found.pairs, found.updates_per_epoch) == (60, len(updates))
@@ -132,7 +132,7 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     monkeypatch.setattr(module, "available_memory", lambda: 7)
     found = plan(max_tokens_per_batch=100)
     lengths = corpus.store.lengths
-    lengths = lengths[heaviest(first_plan(corpus, config), lengths, max_tokens_per_batch=100)]
+    lengths = lengths[heaviest(epoch_plan(corpus, config), lengths, max_tokens_per_batch=100)]
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     assert calls == [(lengths.tolist(), *sizes)]
     assert [*found.heaviest_batch.values()] == [len(lengths), *lengths.max(axis=0)]

@@ -18,7 +18,7 @@ from mt.data.lines import FileScan, scan
 from mt.data.store import PairStore
 from mt.errors import ConfigError, RunError
 from mt.training import data as module
-from mt.training.data import Corpus, first_plan, open_prepared, prepare
+from mt.training.data import Corpus, epoch_plan, open_prepared, prepare
 from mt.training.loader import planned_updates
 from mt.training.progress import describe_corpus
 from mt.training.run_folder import RunFolder, open_run
@@ -73,7 +73,7 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
         assert ours.source.tolist() == expected.source.tolist()
         assert ours.target.tolist() == expected.target.tolist()
     # Plan and description are those of the epoch.
-    plan = first_plan(corpus, config, epoch=1)
+    plan = epoch_plan(corpus, config, epoch=1)
     assert len(plan) == round(second.lengths[:, 1].sum() / 40)
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(corpus.store)))
     text = describe_corpus(corpus, config, plan, epoch=1)
@@ -169,7 +169,7 @@ def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> 
     assert corpus.store.left_out.cleaned == removed
     assert corpus.store.left_out.total == len(lines)
     assert json.loads((tmp_path / "run/corpora.json").read_text())["cleaning"] == removed
-    first, second, *_ = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    first, second, *_ = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
     assert re.fullmatch(r"cleaning removed 3 of \d+ pairs: (2|1) by `\w+`, (2|1) by `\w+`", first)
     assert second.startswith(f"{len(lines) - 3} pairs to train on (0 too long and ")
 
@@ -190,7 +190,7 @@ def test_noise_changes_the_training_sources_alone_and_is_counted(
     assert [pair.source.lower() for pair in corpus.valid] == [pair.source for pair in corpus.valid]
     recorded = json.loads((tmp_path / "run/corpora.json").read_text())
     assert recorded["cleaning"] == {"duplicates": 2, "noise_case": loud}
-    lines = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    lines = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
     assert lines[1] == f"noise changed sources: {loud} by `noise_case`"
     corpus.close()
 

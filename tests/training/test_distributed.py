@@ -115,6 +115,10 @@ def test_unreachable_store_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> N
     unreachable = pytest.raises(UserError, match="^rank 1 on host .*: torchrun's store cannot be")
     with unreachable, world("cpu"):
         pass
+    monkeypatch.delenv("MASTER_ADDR")  # as in a job script without torchrun
+    missing = pytest.raises(UserError, match="torchrun's store cannot be reached .*MASTER_ADDR")
+    with missing, world("cpu"):
+        pass
 
 
 def test_alone_every_method_is_local() -> None:

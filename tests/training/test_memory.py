@@ -18,7 +18,7 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.training import memory
-from mt.training.data import first_plan, prepare
+from mt.training.data import epoch_plan, prepare
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
 from mt.training.memory import (
@@ -273,7 +273,7 @@ def test_trying_the_heaviest_batch_changes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
-    plan = first_plan(session.corpus, session.config)
+    plan = epoch_plan(session.corpus, session.config)
     lengths = session.corpus.store.lengths
     batch = heaviest(plan, lengths, max_tokens_per_batch=200)
     most = len(batch) * int(lengths[batch].max(axis=0).sum())

@@ -21,7 +21,7 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.evaluation.passport import check_passport
 from mt.export.export import export_ctranslate2, export_marian
-from mt.training.data import Corpus, first_plan, open_prepared, prepare
+from mt.training.data import Corpus, epoch_plan, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
 from mt.training.progress import describe_corpus
@@ -79,7 +79,7 @@ def test_two_corpora_of_weight_one_equal_the_one_that_they_were_cut_from(
     _, cut = prepared(halves, tmp_path / "cut")
     assert whole.tokenizer.fingerprint == cut.tokenizer.fingerprint
     assert texts(whole) == texts(cut)
-    plans = [first_plan(corpus, config, epoch=1) for corpus in (whole, cut)]
+    plans = [epoch_plan(corpus, config, epoch=1) for corpus in (whole, cut)]
     assert [each.tolist() for each in plans[0]] == [each.tolist() for each in plans[1]]
 
 
@@ -90,13 +90,13 @@ def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
     many = len(corpus.store) - FIRST
     seen = Counter[int]()
     for epoch in (0, 1):
-        plan = first_plan(corpus, config, epoch=epoch)
+        plan = epoch_plan(corpus, config, epoch=epoch)
         counted = Counter(np.concatenate(plan).tolist())
         assert [counted[pair] for pair in range(FIRST)] == [3] * FIRST
         assert max(counted[pair] for pair in range(FIRST, len(corpus.store))) == 1
         seen += counted
     assert [seen[pair] for pair in range(FIRST, len(corpus.store))] == [1] * many
-    lines = describe_corpus(corpus, config, first_plan(corpus, config)).splitlines()
+    lines = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
     assert lines[1] == (
         f"epoch 1 takes {3 * FIRST + many // 2} pairs: {3 * FIRST} from the {FIRST} of `few` "
         f"(weight 3), {many // 2} from the {many} of `many` (weight 0.5)"
@@ -156,7 +156,7 @@ def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
         ]
         for part in (slice(FIRST), slice(FIRST, None)):
             assert drawn.lengths[part].sum() > plain.lengths[part].sum()
-    assert sum(map(len, first_plan(corpus, config, epoch=1))) == sum(corpus.mixture.counts(1))
+    assert sum(map(len, epoch_plan(corpus, config, epoch=1))) == sum(corpus.mixture.counts(1))
     corpus.close()
 
 

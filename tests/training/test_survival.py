@@ -5,6 +5,7 @@ import os
 import pty
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -53,6 +54,23 @@ def only_checkpoint(run: Path) -> int:
     (update,) = checkpoints.updates()
     assert is_valid(checkpoints.path(update))
     return update
+
+
+def test_mt_train_ends_with_a_checkpoint_on_sigterm(tiny_recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = ("training.max_updates=1000000", "training.patience=null")
+    options = [part for setting in settings for part in ("--set", setting)]
+    command = [sys.executable, "-m", "mt", "train", str(tiny_recipe), "--run", str(run), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(run / "checkpoints" / "update-000000010")
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopping after this update" in stderr
+    assert "run the same command again to resume" in stderr
+    newest = max(RunFolder(run).checkpoints.updates())
+    assert is_valid(RunFolder(run).checkpoints.path(newest))
+    assert f"stopped after update {newest:,};" in stderr
 
 
 @forks
