@@ -67,7 +67,7 @@ def _cut_evenly(order: Indices, tokens: Counts, *, parts: int) -> list[Indices]:
 def split_update(
     update: Indices, lengths: Lengths, *, max_tokens_per_batch: int, ranks: int
 ) -> list[list[Indices]]:
-    """Cut an update into micro-batches; element [rank][number] holds the sentences of one batch.
+    """Cut an update into micro-batches: for each rank, the sentences of each of its batches.
 
     Each sentence is in exactly one batch. No batch has more than `max_tokens_per_batch` padded
     positions, rows x the longest side. The number of batches is the smallest possible, rounded up
