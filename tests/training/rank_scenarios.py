@@ -298,7 +298,7 @@ def await_end(ranks: dict[int, int], frozen: tuple[int, ...]) -> dict[int, int |
 def main() -> None:
     # The store looks up the names of its clients; do not wait for a busy name server.
     os.environ["RES_OPTIONS"] = "timeout:1 attempts:1"
-    distributed.ROLL_CALL = timedelta(seconds=2.5)
+    distributed.ROLL_CALL = timedelta(seconds=6)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder, agents = Path(name), 0
