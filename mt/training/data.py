@@ -94,11 +94,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     if config.data.check and not resuming:
         warn_about_tags(config)
         warn_about_corpora(corpora, sums, folder)
-        languages = config.data.of(config.data.valid)
-        for warning in language_warnings(
-            valid, (languages.source_language, languages.target_language)
-        ):
-            _logger.warning("warning: data.valid: %s", warning)
+        warn_about_validation(config, valid, folder)
     corpus = _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
     left_out = {key: store.left_out for key, store in corpus.parts.items()}
     folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
@@ -243,6 +239,19 @@ def warn_about_corpora(
             warnings = [f"not checked ({error})"]
         for warning in warnings:
             _logger.warning("warning: data.%s: %s; run `%s`", corpus.key, warning, check)
+
+
+def warn_about_validation(config: Config, pairs: Sequence[SentencePair], folder: RunFolder) -> None:
+    """Log a warning if the validation sides are swapped or in other languages; raise nothing."""
+    direction = config.data.of(config.data.valid)
+    check = f"mt data check {shlex.quote(str(folder.config))}"
+    try:
+        found = language_warnings(pairs, (direction.source_language, direction.target_language))
+    except Exception as error:  # a failed check must not end the training
+        _logger.warning("warning: data.valid: not checked (%s); run `%s`", error, check)
+        return
+    for warning in found:
+        _logger.warning("warning: data.valid: %s; run `%s`", warning, check)
 
 
 def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) -> list[str]:

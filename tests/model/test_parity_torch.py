@@ -1,6 +1,7 @@
 """Parity with torch's own Transformer: states, and gradients of all parameters."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -115,35 +116,29 @@ def build(config: ModelConfig) -> Transformer:
     return model.eval()
 
 
+def layer_arguments(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "d_model": config.d_model,
+        "nhead": config.heads,
+        "dim_feedforward": config.d_ff,
+        "dropout": 0.0,
+        "activation": config.feed_forward,
+        "layer_norm_eps": config.norm_epsilon,
+        "batch_first": True,
+        "norm_first": config.residual == "pre",
+        "bias": config.bias,
+    }
+
+
 def torch_encoder(config: ModelConfig) -> nn.TransformerEncoder:
-    layer = nn.TransformerEncoderLayer(
-        config.d_model,
-        config.heads,
-        config.d_ff,
-        dropout=0.0,
-        activation=config.feed_forward,
-        layer_norm_eps=config.norm_epsilon,
-        batch_first=True,
-        norm_first=config.residual == "pre",
-        bias=config.bias,
-    )
+    layer = nn.TransformerEncoderLayer(**layer_arguments(config))
     return nn.TransformerEncoder(
         layer, config.encoder_layers, torch_final_norm(config), enable_nested_tensor=False
     ).eval()
 
 
 def torch_decoder(config: ModelConfig) -> nn.TransformerDecoder:
-    layer = nn.TransformerDecoderLayer(
-        config.d_model,
-        config.heads,
-        config.d_ff,
-        dropout=0.0,
-        activation=config.feed_forward,
-        layer_norm_eps=config.norm_epsilon,
-        batch_first=True,
-        norm_first=config.residual == "pre",
-        bias=config.bias,
-    )
+    layer = nn.TransformerDecoderLayer(**layer_arguments(config))
     return nn.TransformerDecoder(layer, config.decoder_layers, torch_final_norm(config)).eval()
 
 
