@@ -6,7 +6,7 @@
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -40,10 +40,31 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     return validate_document(Config, document, file=str(path))
 
 
-def override_config(config: Config, overrides: Sequence[str]) -> Config:
-    """Return a configuration with `KEY=VALUE` overrides applied, validated again."""
-    document = Document(config.model_dump(mode="json", by_alias=True))
-    return validate_document(Config, reduce(_with_override, overrides, document), file="")
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return a configuration with values at dotted keys, validated again; every key is then given.
+
+    Raises ConfigError as `load_config` does.
+    """
+    tree = config.model_dump(mode="json", by_alias=True)
+    for key, value in values.items():
+        tree = _with_value(tree, tuple(key.split(".")), value)
+    return validate_document(Config, Document(tree), file="")
+
+
+def automatic_keys(config: Config) -> list[str]:
+    """Return the dotted automatic keys that a config does not give."""
+    return [
+        f"{name}.{key}"
+        for name, section in config
+        if isinstance(section, Section)
+        for key in section.automatic_keys()
+        if key not in section.model_fields_set
+    ]
+
+
+def value_at(config: Config, key: str) -> Any:
+    """Return the value of a dotted key."""
+    return reduce(getattr, key.split("."), config)
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:

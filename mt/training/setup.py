@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mt import __version__
-from mt.config import Config, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
@@ -103,11 +103,15 @@ def start(
 
 def build_model(config: Config, tokenizer: Tokenizer, device: torch.device) -> Transformer:
     """Return a new model for the tokenizer's vocabularies."""
-    return Transformer(
-        config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    ).to(device)
+    return new_model(config.model, (tokenizer.source_size, tokenizer.target_size), device)
+
+
+def new_model(
+    shape: ModelConfig, vocabularies: tuple[int, int], device: torch.device
+) -> Transformer:
+    """Return a new model for vocabularies of these sizes, source and target."""
+    source, target = vocabularies
+    return Transformer(shape, source_vocabulary=source, target_vocabulary=target).to(device)
 
 
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:

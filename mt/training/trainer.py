@@ -9,10 +9,13 @@ import numpy as np
 import torch
 
 from mt.config import Config
+from mt.config.loading import dump_config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
+from mt.files import write_text
 from mt.model.device import keep_freed_memory, select_device
+from mt.training.automatic import Choices, choose_length, choose_settings
 from mt.training.data import open_prepared, prepare
 from mt.training.distributed import World, world
 from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks
@@ -44,13 +47,20 @@ def train(config: Config, run: Path) -> str:
         )
         require_tensorboard(config.training)
         agree_on_config(here, config)
-        folder, changes = open_run(run, config) if here.is_main else (RunFolder(run), [])
+        folder, changes = RunFolder(run), list[str]()
+        choices = None
+        if here.is_main:
+            folder, config, changes = open_run(run, config)
         with only_training(folder) if here.is_main else nullcontext():
             if here.is_main:
+                if not folder.has_trained():
+                    choices = choose_settings(config, select_device(config.training.device))
+                    config = choices.applied()
                 begin(folder, config)
+            config = here.broadcast(config)
             score = here.broadcast(final_score(folder, config) if here.is_main else None)
             if score is None:
-                result = train_to_end(config, folder, changes, here)
+                result = train_to_end(config, folder, changes, here, choices)
             else:
                 result = f"finished already; {score}"
                 for change in changes:
@@ -59,9 +69,16 @@ def train(config: Config, run: Path) -> str:
     return f"{run}: {result}" if here.is_main else ""
 
 
-def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
+def train_to_end(
+    config: Config,
+    folder: RunFolder,
+    changes: list[str],
+    world: World,
+    choices: Choices | None = None,
+) -> str:
     """Prepare the data, run the training loop and write the final model; return its score.
 
+    The number of updates and what depends on it are chosen here, for a new run on rank 0.
     Raises SystemExit after a signal, DivergedError after a divergence that has no remedy.
     """
     device = world.place(select_device(config.training.device))
@@ -70,6 +87,10 @@ def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: W
     corpus = world.rank0_first(lambda: open_corpus(config, folder))
     if device.type == "cpu" and world.is_main:
         warn_of_low_memory(config, corpus)
+    if choices is not None:
+        config = choose_length(choices, corpus, device)
+        write_text(folder.config, dump_config(config))
+    config = world.broadcast(config)
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:

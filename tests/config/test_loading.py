@@ -16,7 +16,7 @@ from mt.config.loading import (
     dump_config,
     json_schema,
     load_config,
-    override_config,
+    with_values,
     require_section,
 )
 from mt.config.problems import all_places
@@ -160,15 +160,15 @@ def test_split_named_like_a_key_replaces_no_corpus(load: Load) -> None:
 
 def test_loaded_config_can_be_overridden(load: Load) -> None:
     config = load(RECIPE)
-    changed = override_config(config, ["decoding.beam=2", "training.device=cpu"])
+    changed = with_values(config, {"decoding.beam": 2, "training.device": "cpu"})
     assert (changed.decoding.beam, changed.training.device) == (2, "cpu")
-    assert override_config(changed, ["decoding.beam=5", "training.device=auto"]) == config
+    assert with_values(changed, {"decoding.beam": 5, "training.device": "auto"}) == config
     with pytest.raises(ConfigError) as error:
-        override_config(config, ["decoding.bem=2", "decoding.beam=x"])
+        with_values(config, {"decoding.bem": 2, "decoding.beam": "x"})
     assert str(error.value).splitlines() == [
         "2 problems",
-        "--set decoding.bem: unknown; did you mean `decoding.beam`?",
-        "--set decoding.beam: expected a whole number, got `x`",
+        "`decoding.bem`: unknown; did you mean `decoding.beam`?",
+        "`decoding.beam`: expected a whole number, got `x`",
     ]
 
 
