@@ -5,6 +5,7 @@ see the size and the scripts of the corpus, the speed of the device and `trainin
 """
 
 import logging
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from mt.config import Config, ModelConfig
 from mt.config.loading import automatic_keys, value_at, with_values
@@ -35,6 +37,8 @@ _SAMPLE = 4096
 """Pairs whose lengths stand for the corpus."""
 _LONGEST_TRAINING = 2 * 3600.0
 """Seconds that a training without a budget is expected to take at most."""
+_MOST_PASSES = 40
+"""Passes over the corpus after which a training without a budget is expected to have ended."""
 _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _VALIDATION_SHARE = 0.05
@@ -147,6 +151,10 @@ SIZES = (
 )
 
 
+DROPOUT = ((30, 0.3), (10, 0.2), (0, 0.1))
+"""Least number of passes over the corpus, and dropout."""
+
+
 def choose_settings(config: Config, device: torch.device) -> Choices:
     """Choose all automatic settings but the length of the training.
 
@@ -187,31 +195,37 @@ def _choose_initial_model(choices: Choices, run: Path) -> None:
 
 
 def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> float:
-    """Choose the shape of the model; return the target tokens that it can be trained on."""
-    is_joint = choices.value("tokenizer.vocabulary") == "joint"
-    tied = "one vocabulary, one matrix" if is_joint else "two vocabularies: target and output"
-    choices("model.tie_embeddings", "all" if is_joint else "decoder", tied)
-    best, most = SIZES[0], 0.0
-    for size in SIZES if "model.d_model" in choices.open else SIZES[:1]:
-        if facts.pairs < size.pairs:
-            break
+    """Choose the shape of the model; return the target tokens that it can be trained on.
+
+    A shape is chosen as a whole: with `model.d_model` given, it is the paper's.
+    """
+    if choices.value("tokenizer.vocabulary") == "joint":
+        choices("model.tie_embeddings", "all", "one vocabulary, one matrix")
+    else:
+        choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
+    if "model.d_model" not in choices.open:
+        return _affordable(choices.applied(), facts, device)
+    for size in SIZES:
         candidate = Choices(choices.config, {**choices.made})
         _choose_shape(candidate, size)
         tokens = _affordable(candidate.applied(), facts, device)
-        if tokens < size.tokens:
+        if size is not SIZES[0] and (facts.pairs < size.pairs or tokens < size.tokens):
             break
         best, most = size, tokens
     _choose_shape(choices, best)
     passes = most / facts.target_tokens
-    dropout = 0.1 if passes < 10 else 0.2 if passes < 30 else 0.3
+    dropout = next(rate for least, rate in DROPOUT if passes >= least)
     choices("model.dropout", dropout, f"about {passes:.2g} passes over the corpus")
     return most
 
 
 def _choose_shape(choices: Choices, size: Size) -> None:
     width = choices("model.d_model", size.d_model, "...")
-    choices("model.d_ff", 4 * width, "four times the width, as in the paper")
-    choices("model.heads", max(1, width // 64), "64 numbers a head, as in the paper")
+    # Three matrices of two thirds of the usual width have as many parameters as two.
+    choices("model.feed_forward", "swiglu", "learns more than ReLU from as many tokens")
+    choices("model.d_ff", 8 * width // 3 // 8 * 8, "as many parameters as ReLU's four times the width")
+    choices("model.positional", "rotary", "learns more than sinusoids from as many tokens")
+    choices("model.heads", size.heads, "64 numbers a head, as in the paper")
     choices("model.encoder_layers", size.layers, "...")
     choices("model.decoder_layers", size.layers, "...")
 
@@ -243,20 +257,21 @@ def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Con
     """
     config = choices.applied()
     training, per_epoch = config.training, len(epoch_plan(corpus, config))
-    updates, seconds = most_updates(training, per_epoch), None
-    if updates is None:
-        lengths = corpus.store.lengths
+    updates, seconds = most_updates(training, per_epoch), 0.0
+    if updates is None or "model.d_model" in choices.made:
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
-        speed = training_speed(config, lengths, vocabularies=sizes, device=device)
+        speed = training_speed(config, corpus.store.lengths, vocabularies=sizes, device=device)
         seconds = training.target_tokens_per_update / speed
-    if seconds and training.budget_seconds is not None:
+    if updates is None and training.budget_seconds is not None:
         spent = time.perf_counter() - choices.began_at
         updates = _updates_in(choices, corpus, seconds, left=training.budget_seconds - spent)
-    expected = updates or max(per_epoch, round(_LONGEST_TRAINING / (seconds or 1.0)))
+    expected = updates
+    if expected is None:
+        expected = min(_MOST_PASSES * per_epoch, math.ceil(_LONGEST_TRAINING / seconds))
     _choose_schedule(choices, updates, expected)
     every = max(1, expected // _VALIDATIONS)
     choices("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
-    for line in _summary(choices, seconds):
+    for line in _summary(choices, seconds, expected):
         _logger.info("%s", line)
     return choices.applied()
 
@@ -297,22 +312,29 @@ def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> No
         choices("training.average", "off", "")
 
 
-def _summary(choices: Choices, seconds: float | None) -> Iterator[str]:
-    """Yield a line with reasons for each section that has choices."""
-    made = choices.made
+def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
+    """Yield a line for tokenizer, model and training if their main setting was chosen."""
+    made, config = choices.made, choices.applied()
+    model, training = config.model, config.training
     if "tokenizer.vocabulary_size" in made:
-        layout, size = choices.value("tokenizer.vocabulary"), made["tokenizer.vocabulary_size"]
-        yield (
-            f"tokenizer: {size.value:,} tokens, {layout} ({size.reason}; "
-            f"{made['tokenizer.vocabulary'].reason})"
-        )
+        size, layout = made["tokenizer.vocabulary_size"], config.tokenizer.vocabulary
+        reason = made.get("tokenizer.vocabulary", size).reason
+        yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout} ({reason})"
     if "model.d_model" in made:
-        model = choices.applied().model
+        layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
         yield (
-            f"model: {model.encoder_layers} + {model.decoder_layers} layers of width "
-            f"{model.d_model} ({made['model.d_model'].reason}), dropout {model.dropout} "
-            f"({made['model.dropout'].reason})"
+            f"model: {layers} of width {model.d_model} ({made['model.d_model'].reason}), dropout "
+            f"{model.dropout} ({made['model.dropout'].reason})"
         )
-    training = choices.applied().training
-    if "training.validate_every" in made and seconds is not None:
-        ...
+    if "training.validate_every" in made:
+        tokens = training.target_tokens_per_update
+        text = f"training: {expected:,} updates of {tokens:,} target tokens"
+        if training.max_updates is None:
+            text = f"training: until {training.patience} validations bring no gain"
+        if seconds:
+            first, last = seconds * training.validate_every, seconds * expected
+            text += (
+                f"; the first validation in about {tqdm.format_interval(first)}, the end "
+                f"{'' if training.max_updates else 'at most '}in about {tqdm.format_interval(last)}"
+            )
+        yield text

@@ -167,8 +167,8 @@ def test_loaded_config_can_be_overridden(load: Load) -> None:
         with_values(config, {"decoding.bem": 2, "decoding.beam": "x"})
     assert str(error.value).splitlines() == [
         "2 problems",
-        "`decoding.bem`: unknown; did you mean `decoding.beam`?",
         "`decoding.beam`: expected a whole number, got `x`",
+        "`decoding.bem`: unknown; did you mean `decoding.beam`?",
     ]
 
 
