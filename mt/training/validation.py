@@ -92,8 +92,8 @@ def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
     above what the reference with the most tokens for its source needs, so that it cuts only
     translations that are longer, for their source, than any reference.
     """
-    excess = lengths[:, 1] - np.ceil(decoding.max_length_ratio * lengths[:, 0])
-    return min(decoding.max_length_extra, max(1, int(excess.max()) + _LENGTH_MARGIN))
+    excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
+    return min(decoding.max_length_extra, max(1, math.ceil(excess.max()) + _LENGTH_MARGIN))
 
 
 def typical_pair(pairs: Sequence[SentencePair]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mt import __version__
-from mt.cli.app import PANELS
+from mt.cli.app import EXAMPLES, PANELS
 from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_help_groups_the_commands_in_panels(program: Program) -> None:
     status, out, err = program("--help")
     assert (status, err) == (0, "")
     assert re.findall(r"─ (\w+) ─", out) == ["Options", *PANELS]
-    assert program()[1].strip() == out.strip()
+    assert program() == (0, f"{out}{EXAMPLES}\n", "")
     assert program("--version") == (0, f"mt {__version__}\n", "")
 
 
