@@ -157,7 +157,7 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
     shutil.rmtree(best)
     shutil.rmtree(run / "checkpoints" / "update-000000002", ignore_errors=True)
     newest = run / "checkpoints" / "update-000000006"
-    newest.rename(newest.with_name(f".{newest.name}"))
+    shutil.copytree(newest, newest.with_name(f".{newest.name}"))
     assert best_checkpoint(run)[0] == newest.with_name(f".{newest.name}")
 
 

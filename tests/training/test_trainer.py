@@ -149,10 +149,11 @@ def test_validation_is_one_line_and_a_sample(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    losses = iter([2.0, 1.0, 1.5])
+    losses = [2.0, 1.0, 1.0]
+    remaining = iter(losses)
 
     def replaced(*arguments: Any, **keys: Any) -> Validation:
-        return replace(validate(*arguments, **keys), loss=next(losses))
+        return replace(validate(*arguments, **keys), loss=next(remaining))
 
     monkeypatch.setattr(spine, "validate", replaced)
     train_with(tiny_recipe, tmp_path / "run", "max_updates=15", "validate_every=5", "average=off")
@@ -163,7 +164,7 @@ def test_validation_is_one_line_and_a_sample(
     pairs = sorted(zip(*sides, strict=True), key=lambda pair: len("".join(pair)))
     for number, end in enumerate(ends):
         scores, source, reference, translation = lines[first + 4 * number :][:4]
-        update, loss = 5 * (number + 1), [2.0, 1.0, 1.5][number]
+        update, loss = 5 * (number + 1), losses[number]
         start = (
             rf"update {update} of 15: loss {loss:.3f}, perplexity [\d.]+, BLEU [\d.]+, chrF2 [\d.]+"
         )
