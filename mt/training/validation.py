@@ -93,7 +93,7 @@ def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
     translations that are longer, for their source, than any reference.
     """
     excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
-    return min(decoding.max_length_extra, max(1, math.ceil(excess.max()) + _LENGTH_MARGIN))
+    return min(decoding.max_length_extra, max(1, math.ceil(float(excess.max())) + _LENGTH_MARGIN))
 
 
 def typical_pair(pairs: Sequence[SentencePair]) -> int:

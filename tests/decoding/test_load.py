@@ -144,6 +144,7 @@ def test_unfinished_run_is_loaded_with_its_best_checkpoint(
     final_weights = weights_of(run).read_bytes()
     for name in ("model.json", "model.safetensors"):
         (run / name).unlink()
+    caplog.clear()
     translator = load_translator(run, device="cpu")
     best = run / "checkpoints" / "update-000000004"
     assert caplog.messages == [

@@ -56,7 +56,7 @@ def test_lines_without_a_terminal_come_twice_a_minute_and_the_time_left_counts_v
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     monkeypatch.setattr(module.Interval, "seconds", property(lambda each: float(each.updates)))
     progress = Progress(tmp_path / "metrics.jsonl", done_updates=100, max_updates=200)
     for update in range(101, 171):
