@@ -20,6 +20,11 @@ from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
 app = typer.Typer(name="mt", pretty_exceptions_enable=False)
+EXAMPLES = """\
+ Begin with:
+   mt init train.de train.en
+   mt train train.yaml
+   echo "Guten Morgen." | mt translate runs/train"""
 
 
 @app.callback(invoke_without_command=True)
@@ -32,6 +37,7 @@ def mt(
         typer.echo(f"mt {__version__}")
     elif context.invoked_subcommand is None:
         print_help(context)
+        typer.echo(EXAMPLES)
 
 
 PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {

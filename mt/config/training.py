@@ -66,6 +66,9 @@ class TrainingConfig(Section):
     """Compile encoder and decoder with torch.compile; takes about a minute."""
     validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
+    validation_pairs: Count | None = None
+    """Validation pairs to translate at each validation, evenly spread over the split; null: all.
+    The final model is always scored on all."""
     checkpoint_every: Count | None = None
     """Updates between two further checkpoints; null: only at validations."""
     log_every: Count = 50

@@ -17,6 +17,7 @@ from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.runs import (
+    CHECKPOINTS_FOLDER,
     CONFIG_FILE,
     CORPORA_FILE,
     ENVIRONMENT_FILE,
@@ -65,7 +66,7 @@ class RunFolder:
         """Versions, machine and arithmetic of the run."""
         self.corpora = path / CORPORA_FILE
         """SHA-256 of corpora, tokenizer and initial weights at first use, and cleaning counts."""
-        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.checkpoints = Checkpoints(path / CHECKPOINTS_FOLDER)
 
     def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
         """Record the checksums of the corpora; raise RunError where one has changed since."""

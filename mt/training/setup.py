@@ -28,6 +28,7 @@ from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment, flat
 from mt.training.state import TrainState
 from mt.training.step import Learner, UpdateResult
+from mt.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Session:
     progress: Progress
     unread: list[UpdateResult] = field(default_factory=list)
     """Updates whose metrics have not been fetched from the device."""
+    validations: dict[int, Validation] = field(default_factory=dict)
+    """Validations of this process, by update."""
     world: World = ALONE
     """Ranks that train together; only rank 0 writes into the folder."""
 

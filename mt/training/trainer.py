@@ -4,6 +4,7 @@ import logging
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import get_terminal_size
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from mt.training.run_folder import RunFolder, begin, only_training, open_run
 from mt.training.setup import Session, agree_on_config, agree_on_folder, start
 from mt.training.state import Ranked
 from mt.training.step import UpdateResult, fetch_metrics, train_step
-from mt.training.validation import validate, validation_warnings
+from mt.training.validation import METRIC_NAMES, validate, validation_warnings
 
 _logger = logging.getLogger(__name__)
 
@@ -187,6 +188,7 @@ def log_metrics(session: Session) -> None:
             progress.log(state)
             raise DivergedError(reason)
     session.unread.clear()
+    progress.show(state)
     if state.update % session.config.training.log_every == 0:
         progress.log(state)
 
@@ -235,12 +237,21 @@ def validation_score(session: Session) -> float:
     Raises DivergedError if the model's output is not finite.
     """
     config, state, progress = session.config, session.state, session.progress
+    count, metric = config.training.validation_pairs, config.training.best_metric
     with progress.paused(), session.learner.average.swapped():
-        validation = validate(session.learner, session.corpus, config)
-    progress.say(
-        f"update {state.update:,}, epoch {state.epoch_number}: {validation.as_text()}; "
-        f"{validation.statistics.as_text()}"
-    )
+        validation = validate(session.learner, session.corpus, config, count=count)
+    session.validations[state.update] = validation
+    score, standing = validation.metric(metric), "new best"
+    if state.best and score <= (best := state.best[0]).score:
+        standing = f"best {METRIC_NAMES[metric]} {abs(best.score):.2f} at update {best.update:,}"
+    clauses = [
+        f"{progress.position(state)}: {validation.as_text(signatures=False)}",
+        standing,
+        progress.time_left(state),
+        ", ".join(validation.statistics.faults()),
+    ]
+    progress.say("; ".join(filter(None, clauses)))
+    progress.say(validation.sample.as_text(get_terminal_size((100, 24)).columns))
     progress.record(
         "validation",
         update=state.update,
@@ -251,7 +262,7 @@ def validation_score(session: Session) -> float:
     )
     for kind, message in validation_warnings(validation, session.corpus.valid_examples):
         progress.warn_once(kind, message, update=state.update)
-    return validation.metric(config.training.best_metric)
+    return score
 
 
 def save(session: Session) -> None:

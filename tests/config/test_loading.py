@@ -91,12 +91,18 @@ def test_invalid_yaml_is_reported_with_its_line(
 def test_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
     recipe = tmp_path / "multi30k-en-de.yaml"
     recipe.write_text(RECIPE)
+    two = tmp_path / "two" / "a.yaml"
+    two.parent.mkdir()
+    for each in (two, two.with_name("b.yaml")):
+        each.write_text(RECIPE)
     for path, message in {
         "multi30-en-de.yaml": f"no such file; did you mean `{recipe}`?",
         "multi30k-en-de": f"no such file; did you mean `{recipe}`?",
         "wholly-different.yaml": "no such file",
         "nowhere/a.yaml": f"no such file (and no folder {tmp_path}/nowhere)",
-        ".": f"expected a config file, found a folder; it contains `{recipe}`",
+        ".": f"expected a config file, found a folder; did you mean `{recipe}`?",
+        "two": "expected a config file, found a folder; name one of its 2 configs, such as "
+        f"`{two}`",
     }.items():
         with pytest.raises(ConfigError) as error:
             load_config(tmp_path / path)
