@@ -63,6 +63,10 @@ class Section(BaseModel):
         fields = cls.model_fields.items()
         return [name for name, field in fields if field.json_schema_extra is automatic]
 
+    def is_open(self, name: str) -> bool:
+        """Return whether a field is automatic and not given: its rules do not apply yet."""
+        return name in self.automatic_keys() and name not in self.model_fields_set
+
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         if broken := [*self._broken_rules()]:

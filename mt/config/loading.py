@@ -41,11 +41,11 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """Return a configuration with values at dotted keys, validated again; every key is then given.
+    """Return a configuration with values at dotted keys, which are then given, validated again.
 
     Raises ConfigError as `load_config` does.
     """
-    tree = config.model_dump(mode="json", by_alias=True)
+    tree = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for key, value in values.items():
         tree = _with_value(tree, tuple(key.split(".")), value)
     return validate_document(Config, Document(tree), file="")
@@ -58,7 +58,7 @@ def automatic_keys(config: Config) -> list[str]:
         for name, section in config
         if isinstance(section, Section)
         for key in section.automatic_keys()
-        if key not in section.model_fields_set
+        if section.is_open(key)
     ]
 
 

@@ -66,9 +66,9 @@ class TrainingConfig(Section):
     """Compile encoder and decoder with torch.compile; takes about a minute."""
     validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
-    validation_pairs: Count | None = None
-    """Validation pairs to translate at each validation, evenly spread over the split; null: all.
-    The final model is always scored on all."""
+    validation_pairs: Annotated[Count | None, Automatic] = None
+    """Pairs to score and translate at each validation, evenly spread over the split; null: all. The
+    final model is always scored on all."""
     checkpoint_every: Count | None = None
     """Updates between two further checkpoints; null: only at validations."""
     log_every: Count = 50
@@ -104,6 +104,8 @@ class TrainingConfig(Section):
 
     def _broken_decay(self) -> Iterator[str]:
         name, last = f"`training.schedule: {self.schedule}`", self.decay_updates
+        if self.is_open("decay_updates"):
+            return
         if last is None:
             usual = "" if self.max_updates is None else f", {self.max_updates}"
             yield (
@@ -111,17 +113,18 @@ class TrainingConfig(Section):
                 f"usually that of `training.max_updates`{usual}"
             )
             return
-        if self.warmup_updates >= last:
+        if self.warmup_updates >= last and not self.is_open("warmup_updates"):
             yield (
                 f"`training.warmup_updates` {self.warmup_updates} must be below "
                 f"`training.decay_updates` {last}"
             )
-        if self.final_learning_rate > self.learning_rate:
+        if self.final_learning_rate > self.learning_rate and not self.is_open("learning_rate"):
             yield (
                 f"`training.final_learning_rate` {self.final_learning_rate} is above "
                 f"`training.learning_rate` {self.learning_rate}"
             )
-        if not self.final_learning_rate and not 0 < (self.max_updates or 0) <= last:
+        ends = self.is_open("max_updates") or 0 < (self.max_updates or 0) <= last
+        if not self.final_learning_rate and not ends:
             yield (
                 f"{name} has a learning rate of 0 after `training.decay_updates` {last}: set "
                 "`training.max_updates` to at most that, or `training.final_learning_rate` above 0"

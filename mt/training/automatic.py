@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from mt.decoding.load import read_run
 from mt.errors import ConfigError
 from mt.languages import in_letters
 from mt.training.data import Corpus, epoch_plan
-from mt.training.setup import most_updates
+from mt.training.setup import most_updates, new_model
 from mt.training.speed import training_speed
 
 LETTERS_PER_TOKEN = 3.5
@@ -43,8 +42,10 @@ _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _VALIDATION_SHARE = 0.05
 """Share of a budget for validations, without the last."""
-_VALIDATION_COST = 2.0
+_VALIDATION_COST = 1.5
 """Time to score and translate a pair, in times of training on it."""
+_FEWEST_VALIDATED = 50
+"""Fewest pairs for a BLEU that says something."""
 
 
 @dataclass(frozen=True)
@@ -132,25 +133,32 @@ def _share_script(sample: list[SentencePair]) -> bool:
 
 @dataclass(frozen=True)
 class Size:
-    """Shape of a model, and what it needs to learn more than the shape before."""
+    """Shape of a model."""
 
     d_model: int
     heads: int
     layers: int
-    tokens: float
-    """Least number of target tokens to train on."""
-    pairs: int
-    """Least number of pairs in the corpus."""
+    pairs: int = 0
+    """Least number of pairs in the corpus; fewer are memorised."""
 
 
 SIZES = (
-    Size(128, 4, 3, 0, 0),
-    Size(256, 4, 3, 1e6, 0),
-    Size(384, 6, 4, 2e7, 50_000),
-    Size(512, 8, 6, 1e8, 300_000),
+    Size(64, 2, 3),
+    Size(96, 3, 3),
+    Size(128, 4, 3),
+    Size(192, 6, 3),
+    Size(256, 4, 3),
+    Size(384, 6, 4, pairs=50_000),
+    Size(512, 8, 6, pairs=300_000),
 )
-
-
+"""Shapes in order of size; the largest one that is trained on enough tokens is chosen."""
+TOKENS_PER_PARAMETER = 1.0
+"""Least number of target tokens to train on for each parameter: a smaller model learns more from
+fewer."""
+UPDATE_TOKENS = 500
+"""Target tokens of an update for a training on a million tokens."""
+LEARNING_RATE = 0.36
+"""Peak learning rate times the width of the model."""
 DROPOUT = ((30, 0.3), (10, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 
@@ -164,90 +172,101 @@ def choose_settings(config: Config, device: torch.device) -> Choices:
     choices = Choices(config)
     if not choices.open:
         return choices
+    initial = config.training.init_from
+    shape = None if initial is None else read_run(initial).config.model
     facts = survey(config)
     _choose_tokenizer(choices, facts)
-    if config.training.init_from is None:
-        tokens = _choose_model(choices, facts, device)
+    if shape is None:
+        _choose_model(choices, facts, device)
     else:
-        _choose_initial_model(choices, config.training.init_from)
-        tokens = _affordable(choices.applied(), facts, device)
-    _choose_updates(choices, facts, tokens)
+        for name in ModelConfig.automatic_keys():
+            choices(f"model.{name}", getattr(shape, name), "as in `training.init_from`")
+    _choose_updates(choices, facts, device)
     return choices
 
 
 def _choose_tokenizer(choices: Choices, facts: Facts) -> None:
+    is_tied = choices.value("model.tie_embeddings") == "all"
     if origin := choices.config.tokenizer_origin:
         choices("tokenizer.vocabulary", copied_layout(origin[1]), f"as in `{origin[0]}`")
+    elif is_tied and "model.tie_embeddings" not in choices.open:
+        choices("tokenizer.vocabulary", "joint", "for `model.tie_embeddings: all`")
     elif facts.same_script:
         choices("tokenizer.vocabulary", "joint", "one script: names, numbers and stems are shared")
     else:
         choices("tokenizer.vocabulary", "separate", "two scripts: the sides share little")
-    choices("tokenizer.algorithm", "unigram", "...")
+    choices("tokenizer.algorithm", "unigram", "as good as BPE or better in every comparison")
     choices("tokenizer.vocabulary_size", 4000, f"for {facts.pairs:,} pairs")
     choices("tokenizer.character_coverage", 0.9999, "rarer characters are spelled in bytes")
 
 
-def _choose_initial_model(choices: Choices, run: Path) -> None:
-    """Take over the shape of the run to fine-tune."""
-    model = read_run(run).config.model
-    for name in ModelConfig.automatic_keys():
-        choices(f"model.{name}", getattr(model, name), "as in `training.init_from`")
-
-
-def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> float:
-    """Choose the shape of the model; return the target tokens that it can be trained on.
-
-    A shape is chosen as a whole: with `model.d_model` given, it is the paper's.
-    """
+def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
+    """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's."""
     if choices.value("tokenizer.vocabulary") == "joint":
         choices("model.tie_embeddings", "all", "one vocabulary, one matrix")
     else:
         choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
     if "model.d_model" not in choices.open:
-        return _affordable(choices.applied(), facts, device)
+        heads = math.gcd(choices.config.model.d_model, 8)
+        choices("model.heads", heads, "8 as in the paper, or fewer to divide the width")
+        return
+    best, reason, passes = SIZES[0], "the smallest: there is little time", 0.0
     for size in SIZES:
+        if facts.pairs < size.pairs:
+            break
         candidate = Choices(choices.config, {**choices.made})
         _choose_shape(candidate, size)
-        tokens = _affordable(candidate.applied(), facts, device)
-        if size is not SIZES[0] and (facts.pairs < size.pairs or tokens < size.tokens):
+        tokens, numbers = _affordable(candidate, facts, device), _parameters(candidate.applied())
+        if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
             break
-        best, most = size, tokens
-    _choose_shape(choices, best)
-    passes = most / facts.target_tokens
+        best, passes = size, tokens / facts.target_tokens
+        reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
+    _choose_shape(choices, best, reason)
     dropout = next(rate for least, rate in DROPOUT if passes >= least)
     choices("model.dropout", dropout, f"about {passes:.2g} passes over the corpus")
-    return most
 
 
-def _choose_shape(choices: Choices, size: Size) -> None:
-    width = choices("model.d_model", size.d_model, "...")
-    # Three matrices of two thirds of the usual width have as many parameters as two.
-    choices("model.feed_forward", "swiglu", "learns more than ReLU from as many tokens")
-    choices("model.d_ff", 8 * width // 3 // 8 * 8, "as many parameters as ReLU's four times the width")
+def _choose_shape(choices: Choices, size: Size, reason: str = "") -> None:
+    heads = choices("model.heads", size.heads, "32 or 64 numbers a head")
+    width = choices("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
+    choices("model.encoder_layers", size.layers, "the depth for this width")
+    choices("model.decoder_layers", size.layers, "the depth for this width")
     choices("model.positional", "rotary", "learns more than sinusoids from as many tokens")
-    choices("model.heads", size.heads, "64 numbers a head, as in the paper")
-    choices("model.encoder_layers", size.layers, "...")
-    choices("model.decoder_layers", size.layers, "...")
+    choices("model.feed_forward", "swiglu", "learns more than ReLU from as many tokens")
+    # Three matrices of two thirds of the usual width have as many parameters as two.
+    choices("model.d_ff", width * 8 // 3 // 8 * 8, "as many parameters as ReLU of four widths")
 
 
-def _affordable(config: Config, facts: Facts, device: torch.device) -> float:
+def _parameters(config: Config) -> int:
+    sizes = (config.tokenizer.vocabulary_size,) * 2
+    model = new_model(config.model, sizes, torch.device("meta"))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _affordable(choices: Choices, facts: Facts, device: torch.device) -> float:
     """Return how many target tokens the config's end, or else its time, allows."""
+    config = choices.applied()
     training = config.training
     if training.max_updates is not None:
         return training.max_updates * float(training.target_tokens_per_update)
     if training.max_epochs is not None:
         return training.max_epochs * float(facts.target_tokens)
     sizes = (config.tokenizer.vocabulary_size,) * 2
-    speed = training_speed(config, facts.lengths, vocabularies=sizes, device=device)
-    return speed * (training.budget_seconds or _LONGEST_TRAINING)
+    speed = training_speed(config, facts.lengths, vocabularies=sizes, device=device, seconds=1.5)
+    if training.budget_seconds is None:
+        return min(speed * _LONGEST_TRAINING, _MOST_PASSES * facts.target_tokens)
+    return speed * training.budget_seconds
 
 
-def _choose_updates(choices: Choices, facts: Facts, tokens: float) -> None:
-    size = int(np.clip(500 * (tokens / 5e5) ** 0.5, 250, 25_000))
-    choices("training.target_tokens_per_update", size, "...")
+def _choose_updates(choices: Choices, facts: Facts, device: torch.device) -> None:
+    if "training.target_tokens_per_update" in choices.open:
+        tokens = _affordable(choices, facts, device)
+        size = int(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
+        choices("training.target_tokens_per_update", size, "grows with the root of all tokens")
     longest = choices.config.data.max_tokens
-    choices("training.max_tokens_per_batch", max(4096, longest), "...")
-    choices("training.learning_rate", 1e-3, "...")
+    choices("training.max_tokens_per_batch", max(4096, longest), "fits a small memory")
+    rate = float(f"{LEARNING_RATE / choices.value('model.d_model'):.2g}")
+    choices("training.learning_rate", rate, "falls with the width of the model")
 
 
 def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Config:
@@ -284,7 +303,8 @@ def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float
     left -= of_all  # the last validation
     affordable = int(pairs * _VALIDATION_SHARE * left / (_VALIDATIONS * of_all))
     if affordable < pairs:
-        number = max(affordable, 50)
+        number = min(pairs, max(affordable, _FEWEST_VALIDATED))
+        choices("training.validation_pairs", number, "validation takes a twentieth of the budget")
         of_all *= number / pairs
     updates = int((left - _VALIDATIONS * of_all) / seconds)
     if updates < _VALIDATIONS:
@@ -299,8 +319,9 @@ def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float
 def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> None:
     warmup = choices("training.warmup_updates", min(max(1, expected // 10), 1000), "...")
     if updates is None or warmup >= updates:
-        choices("training.schedule", "inverse_sqrt", "the end of the training is not known")
-        choices("training.ema_decay", 0.999, "")
+        if "training.schedule" in choices.open:
+            choices("training.schedule", "inverse_sqrt", "the end of the training is not known")
+            choices("training.ema_decay", 0.999, "a rate that does not fall to 0 needs a mean")
         return
     schedule = choices(
         "training.schedule", "linear", "a rate that falls to 0 at the end learns most"

@@ -210,7 +210,8 @@ class Progress:
 
     def rewind(self, update: int) -> None:
         """Move the bar back to an update and drop the sums since the last line."""
-        self.bar.initial -= self.bar.n - update  # all updates count in the speed
+        if not self.bar.disable:
+            self.bar.initial -= self.bar.n - update  # all updates count in the speed
         self.bar.n = update
         self.interval = Interval()
         self.waited_seconds = self._waited_before = 0.0

@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -25,16 +26,24 @@ from mt.tables import aligned, clip, printable
 from mt.training.data import Corpus, micro_batches
 from mt.training.step import Learner, TrainingPass
 
+T = TypeVar("T")
+
 
 def validate(
     learner: Learner, corpus: Corpus, config: Config, *, count: int | None = None
 ) -> "Validation":
     """Compute the loss on the validation pairs, translate their sources and score the result.
 
-    `count` limits the pairs to translate; the loss is that of all. Translation and scoring are
+    `count` limits the pairs, which are evenly spread over the split. Translation and scoring are
     those of `mt translate` and `mt evaluate`, with the length limit of `validation_length`.
     """
-    pairs = spread(corpus.valid, count)
+    limit = validation_length(corpus.valid_lengths, config.decoding)
+    corpus = replace(
+        corpus,
+        valid=tuple(spread(corpus.valid, count)),
+        valid_examples=tuple(spread(corpus.valid_examples, count)),
+    )
+    pairs = corpus.valid
     language = config.data.of(config.data.valid).target_language
     tokenizer = config.evaluation.bleu_tokenizer
     changes = {
@@ -42,7 +51,7 @@ def validate(
         # An early model repeats itself often, and a second search takes time.
         "on_repetition": "keep",
         "tag": config.split_tag("valid"),
-        "max_length_extra": validation_length(corpus.valid_lengths, config.decoding),
+        "max_length_extra": limit,
     }
 
     def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
@@ -75,7 +84,7 @@ def validate(
     return Validation(loss, scores.evaluation, statistics, sample)
 
 
-def spread(pairs: Sequence[SentencePair], count: int | None) -> Sequence[SentencePair]:
+def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
     """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
     if count is None or count >= len(pairs):
         return pairs

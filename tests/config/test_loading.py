@@ -16,8 +16,8 @@ from mt.config.loading import (
     dump_config,
     json_schema,
     load_config,
-    with_values,
     require_section,
+    with_values,
 )
 from mt.config.problems import all_places
 from mt.errors import ConfigError

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mt.config import Config
 from mt.config.loading import automatic_keys, load_config, value_at
 from mt.errors import ConfigError
 from mt.training import automatic
-from mt.training.automatic import Choices, Facts, choose_settings
-from tests import factories
+from mt.training.automatic import Facts, choose_settings
 from tests.factories import journal, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
 
 CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {
@@ -44,6 +43,7 @@ GIVEN: dict[str, Any] = {
     "training.decay_updates": 99,
     "training.ema_decay": 0.9,
     "training.validate_every": 13,
+    "training.validation_pairs": 17,
     "training.average": "last",
 }
 """A value that no rule chooses for each automatic key."""
@@ -92,14 +92,112 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed:
         assert chosen.get(key) is None or chosen[key].value != value
 
 
-@given(
-    pairs=st.integers(100, 10_000_000),
-    letters=st.integers(5, 200),
-    tokens_per_second=st.floats(100, 1e6),
-    seconds=st.none() | st.floats(60, 1e5),
+class Machine:
+    """Faked speed of a device, in target tokens per second at a width of 256."""
+
+    tokens = 1000.0
+
+    def speed(self, config: Config, *_: object, **__: object) -> float:
+        return self.tokens * 256 / config.model.d_model
+
+
+@pytest.mark.parametrize(
+    ("pairs", "letters", "tokens", "seconds", "same_script"),
+    [
+        (1_000, 20, 500.0, 120.0, True),
+        (26_000, 30, 1_000.0, 600.0, False),
+        (150_000, 100, 3_000.0, 3_600.0, True),
+        (5_000_000, 120, 200_000.0, 40_000.0, False),
+    ],
 )
-@settings(max_examples=100, deadline=None)
-def test_chosen_settings_are_valid_and_grow_with_the_budget(
-    pairs: int, letters: int, tokens_per_second: float, seconds: float | None
+def test_more_time_never_makes_a_smaller_model_or_update(
+    pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
 ) -> None:
-    ...
+    lengths = np.full((8, 2), 2 + letters // 4, np.int32)
+    facts = Facts(pairs, (pairs * letters,) * 2, same_script, lengths)
+    chosen = []
+    for times in (1, 2, 20):
+        budget = {"budget": f"{times * seconds:.0f}s"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(automatic, "survey", lambda _config: facts)
+            patch.setattr(Machine, "tokens", tokens)
+            patch.setattr(automatic, "training_speed", Machine().speed)
+            choices = choose_settings(config(Path(), training=budget), CPU)
+        applied = choices.applied()  # raises for settings that contradict each other
+        layout = "joint" if same_script else "separate"
+        assert applied.tokenizer.vocabulary == layout
+        assert applied.model.tie_embeddings == ("all" if same_script else "decoder")
+        assert applied.model.residual == "post"
+        assert not (choices.open & set(GIVEN)) - choices.made.keys() - LENGTH
+        chosen.append((applied.model.d_model, applied.training.target_tokens_per_update))
+    assert chosen == sorted(chosen)
+    assert [each[1] for each in chosen] == sorted(each[1] for each in chosen)
+
+
+LENGTH = {
+    "training.max_updates",
+    "training.patience",
+    "training.schedule",
+    "training.warmup_updates",
+    "training.decay_updates",
+    "training.ema_decay",
+    "training.validate_every",
+    "training.validation_pairs",
+    "training.average",
+    "model.residual",
+}
+"""Keys that are chosen with the number of updates, or not at all."""
+
+
+@pytest.fixture
+def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """Return a recipe with a budget whose number of updates, among others, is chosen."""
+    text = tiny_recipe.read_text(encoding="utf-8")
+    recipe = tmp_path / "open.yaml"
+    recipe.write_text(
+        text[: text.index("tokenizer:")]
+        + "model: {d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1}\n"
+        + "training: {device: cpu, budget: 120s, target_tokens_per_update: 1500}\n",
+        encoding="utf-8",
+    )
+    return recipe
+
+
+def test_budget_decides_the_updates_and_what_follows_from_them(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    train_with(open_recipe, tmp_path / "run")
+    training = load_config(tmp_path / "run" / "config.yaml").training
+    assert training.max_updates is not None
+    last = journal(tmp_path / "run", "final")[0]
+    # 1.5 seconds an update; all validations together may take a twentieth, the last one and the
+    # preparation the rest.
+    assert 0.85 * 120 < 1.5 * training.max_updates < 0.95 * 120
+    assert (training.schedule, training.decay_updates) == ("linear", training.max_updates)
+    assert training.validate_every == training.max_updates // 20
+    assert training.patience is None
+    assert last["averaged_updates"][0] <= training.max_updates
+
+
+def test_resumed_run_keeps_what_was_chosen(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    resumed, whole = tmp_path / "resumed", tmp_path / "whole"
+    train_until(open_recipe, resumed, 30, "SIGTERM")
+    chosen = (resumed / "config.yaml").read_bytes()
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 999.0)
+    train_with(open_recipe, resumed)
+    assert (resumed / "config.yaml").read_bytes() == chosen
+    train_with(resumed / "config.yaml", whole)
+    assert (whole / "config.yaml").read_bytes() == chosen
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_too_short_budget_names_the_time_of_an_update(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1.0)
+    with pytest.raises(ConfigError, match=r"`training.budget` 120s: too short; with 1.5e\+03 s an"):
+        train_with(open_recipe, tmp_path / "run")
