@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -220,6 +221,18 @@ def test_make_targets_exist(page: Path) -> None:
             assert name in (variables if equals else targets), f"make {word}"
             if name == "RECIPE":
                 assert (ROOT / "configs" / f"{value}.yaml").is_file(), f"make {word}"
+
+
+def test_python_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    classified = re.findall(r"Python :: (\d\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"[\d.]+", matrix) == classified
+    assert project["requires-python"] == f">={classified[0]}"
+    for page in READMES:
+        (stated,) = re.findall(r"Python (\d\.\d+)\D{1,4}(\d\.\d+)", prose(page))
+        assert stated == (classified[0], classified[-1])
 
 
 @pytest.mark.parametrize("page", READMES, ids=page_name)

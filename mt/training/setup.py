@@ -22,7 +22,7 @@ from mt.model.weights import parameter_tensors
 from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World, settle
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
-from mt.training.optimizer import build_optimizer, choose_average, choose_precision
+from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment, flat
@@ -100,6 +100,14 @@ def start(
         *(f"changed since this run began: {change}" for change in changes),
     ]:
         progress.say(line)
+    if slow := why_slow(learner.precision):
+        remedy = (
+            "a run keeps its precision: resume it on another machine, or begin a new run in fp32 "
+            "with the weights of a finished one (--init-from)"
+            if resumed
+            else "set `training.precision: auto`"
+        )
+        progress.warn_once("precision", f"{slow}; {remedy}", update=state.update)
     learner = distribute(learner, corpus, world)
     return Session(config, folder, corpus, learner, state, progress, world=world)
 

@@ -361,3 +361,23 @@ def test_copied_translations_are_warned_about_once(
     assert capsys.readouterr().err.count(f"warning: {message}\n") == 1
     (event,) = journal(tmp_path / "run", "warning")
     assert event == {"event": "warning", "update": 1, "kind": "copies", "message": message}
+
+
+def test_slow_precision_is_warned_about_at_the_start_and_when_resumed(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    faked = {"architecture": "x86_64"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: faked, raising=False)
+    for updates, remedy in (
+        (1, "set `training.precision: auto`"),
+        (2, "a run keeps its precision"),
+    ):
+        train_with(tiny_recipe, tmp_path / "run", "precision=bf16", f"max_updates={updates}")
+        (warning,) = re.findall("^warning: training in bf16.*", capsys.readouterr().err, re.M)
+        assert remedy in warning
+    assert [event["update"] for event in journal(tmp_path / "run", "warning")] == [0, 1]
+    train_with(tiny_recipe, tmp_path / "fp32", "max_updates=1")
+    assert "warning: training in" not in capsys.readouterr().err
