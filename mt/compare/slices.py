@@ -8,7 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mt.compare.systems import EvaluationSet, System
-from mt.data.sources import open_source
+from mt.data.filters import cleaned_pairs
+from mt.data.held_out import open_training_corpora
 from mt.errors import UserError
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import choose_metrics
@@ -132,7 +133,7 @@ def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
             continue
         data = read_config(system.folder).data
         try:
-            pairs = islice(open_source(data.train, data).pairs(), _MAX_PAIRS)
+            pairs = islice(cleaned_pairs(open_training_corpora(data)), _MAX_PAIRS)
             counts = _count(side, (pair.source for pair in pairs))
         except UserError:  # the corpus is not on this machine
             continue
