@@ -191,7 +191,7 @@ def _hashes(split: _Split) -> _Hashes:
     Takes 24 bytes a pair, and twice as much while it grows.
     """
     hashes = array("Q")
-    pairs = tqdm(split.pairs(), "hashing", unit=" pairs", unit_scale=True, disable=None)
+    pairs = tqdm(split.pairs(), "holding out", unit=" pairs", unit_scale=True, disable=None)
     for pair in map(split.cleaning.changed, pairs):
         if has_empty_side(pair.source, pair.target):
             hashes.extend((0, 0, 0))
