@@ -16,6 +16,7 @@ from tqdm import tqdm
 from mt.config import Config, DataConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
+from mt.data.held_out import open_split
 from mt.data.lines import regular_file
 from mt.data.pairs import SentencePair
 from mt.decoding.load import require_tag
@@ -30,7 +31,6 @@ from mt.evaluation.passport import (
     corpus_inputs,
     file_input,
     model_inputs,
-    open_split,
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
@@ -289,7 +289,7 @@ def open_run(
         tag = load_config(run / CONFIG_FILE, overrides=overrides).decoding.tag
         config, split = with_texts(config, run, split, job.texts, tag=tag)
     split = choose_split(config.data, split)
-    data, source = open_split(config.data, split)
+    data, source = config.data.of_split(split), open_split(config.data, split)
     language = data.target_language
     tagged = f"decoding.tag={config.split_tag(split) or 'null'}"
     translator = load_translator(run, overrides=[tagged, *overrides], device=device)

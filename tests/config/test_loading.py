@@ -116,7 +116,7 @@ def test_overrides_are_yaml_and_win(load: Load) -> None:
         "seed=2",
     )
     assert (config.model.heads, config.training.learning_rate, config.seed) == (2, 1e-4, 2)
-    assert config.data.tests["flickr"].corpus == "c/flickr"
+    assert config.data.tests["flickr"].model_dump()["corpus"] == "c/flickr"
     assert config.data.tests["news"].format == "tsv"
     assert config.training.max_updates is None
 
