@@ -18,7 +18,7 @@ import torch
 from mt.config import Config, ModelConfig
 from mt.config.loading import automatic_keys, value_at, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.filters import open_training_corpora
+from mt.data.held_out import open_training_corpora
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import copied_layout
 from mt.decoding.load import read_run
@@ -316,3 +316,8 @@ def _summary(choices: Choices, seconds: float | None) -> Iterator[str]:
     training = choices.applied().training
     if "training.validate_every" in made and seconds is not None:
         ...
+
+
+def expected_seconds(config: Config) -> float:
+    """Return the time that a training takes at most, about: its budget, or else two hours."""
+    return config.training.budget_seconds or _LONGEST_TRAINING
