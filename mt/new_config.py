@@ -324,22 +324,18 @@ def _log_cost(config: Config, facts: Facts, device: torch.device) -> None:
         config.model.d_model,
         parameters / 1e6,
     )
-    at_most = "" if training.budget else "at most "
+    time = training.budget or (
+        f"until validation BLEU stops improving, at most about {seconds / 3600:.2g} hours"
+    )
+    memory = f", {_memory(config, facts, sizes) / 2**30:.1f} GiB" * (device.type == "cpu")
+    number = f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}"
     _logger.info(
-        "training on %s: %s%d minutes%s, about %.2g passes over the corpus%s",
-        device.type,
-        at_most,
-        math.ceil(seconds / 60),
-        "" if training.budget else ", until validation BLEU stops improving",
-        passes,
-        ""
-        if device.type != "cpu"
-        else f", {_memory(config, facts, sizes) / 2**30:.1f} GiB of memory",
+        "training on %s: %s; about %s passes over the corpus%s", device.type, time, number, memory
     )
     if passes < 1:
         _logger.warning(
-            "warning: the budget allows about %.0f %% of one pass over the corpus; a longer one "
-            "gives a better model",
+            "warning: the time allows about %.0f%% of one pass over the corpus; allow more with "
+            "--budget",
             100 * passes,
         )
 

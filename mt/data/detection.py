@@ -8,19 +8,14 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mt.config.data import (
-    CorpusSource,
     DataConfig,
-    FolderSource,
-    HubSource,
-    JsonlSource,
-    ParquetSource,
     PoSource,
     RecordSource,
     Source,
-    TextSource,
     TmxSource,
-    TsvSource,
     XliffSource,
 )
 from mt.data.exchange import READERS
@@ -33,16 +28,17 @@ from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.languages import scripts_of
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
-_FORMATS: dict[str, type[CorpusSource]] = {
-    ".tsv": TsvSource,
-    ".tmx": TmxSource,
-    ".xliff": XliffSource,
-    ".xlf": XliffSource,
-    ".po": PoSource,
-    ".jsonl": JsonlSource,
-    ".parquet": ParquetSource,
+_FORMATS = {
+    ".tsv": "tsv",
+    ".tmx": "tmx",
+    ".xliff": "xliff",
+    ".xlf": "xliff",
+    ".po": "po",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
 }
 """Format of a single file by suffix; every other file is one side of a pair of text files."""
+_SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
 _HUB = re.compile(
     r"hub:(?P<name>[^/@:]+/[^/@:]+)(/(?P<subset>[^@:]+))?(@(?P<revision>[^:]*))?(:(?P<split>.+))?"
 )
@@ -102,17 +98,13 @@ def _single_corpus(place: str) -> Corpus | None:
     if place.startswith("hub:"):
         return _hub_corpus(place)
     bare = _uncompressed(place)
-    kind = _FORMATS.get(bare.suffix.lower())
-    if kind is None and Path(place).expanduser().is_dir():
-        kind = FolderSource
-    elif kind is not None:
+    if kind := _FORMATS.get(bare.suffix.lower()):
         _check_existing(place)
-    if kind is None:
-        return None
-    format_name = kind.model_fields["format"].annotation.__args__[0]  # type: ignore[union-attr]
-    section = kind.model_validate({"format": format_name, "path": place})
-    name = Path(place).resolve().name if kind is FolderSource else bare.stem
-    return Corpus(section, name, place)
+        return Corpus(_section(format=kind, path=place), bare.stem, place)
+    folder = Path(place).expanduser()
+    if folder.is_dir():
+        return Corpus(_section(format="folder", path=place), folder.resolve().name, place)
+    return None
 
 
 def _hub_corpus(place: str) -> Corpus:
@@ -125,13 +117,17 @@ def _hub_corpus(place: str) -> Corpus:
             f"same rows: {_HUB_FORM}; the dataset's page lists its commits"
         )
     keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-    return Corpus(HubSource(format="hub", **keys), parts["name"].partition("/")[2], place)
+    return Corpus(_section(format="hub", **keys), parts["name"].partition("/")[2], place)
 
 
 def _text_corpus(source: str, target: str) -> Corpus:
     (name, left), (_, right) = _stem_and_language(source), _stem_and_language(target)
-    section = TextSource(source=source, target=target)
+    section = _section(source=source, target=target)
     return Corpus(section, name, f"{source} and {target}", (left, right))
+
+
+def _section(**keys: str) -> Source:
+    return _SOURCE.validate_python(keys)
 
 
 def _uncompressed(place: str) -> PurePosixPath:
@@ -145,7 +141,7 @@ def _stem_and_language(place: str) -> tuple[str, str | None]:
     name = path.name.removesuffix(".txt")
     found = _LANGUAGE_SUFFIX.search(name)
     if found and scripts_of(code := found[1].replace("_", "-")):
-        return name[: found.start()] or path.resolve().parent.name, code
+        return name[: found.start()] or Path(place).resolve().parent.name, code
     return PurePosixPath(name).stem, None
 
 
@@ -223,13 +219,16 @@ def _marked_languages(corpus: Corpus) -> list[str]:
     return [re.split("[-_@]", code.lower())[0] for code, _ in counts.most_common()]
 
 
-def _language_fields(section: RecordSource) -> dict[str, str]:
-    """Return the fields that are named after a language, `translation.en` or `en`, by language."""
+def _language_fields(section: Source) -> dict[str, str]:
+    """Return the fields that are named after a language, by language.
+
+    They are `translation.en` and the like, or else `en`; `id` beside two others is no language.
+    """
     names = field_names(_opened(section))
-    fields = {name.removeprefix("translation."): name for name in names}
-    return {
-        code: name for code, name in fields.items() if _CODE.fullmatch(code) and scripts_of(code)
-    }
+    nested = {each.removeprefix("translation."): each for each in names if "translation." in each}
+    known = {code: each for code, each in nested.items() if _CODE.fullmatch(code)}
+    known = known or {each: each for each in names if _CODE.fullmatch(each) and scripts_of(each)}
+    return {code: each for code, each in known.items() if code != "id" or len(known) == 2}
 
 
 def section_in(corpus: Corpus, languages: tuple[str, str]) -> Source:
@@ -259,7 +258,7 @@ def _identified(
     pairs = corpus.first_pairs()
     sides = [pair.source for pair in pairs], [pair.target for pair in pairs]
     try:
-        return tuple(code or language_of(side) for code, side in zip(known, sides, strict=True))
+        return known[0] or language_of(sides[0]), known[1] or language_of(sides[1])
     except DataError:
         raise DataError(
             f"{corpus.description}: the names of the files give no languages; give "
