@@ -12,6 +12,7 @@ from mt.cli.compare import compare
 from mt.cli.data import data
 from mt.cli.evaluate import evaluate
 from mt.cli.export import export, import_
+from mt.cli.init import init
 from mt.cli.inspect import info, inspect, plot
 from mt.cli.options import print_help
 from mt.cli.plan import plan
@@ -41,7 +42,7 @@ def mt(
 
 
 PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
-    "Train": (train, plan, average, reproduce, ablate),
+    "Train": (init, train, plan, average, reproduce, ablate),
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
     "Data": (data, backtranslate, distill),

@@ -79,6 +79,11 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 def dump_config(config: Config) -> str:
     """Return a configuration, with its defaults, as YAML that loads back to an equal one."""
+    return dump_yaml(config.model_dump(mode="json", by_alias=True))
+
+
+def dump_yaml(values: Mapping[str, Any]) -> str:
+    """Return plain values as YAML, a key a line."""
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -86,7 +91,7 @@ def dump_config(config: Config) -> str:
     yaml.width = 100_000
     yaml.sort_base_mapping_type_on_output = False
     text = io.StringIO()
-    yaml.dump(config.model_dump(mode="json", by_alias=True), text)
+    yaml.dump(values, text)
     return text.getvalue()
 
 

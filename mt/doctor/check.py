@@ -103,7 +103,7 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for each in others for f in each.findings if f.other in training]
     cleaning = as_yaml(advise(train, overlaps))
-    return Report(tuple(reports), (*_misaligned(train), *notes, *_skipped(splits)), cleaning)
+    return Report(tuple(reports), (*misaligned(train), *notes, *_skipped(splits)), cleaning)
 
 
 def _tallied(name: str, corpus: PairSource, data: DataConfig, *, parallel: Map) -> _Split:
@@ -195,8 +195,8 @@ def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
     )
 
 
-def _misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
-    """Yield the training corpora whose other counts are meaningless until their sides match."""
+def misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
+    """Yield a note on each training corpus whose sides do not match, so that no count is right."""
     for split in train:
         shifts = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
         if shifts:

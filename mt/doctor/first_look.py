@@ -106,6 +106,11 @@ def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str])
     return _swapped_scripts(pairs, languages) or _identified_languages(pairs, languages)
 
 
+def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
+    """Return True if the sides are in each other's language, judged as by `language_warnings`."""
+    return language_warnings(pairs, languages) == [_swapped(languages)]
+
+
 def _out_of_step(stretches: Sequence[Block]) -> Iterator[str]:
     """Yield the first shift, or that the sides are unrelated; shifts between stretches are lost."""
     lexicon = learn_lexicon(stretches)

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from mt.config import Config, ModelConfig
 from mt.config.loading import automatic_keys, value_at, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.filters import open_training_corpora
+from mt.data.held_out import open_training_corpora
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import copied_layout
 from mt.decoding.load import read_run
@@ -359,3 +359,8 @@ def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
                 f"{'' if training.max_updates else 'at most '}in about {tqdm.format_interval(last)}"
             )
         yield text
+
+
+def expected_seconds(config: Config) -> float:
+    """Return the time that a training takes at most, about: its budget, or else two hours."""
+    return config.training.budget_seconds or _LONGEST_TRAINING
