@@ -26,6 +26,10 @@ def train(
         Path, typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder to resume.")
     ],
     run: RunOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the whole run, such as 30m or 2h."),
+    ] = None,
     init_from: Annotated[
         Path | None,
         typer.Option(
@@ -38,6 +42,8 @@ def train(
     if (config / CONFIG_FILE).is_file():
         config, run = config / CONFIG_FILE, run or config
     settings = list(overrides or ())
+    if budget is not None:
+        settings.append(f"training.budget={budget}")
     if init_from is not None:
         # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
         settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")

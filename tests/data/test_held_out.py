@@ -146,7 +146,7 @@ def test_pairs_are_chosen_after_the_cleaning(
 ) -> None:
     good = numbered(30)
     dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1300)]
-    cleaning = {"markup": True, "normalize_spaces": True, "noise_case": 1.0}
+    cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True, "noise_case": 1.0}
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
     data = config(source, valid=6, test=5, cleaning=cleaning)
@@ -201,9 +201,14 @@ def test_pairs_share_no_text_with_a_split_of_its_own_file(tmp_path: Path) -> Non
 def test_a_changed_corpus_is_seen_and_an_unchanged_one_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hashed = []
+    hashed: list[object] = []
     hashes = module._hashes
-    monkeypatch.setattr(module, "_hashes", lambda split: hashed.append(split) or hashes(split))
+
+    def counting(split: Any) -> Any:
+        hashed.append(split)
+        return hashes(split)
+
+    monkeypatch.setattr(module, "_hashes", counting)
     train = write(tmp_path, "train", numbered(20))
     first = chosen(config(train))
     assert chosen(config(train)) == first

@@ -10,10 +10,9 @@ import torch
 
 from mt.config import Config
 from mt.config.loading import automatic_keys, load_config, value_at
-from mt.errors import ConfigError
 from mt.training import automatic
 from mt.training.automatic import Facts, choose_settings
-from tests.factories import journal, train_with
+from tests.factories import Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
 
@@ -196,8 +195,9 @@ def test_resumed_run_keeps_what_was_chosen(
 
 
 def test_too_short_budget_names_the_time_of_an_update(
-    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1.0)
-    with pytest.raises(ConfigError, match=r"`training.budget` 120s: too short; with 1.5e\+03 s an"):
-        train_with(open_recipe, tmp_path / "run")
+    status, out, err = program("train", open_recipe, "--run", tmp_path / "run", "--budget", "90s")
+    assert (status, out) == (2, "")
+    assert "error: `training.budget` 90s: too short; with 1.5e+03 s an update it allows 0" in err
