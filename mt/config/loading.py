@@ -78,8 +78,15 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """Return a configuration, with its defaults, as YAML that loads back to an equal one."""
-    return dump_yaml(config.model_dump(mode="json", by_alias=True))
+    """Return a configuration, with its defaults, as YAML that loads back to an equal one.
+
+    Automatic keys that are not given are left out.
+    """
+    tree = config.model_dump(mode="json", by_alias=True)
+    for key in automatic_keys(config):
+        section, name = key.split(".")
+        del tree[section][name]
+    return dump_yaml(tree)
 
 
 def dump_yaml(values: Mapping[str, Any]) -> str:

@@ -153,8 +153,7 @@ class ModelConfig(Section):
 
     def _broken_rules(self) -> Iterator[str]:
         widths_given = self.d_head is not None and self.d_value is not None
-        shape_is_open = self.is_open("heads") or self.is_open("d_model")
-        if self.d_model % self.heads and not widths_given and not shape_is_open:
+        if self.d_model % self.heads and not widths_given:
             yield (
                 f"`model.d_model` {self.d_model} is not a multiple of `model.heads` {self.heads}; "
                 "change one, or set both `model.d_head` and `model.d_value`"

@@ -34,7 +34,7 @@ LETTERS_PER_TOKEN = 3.5
 _logger = logging.getLogger(__name__)
 _SAMPLE = 4096
 """Pairs whose lengths stand for the corpus."""
-_LONGEST_TRAINING = 2 * 3600.0
+_LONGEST_TRAINING = 3600.0
 """Seconds that a training without a budget is expected to take at most."""
 _MOST_PASSES = 40
 """Passes over the corpus after which a training without a budget is expected to have ended."""
@@ -152,7 +152,7 @@ SIZES = (
     Size(512, 8, 6, pairs=300_000),
 )
 """Shapes in order of size; the largest one that is trained on enough tokens is chosen."""
-TOKENS_PER_PARAMETER = 1.0
+TOKENS_PER_PARAMETER = 2.0
 """Least number of target tokens to train on for each parameter: a smaller model learns more from
 fewer."""
 UPDATE_TOKENS = 500
@@ -207,8 +207,6 @@ def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
     else:
         choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
     if "model.d_model" not in choices.open:
-        heads = math.gcd(choices.config.model.d_model, 8)
-        choices("model.heads", heads, "8 as in the paper, or fewer to divide the width")
         return
     best, reason, passes = SIZES[0], "the smallest: there is little time", 0.0
     for size in SIZES:
@@ -245,7 +243,9 @@ def _parameters(config: Config) -> int:
 
 def _affordable(choices: Choices, facts: Facts, device: torch.device) -> float:
     """Return how many target tokens the config's end, or else its time, allows."""
-    config = choices.applied()
+    candidate = Choices(choices.config, {**choices.made})
+    candidate("training.target_tokens_per_update", UPDATE_TOKENS, "to measure the speed")
+    config = candidate.applied()
     training = config.training
     if training.max_updates is not None:
         return training.max_updates * float(training.target_tokens_per_update)
@@ -292,7 +292,8 @@ def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Con
     choices("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
     for line in _summary(choices, seconds, expected):
         _logger.info("%s", line)
-    return choices.applied()
+    config = choices.applied()
+    return with_values(config, {key: value_at(config, key) for key in automatic_keys(config)})
 
 
 def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float) -> int:
@@ -362,5 +363,5 @@ def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
 
 
 def expected_seconds(config: Config) -> float:
-    """Return the time that a training takes at most, about: its budget, or else two hours."""
+    """Return the time that a training takes at most, about: its budget, or else an hour."""
     return config.training.budget_seconds or _LONGEST_TRAINING

