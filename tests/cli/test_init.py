@@ -183,7 +183,7 @@ def test_given_splits_and_several_corpora(program: Program) -> None:
 def test_swapped_suffixes_and_short_budgets_are_warnings(
     program: Program, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write("train", pairs(1000, 700), "en zh")
+    write("train", pairs(1500, 1050), "en zh")
     assert program("init", "train.en", "train.zh", "--budget", "0.6s")[0] == 0
     assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
     assert "warning: the time allows about 7" in caplog.text
