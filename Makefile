@@ -1,7 +1,10 @@
-# `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/.
+# `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
+# TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3
 RECIPE ?= quickstart
+TORCH_INDEX ?=
 BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce best ablation bench test test-slow check format reference docs clean
@@ -9,12 +12,12 @@ BIN := .venv/bin
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
 
-setup: .venv/.complete ## install mt and its tools into .venv; the other targets run it first
+setup: .venv/.dev ## install mt and the tools of developers into .venv (TORCH_INDEX=URL)
 
-reproduce: setup ## train a recipe, score it, compare with its expected score (RECIPE=quickstart)
+reproduce: .venv/.installed ## train a recipe, score it, compare with its expected score (RECIPE=quickstart)
 	$(BIN)/mt reproduce configs/$(RECIPE).yaml
 
-best: setup ## train the best Multi30k model, with two teachers and their translations: hours
+best: .venv/.installed ## train the best Multi30k model, with two teachers and their translations: hours
 	$(BIN)/mt train configs/multi30k-en-de-lc-norm-tok.yaml --run runs/multi30k-teacher --set seed=2
 	$(BIN)/mt reproduce configs/multi30k-de-en-lc-norm-tok.yaml
 	$(BACK) --out runs/multi30k-pairs/back
@@ -28,10 +31,10 @@ best: BACK := $(BIN)/mt distill runs/multi30k-de-en-lc-norm-tok configs/multi30k
 best: DRAW := --set decoding.search=sample --set decoding.temperature=0.7 --set decoding.seed
 best: TEACHERS := $(BIN)/mt distill runs/multi30k-teacher --set 'decoding.ensemble=[runs/multi30k-augmented-en-de-lc-norm-tok]'
 
-ablation: setup ## train a small model with one change at a time and compare: hours
+ablation: .venv/.installed ## train a small model with one change at a time and compare: hours
 	$(BIN)/mt ablate configs/ablation/multi30k.yaml
 
-bench: setup ## compare the training speed with a plain PyTorch loop on this machine
+bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
 	$(BIN)/python bench/training.py
 
 test: setup ## run the tests that need no network, no GPU and only minutes
@@ -55,7 +58,7 @@ reference: setup ## write docs/cli.md and docs/config.schema.json from the code
 	$(BIN)/python -m mt.config.loading > docs/config.schema.json
 
 docs: setup ## build the documentation site in build/site
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	$(BIN)/python docs/site.py
 	$(BIN)/mkdocs build --strict --quiet
 
@@ -63,11 +66,17 @@ clean: ## remove .venv, caches and build output; runs stay
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# Written last, so that an interrupted installation is repeated.
-.venv/.complete: pyproject.toml constraints.txt
+# The stamps are written last, so that an interrupted installation is repeated. The first one has what
+# the recipes and `mt plot` need.
+.venv/.installed: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo 'error: $(PYTHON) not found; choose an interpreter: make setup PYTHON=python3.12' >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("error: mt needs Python 3.11 or newer, $(PYTHON) is %d.%d; choose another one: make setup PYTHON=python3.12" % sys.version_info[:2])'
 	@$(PYTHON) -c 'import sys, venv, importlib.util as i; i.find_spec("ensurepip") or sys.exit("error: $(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt install python%d.%d-venv" % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(if $(TORCH_INDEX),$(INSTALL) --no-deps --index-url $(TORCH_INDEX) torch)
+	$(INSTALL) -e ".[ja,plot]"
+	@touch $@
+
+.venv/.dev: .venv/.installed
+	$(INSTALL) -e ".[dev]"
 	@touch $@

@@ -1,5 +1,7 @@
 """Machine-translation toolkit: from a parallel corpus to a model in use."""
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -8,6 +10,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Translator", "__version__"]
 __version__ = "0.1.0"
+
+if sys.platform == "linux" and "OMP_WAIT_POLICY" not in os.environ:
+    # By default, waiting threads of libgomp spin so long that one other busy program slows all
+    # threads down. libgomp reads the variable when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def __getattr__(name: str) -> object:

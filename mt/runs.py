@@ -12,6 +12,8 @@ from mt.files import file_sha256, write_json
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
 TOKENIZER_FOLDER, EVALUATIONS_FOLDER = "tokenizer", "evaluations"
 CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json", "metrics.jsonl"
+CHECKPOINTS_FOLDER, CHECKPOINT_STATE = "checkpoints", "state.json"
+CHECKPOINT_MANIFEST = "manifest.json"
 EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
 MODEL_FORMAT = EXPORT_FORMAT = 1
 
@@ -68,16 +70,45 @@ def check_run_folder(run: Path) -> None:
         raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
 
 
+def is_finished(run: Path) -> bool:
+    """Return True for the folder of a finished run."""
+    return (run / MODEL_FILE).is_file()
+
+
 def check_finished(run: Path) -> None:
     """Raise RunError, with the missing file, unless a folder is that of a finished run."""
     check_run_folder(run)
-    if not (run / MODEL_FILE).is_file():
+    if not is_finished(run):
         raise RunError(
             f"{run}: the training has not finished, {MODEL_FILE} is missing; "
-            f"`mt train {run / CONFIG_FILE} --run {run}` continues it"
+            f"`mt train {run}` continues it"
         )
     if not (run / WEIGHTS_FILE).is_file():
         raise RunError(f"{run}: the run folder is not complete, {WEIGHTS_FILE} is missing")
+
+
+def best_checkpoint(run: Path) -> tuple[Path, str]:
+    """Return the folder of the best checkpoint of a run and the recorded SHA-256 of its weights.
+
+    The newest checkpoint has the ranking; it is returned itself if none has been validated. Raises
+    RunError if there is no checkpoint, or if a file of it is damaged.
+    """
+    # A hidden checkpoint is newer than a named one of the same update, and comes later here.
+    paths = (run / CHECKPOINTS_FOLDER).glob(f"*update-*/{CHECKPOINT_MANIFEST}")
+    numbered = [(path.parent.name.rpartition("-")[2], path) for path in sorted(paths, reverse=True)]
+    found = {int(number): path for number, path in numbered if number.isdecimal()}
+    if not found:
+        raise RunError(
+            f"{run}: the training has not finished, and there is no checkpoint yet; "
+            f"`mt train {run}` continues it"
+        )
+    path = found[max(found)].with_name(CHECKPOINT_STATE)
+    try:
+        ranking = [each["update"] for each in json.loads(path.read_bytes())["state"]["best"]]
+        path = found[next((update for update in ranking if update in found), max(found))]
+        return path.parent, str(json.loads(path.read_bytes())[WEIGHTS_FILE]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path) from error
 
 
 def read_description(path: Path) -> Description:
@@ -111,9 +142,9 @@ def write_description(
     )
 
 
-def check_weights(run: Path, sha256: str) -> None:
-    """Raise RunError unless the weights of a run have this SHA-256."""
-    _check_sha256(run / WEIGHTS_FILE, sha256, MODEL_FILE)
+def check_weights(folder: Path, sha256: str, *, listed_in: str = MODEL_FILE) -> None:
+    """Raise RunError unless the weights of a run or checkpoint have this SHA-256."""
+    _check_sha256(folder / WEIGHTS_FILE, sha256, listed_in)
 
 
 Quantization = Literal[

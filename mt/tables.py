@@ -30,6 +30,13 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, text]
 
 
+def clip(text: str, width: int) -> str:
+    """Return `text` cut to at most `width` cells, with an ellipsis where it is cut."""
+    if display_width(text) <= width:
+        return text
+    return f"{text[: _longest_prefix(text, width - 1)]}…"
+
+
 def aligned(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
     """Return `rows` as aligned columns; the columns in `right` are right-aligned."""
     flush_right = set(right)

@@ -91,14 +91,18 @@ data:
   tests:
     test: {{source: {0}/test.en, target: {0}/test.de}}
   max_tokens: 40
-tokenizer: {{vocabulary_size: 300}}
-model: {{d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1}}
+tokenizer: {{algorithm: bpe, vocabulary: joint, vocabulary_size: 300}}
+model:
+  {{d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1, dropout: 0.1,
+  positional: sinusoidal, residual: post, feed_forward: relu, tie_embeddings: all}}
 training:
   max_updates: 40
   target_tokens_per_update: 150
   max_tokens_per_batch: 200
   learning_rate: 1.0e-2
+  schedule: inverse_sqrt
   warmup_updates: 10
+  average: best
   validate_every: 10
   best_metric: loss
   keep_best: 2

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mt.runs import best_checkpoint
 from mt.training import trainer
 from mt.training.run_folder import RunFolder
 from tests.factories import Program
@@ -168,10 +169,28 @@ def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
     assert message.startswith("corpus/valid.de: no such file; did you mean `valld.de`?")
 
 
-def test_unfinished_run_is_refused(refused: Refused) -> None:
+def test_unfinished_run_is_refused_where_its_final_model_is_needed(refused: Refused) -> None:
     Path("run/model.json").unlink()
+    for command in (
+        "evaluate run --robustness",
+        "compare run corpus/test.de",
+        "export run --to ctranslate2 --output new",
+        "backtranslate run corpus/test.en --out new",
+        "train tiny.yaml --init-from run --run new",
+    ):
+        assert "training has not finished, model.json is missing" in refused(command)
+
+
+def test_unfinished_run_without_an_intact_checkpoint_is_refused(refused: Refused) -> None:
+    Path("run/model.json").unlink()
+    best = best_checkpoint(Path("run"))[0]
+    for name in ("model.safetensors", "manifest.json"):
+        change(str(best / name), lambda data: b"{" + data)
+        assert refused("translate run").startswith(f"{best / name}: damaged")
+    shutil.rmtree("run/checkpoints")
+    told = "run: the training has not finished, and there is no checkpoint yet; `mt train run` "
     for command in ("translate run", "evaluate run"):
-        assert "training has not finished" in refused(command)
+        assert refused(command).startswith(told)
 
 
 def test_recipe_in_the_run_folder_is_not_overwritten(refused: Refused) -> None:

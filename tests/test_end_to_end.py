@@ -44,11 +44,17 @@ def trained(tiny_recipe: Path, finished_run: Path, tmp_path: Path) -> Path:
     done = mt("train", tiny_recipe, "--run", tmp_path / "run")
     description = json.loads((tmp_path / "run" / "model.json").read_text())
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stdout.decode() == f"{tmp_path / 'run'}: {description['score']}\n"
+    folder = tmp_path / "run"
+    assert done.stdout.decode().splitlines() == [
+        f"{folder}: {description['score']}",
+        f"  mt translate {folder} < FILE",
+        f"  mt evaluate {folder} --split test",
+        f"  mt serve {folder}",
+    ]
     err = done.stderr.decode()
     assert "60 pairs to train on (0 too long and 0 with an empty side left out of 60)" in err
     assert "tokenizer: 300 tokens learnt from 120 lines" in err
-    assert "update 40 of 40, 00:00 left: smoothed loss " in err
+    assert "update 40 of 40: loss " in err
     assert "\r" not in err  # no bar in a log file
     return tmp_path / "run"
 

@@ -1,5 +1,6 @@
 """The Python API."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,48 @@ def test_package_imports_nothing_heavy() -> None:
     code = "import sys, mt; print('pydantic' in sys.modules, 'torch' in sys.modules, dir(mt))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("False False")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, None),
+    ],
+)
+def test_waiting_threads_spin_briefly_unless_the_user_set_it(
+    given: dict[str, str], expected: str | None
+) -> None:
+    code = "import os, mt; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=without_spin_variables() | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(expected)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch has libgomp on Linux only")
+def test_libgomp_reads_the_spin_count_of_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from mt import Translator"],
+        env=without_spin_variables() | {"OMP_DISPLAY_ENV": "verbose"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if "GOMP_" not in done.stderr:
+        pytest.skip("torch uses another OpenMP library")
+    assert "GOMP_SPINCOUNT = '1000'" in done.stderr
+
+
+def without_spin_variables() -> dict[str, str]:
+    chosen = {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
+    return {name: value for name, value in os.environ.items() if name not in chosen}
 
 
 def test_unknown_attribute_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -222,9 +223,20 @@ def test_make_targets_exist(page: Path) -> None:
                 assert (ROOT / "configs" / f"{value}.yaml").is_file(), f"make {word}"
 
 
-@pytest.mark.parametrize("page", READMES, ids=page_name)
-def test_config_example_loads(page: Path, tmp_path: Path) -> None:
-    (block,) = (block for block in blocks(page) if block.language == "yaml")
+def test_python_versions_agree() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    classified = re.findall(r"Python :: (\d\.\d+)", "\n".join(project["classifiers"]))
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"python: \[(.*)\]", workflow)
+    assert re.findall(r"[\d.]+", matrix) == classified
+    assert project["requires-python"] == f">={classified[0]}"
+    for page in READMES:
+        (stated,) = re.findall(r"Python (\d\.\d+)\D{1,4}(\d\.\d+)", prose(page))
+        assert stated == (classified[0], classified[-1])
+
+
+def test_config_example_loads(tmp_path: Path) -> None:
+    block = next(block for block in blocks(ROOT / "docs" / "data.md") if block.language == "yaml")
     file = tmp_path / "my.yaml"
     file.write_text(block.text, encoding="utf-8")
     config = load_config(file)

@@ -16,7 +16,8 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.augment.resumable import Job, Made, Shard
 from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
 from mt.config.data import DataConfig
-from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
+from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.held_out import open_training_corpora
 from mt.data.lines import scan
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines

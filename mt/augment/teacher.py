@@ -56,6 +56,8 @@ class Teacher:
                     f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
                     "name the run that it was exported from"
                 )
+        else:
+            check_finished(run)
         keep_freed_memory()
         translator = Translator.load(run, overrides=overrides, device=device)
         data = load_config(run / CONFIG_FILE).data

@@ -12,6 +12,7 @@ from mt.cli.compare import compare
 from mt.cli.data import data
 from mt.cli.evaluate import evaluate
 from mt.cli.export import export, import_
+from mt.cli.init import init
 from mt.cli.inspect import info, inspect, plot
 from mt.cli.options import print_help
 from mt.cli.plan import plan
@@ -20,6 +21,11 @@ from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
 app = typer.Typer(name="mt", pretty_exceptions_enable=False)
+EXAMPLES = """\
+ Begin with:
+   mt init train.de train.en
+   mt train train.yaml
+   echo "Guten Morgen." | mt translate runs/train"""
 
 
 @app.callback(invoke_without_command=True)
@@ -32,10 +38,11 @@ def mt(
         typer.echo(f"mt {__version__}")
     elif context.invoked_subcommand is None:
         print_help(context)
+        typer.echo(EXAMPLES)
 
 
 PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
-    "Train": (train, plan, average, reproduce, ablate),
+    "Train": (init, train, plan, average, reproduce, ablate),
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
     "Data": (data, backtranslate, distill),

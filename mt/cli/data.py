@@ -114,6 +114,11 @@ def tokenizer(
     if is_run:
         report = check_tokenizer(loaded, Tokenizer.load(subject / TOKENIZER_FOLDER))
     else:
+        from mt.model.device import select_device
+        from mt.training.automatic import choose_settings
+
+        device = select_device(loaded.training.device)
+        loaded = choose_settings(loaded, device).applied()
         with configured_tokenizer(loaded) as trained:
             report = check_tokenizer(loaded, trained)
     if json is not None:

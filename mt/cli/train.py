@@ -1,13 +1,18 @@
 """Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
 import json
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mt.cli.options import AsJson, Device, Overrides, RunArgument, load
 from mt.errors import UserError
+from mt.runs import CONFIG_FILE
+
+if TYPE_CHECKING:
+    from mt.config import Config
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
 RunOption = Annotated[
@@ -17,8 +22,14 @@ RunOption = Annotated[
 
 
 def train(
-    config: ConfigFile,
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder to resume.")
+    ],
     run: RunOption = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Time for the whole run, such as 30m or 2h."),
+    ] = None,
     init_from: Annotated[
         Path | None,
         typer.Option(
@@ -28,15 +39,31 @@ def train(
     overrides: Overrides = None,
 ) -> None:
     """Train a model, or resume a stopped run."""
+    if (config / CONFIG_FILE).is_file():
+        config, run = config / CONFIG_FILE, run or config
     settings = list(overrides or ())
+    if budget is not None:
+        settings.append(f"training.budget={budget}")
     if init_from is not None:
         # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
         settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
     loaded = load(config, settings)
     from mt.training.trainer import train as train_model
 
-    if summary := train_model(loaded, run or default_run(config)):
-        typer.echo(summary)
+    run = run or default_run(config)
+    if summary := train_model(loaded, run):
+        typer.echo(f"{summary}\n{_next_commands(loaded, run)}")
+
+
+def _next_commands(config: "Config", run: Path) -> str:
+    """Return commands that use a finished run, one a line."""
+    from mt.config.data import needed_tags
+
+    tags = {} if config.decoding.tag else needed_tags(config.data)
+    tag = f" --set {shlex.quote(f'decoding.tag={next(iter(tags))}')}" if tags else ""
+    folder, split = shlex.quote(str(run)), [*config.data.tests, "valid"][0]
+    commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
+    return "\n".join(f"  mt {command}" for command in [*commands, f"serve {folder}{tag}"])
 
 
 def default_run(config: Path) -> Path:

@@ -8,7 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mt.compare.systems import EvaluationSet, System
-from mt.data.sources import open_source
+from mt.config.data import CleaningConfig, DataConfig
+from mt.data.filters import Cleaning
+from mt.data.held_out import open_training_corpora
+from mt.data.pairs import SentencePair
 from mt.errors import UserError
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import choose_metrics
@@ -132,12 +135,19 @@ def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
             continue
         data = read_config(system.folder).data
         try:
-            pairs = islice(open_source(data.train, data).pairs(), _MAX_PAIRS)
+            pairs = islice(_training_pairs(data), _MAX_PAIRS)
             counts = _count(side, (pair.source for pair in pairs))
         except UserError:  # the corpus is not on this machine
             continue
         return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
     return RareWords(_count(side, side.lines), RARE_IN_TEST, "the test set")
+
+
+def _training_pairs(data: DataConfig) -> Iterator[SentencePair]:
+    """Stream the training pairs, uncleaned but without the held-out pairs."""
+    uncleaned = data.model_copy(update={"cleaning": CleaningConfig()})
+    for corpus in open_training_corpora(data):
+        yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
 
 
 def make_slices(counts: AllCounts, side: SlicedSide, rare: RareWords) -> list[Slice]:

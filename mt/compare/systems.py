@@ -8,11 +8,12 @@ from typing import Any
 
 from mt.config import Config
 from mt.config.data import needed_tags
+from mt.data.held_out import open_split
 from mt.data.lines import LineReader, existing_file
 from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
-from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, open_split, read_passport
+from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, read_passport
 from mt.evaluation.run_info import choose_split, read_config, weights_sha256
 from mt.files import file_sha256
 from mt.languages import base_language
@@ -190,8 +191,7 @@ def _set_of_run(
     folder: Path, split: str | None, checks: TextChecks, given: GivenTexts | None
 ) -> EvaluationSet:
     config, name = _config_and_split(folder, split, given)
-    data, source = open_split(config.data, name)
-    pairs = tuple(source.pairs())
+    data, pairs = config.data.of_split(name), tuple(open_split(config.data, name).pairs())
     further = given.further(len(pairs)) if given else ()
     targets = tuple(pair.target for pair in pairs)
     return EvaluationSet(

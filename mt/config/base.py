@@ -13,6 +13,22 @@ TagText = Annotated[str, Field(pattern=r"^<[1-9a-z][A-Za-z0-9_-]+>$")]
 """A tag: a word in angle brackets, such as `<bt>` or `<2de>`."""
 
 
+def automatic(schema: dict[str, Any]) -> None:
+    """Add the value `auto` to the JSON schema of a field."""
+    kinds = {key: schema.pop(key) for key in [*schema] if key not in {"description", "default"}}
+    title = {"title": kinds.pop("title")} if "title" in kinds else {}
+    choices = kinds.get("anyOf", [kinds])
+    schema.update(title, anyOf=[{"const": "auto"}, *choices], default="auto")
+
+
+Automatic = Field(json_schema_extra=automatic)
+"""Annotation of an automatic key: `Annotated[int, Automatic]`.
+
+Training chooses its value if it is not given, or given as `auto` (`mt.training.automatic`). Other
+uses of the section, such as a model built in Python, take the field's default.
+"""
+
+
 class Section(BaseModel):
     """A frozen section that rejects unknown keys and converts no value to the declared type.
 
@@ -32,8 +48,24 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _empty_section(cls, value: Any) -> Any:
-        """Read null as an empty section: all of its keys may be commented out."""
-        return {} if value is None else value
+        """Read null as an empty section: all of its keys may be commented out.
+
+        An automatic key with the value `auto` counts as not given.
+        """
+        if not isinstance(value, dict):
+            return {} if value is None else value
+        chosen = cls.automatic_keys()
+        return {key: each for key, each in value.items() if not (each == "auto" and key in chosen)}
+
+    @classmethod
+    def automatic_keys(cls) -> list[str]:
+        """Return the names of the automatic fields."""
+        fields = cls.model_fields.items()
+        return [name for name, field in fields if field.json_schema_extra is automatic]
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a field is automatic and not given: its rules do not apply yet."""
+        return name in self.automatic_keys() and name not in self.model_fields_set
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

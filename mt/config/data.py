@@ -24,7 +24,8 @@ class CleaningConfig(Section):
     """Steps applied to the training pairs, in this order; valid and test splits are not cleaned.
 
     The text is normalized first. The first filter that matches a pair removes it. Noise is added
-    to the sources of the remaining pairs.
+    to the sources of the remaining pairs. Held-out splits are taken from the pairs that the filters
+    leave, before noise.
     """
 
     strip_control: bool = False
@@ -73,25 +74,44 @@ class CleaningConfig(Section):
     """Seed of the noise; the line number also decides which noise a source gets."""
 
 
-class CorpusSource(Section):
-    """Keys shared by all corpus formats."""
+class PairSection(Section):
+    """Keys shared by corpora and held-out splits."""
 
     format: str
     """Format of the corpus."""
-    corpus: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$")] | None = None
-    """`name/split`, found as $MT_CORPORA/name/split.<language>[.gz]; precedes the other keys."""
     sha256_source: Checksum = "unverified"
     """SHA-256 of the decompressed source side; `unverified` records it in the run folder."""
     sha256_target: Checksum = "unverified"
     """SHA-256 of the decompressed target side; `unverified` records it in the run folder."""
-    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    """Passes over the corpus per epoch: 2 takes each pair twice, 0.5 every second pair."""
     source_language: Language | None = None
     """Language code of its source side; null: as `data.source_language`."""
     target_language: Language | None = None
     """Language code of its target side; null: as `data.target_language`."""
     tag: TagText | None = None
     """Token in front of each source line, one of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
+
+
+class HeldOutSource(PairSection):
+    """A validation or test split of pairs that training leaves out.
+
+    The pairs come from the training corpora with the same languages and tag.
+    """
+
+    format: Literal["held_out"] = "held_out"
+    """Held-out pairs, the default format if `held_out` is given."""
+    held_out: Annotated[int, Field(ge=1)]
+    """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora."""
+    seed: Annotated[int, Field(ge=0)] = 1
+    """Seed of the choice, which does not depend on the order of the pairs."""
+
+
+class CorpusSource(PairSection):
+    """Keys shared by all corpus formats."""
+
+    corpus: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)+$")] | None = None
+    """`name/split`, found as $MT_CORPORA/name/split.<language>[.gz]; precedes the other keys."""
+    weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    """Passes over the corpus per epoch: 2 takes each pair twice, 0.5 every second pair."""
 
 
 class TextSource(CorpusSource):
@@ -208,11 +228,16 @@ class HubSource(RecordSource):
     """Split of the dataset."""
 
 
+IMPLIED_FORMATS = {"corpora": "mixture", "held_out": "held_out"}
+"""Format by the key that implies it; other sections without `format` are `text`."""
+
+
 def _format_of(source: Any) -> str | None:
     """Return the tag that selects the corpus format, or None for a value that is no section."""
     if isinstance(source, dict):
-        return str(source.get("format", "mixture" if "corpora" in source else "text"))
-    return str(source.format) if isinstance(source, CorpusSource | MixtureSource) else None
+        implied = (IMPLIED_FORMATS[key] for key in source if key in IMPLIED_FORMATS)
+        return str(source.get("format", next(implied, "text")))
+    return str(source.format) if isinstance(source, PairSection | MixtureSource) else None
 
 
 _Corpus = (
@@ -228,6 +253,10 @@ _Corpus = (
 )
 Source = Annotated[_Corpus, Discriminator(_format_of)]
 """A corpus of any format, selected by `format`."""
+SplitSource = Annotated[
+    _Corpus | Annotated[HeldOutSource, Tag("held_out")], Discriminator(_format_of)
+]
+"""A validation or test split: a corpus of any format, or held-out pairs."""
 
 
 class MixtureSource(Section):
@@ -256,9 +285,9 @@ class DataConfig(Section):
     """Language code of the target side, such as `de`; selects the BLEU tokenizer."""
     train: TrainSource
     """Training pairs: a corpus, or several under `corpora`."""
-    valid: Source
+    valid: SplitSource
     """Validation pairs, which rank the checkpoints."""
-    tests: dict[SplitName, Source] = Field(default_factory=dict)
+    tests: dict[SplitName, SplitSource] = Field(default_factory=dict)
     """Test splits by name; `mt evaluate RUN --split NAME` scores one."""
     max_tokens: Annotated[int, Field(ge=2)] = 256
     """Longest side of a training pair, end mark included; longer pairs are skipped and counted."""
@@ -270,10 +299,16 @@ class DataConfig(Section):
     def _broken_rules(self) -> Iterator[str]:
         for name in sorted({"train", "valid"} & set(self.tests)):
             yield f"`data.tests.{name}`: `{name}` is the name of another split"
-        held_out = {f"tests.{name}": source for name, source in self.tests.items()}
-        for key, source in {"valid": self.valid, **held_out}.items():
-            if source.weight != 1:
+        tests = {f"tests.{name}": source for name, source in self.tests.items()}
+        for key, source in {"valid": self.valid, **tests}.items():
+            if isinstance(source, CorpusSource) and source.weight != 1:
                 yield f"`data.{key}.weight`: only training corpora have a weight; remove it"
+            if isinstance(source, HeldOutSource) and not self.suppliers(source):
+                known = dict.fromkeys(map(self._kind, self.train_corpora().values()))
+                yield (
+                    f"`data.{key}.held_out`: no training corpus is {self._kind(source)}; they are "
+                    f"{', '.join(known)}"
+                )
 
     @property
     def is_multilingual(self) -> bool:
@@ -281,7 +316,7 @@ class DataConfig(Section):
         sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
         return len({self._languages(each)["target_language"] for each in sources}) > 1
 
-    def of(self, source: Source) -> "DataConfig":
+    def of(self, source: SplitSource) -> "DataConfig":
         """Return the same data with the languages of one corpus; the splits keep their own."""
         if source.source_language is None and source.target_language is None:
             return self
@@ -289,14 +324,25 @@ class DataConfig(Section):
         held_out = {"valid": self._with_languages(self.valid), "tests": splits}
         return self.model_copy(update={**self._languages(source), **held_out})
 
-    def _languages(self, source: Source) -> dict[str, str]:
+    def of_split(self, name: str) -> "DataConfig":
+        """Return the same data with the languages of `valid` or a test split."""
+        source = self.split(name)
+        assert source is not None, "the split exists"
+        return self.of(source)
+
+    def _languages(self, source: SplitSource) -> dict[str, str]:
         return {
             "source_language": source.source_language or self.source_language,
             "target_language": source.target_language or self.target_language,
         }
 
-    def _with_languages(self, source: Source) -> Source:
+    def _with_languages(self, source: SplitSource) -> SplitSource:
         return source.model_copy(update=self._languages(source))
+
+    def _kind(self, source: SplitSource) -> str:
+        """Return languages and tag as text: `en to de, tag <bt>`."""
+        languages = " to ".join(self._languages(source).values())
+        return f"{languages}, tag {source.tag}" if source.tag else languages
 
     def train_corpora(self) -> dict[str, Source]:
         """Return the training corpora by their key below `data`."""
@@ -304,13 +350,18 @@ class DataConfig(Section):
             return {f"train.corpora.{name}": each for name, each in self.train.corpora.items()}
         return {"train": self.train}
 
-    def split(self, name: str) -> Source | None:
+    def suppliers(self, split: HeldOutSource) -> dict[str, Source]:
+        """Return the training corpora with the languages and tag of a split, by key."""
+        corpora = self.train_corpora().items()
+        return {key: each for key, each in corpora if self._kind(each) == self._kind(split)}
+
+    def split(self, name: str) -> SplitSource | None:
         """Return the source of `valid` or of a test split, or None for an unknown name."""
         return self.valid if name == "valid" else self.tests.get(name)
 
-    def first_split(self) -> tuple[str, Source]:
-        """Return name and source of the first test split, or of `valid` without test splits."""
-        return next(iter(self.tests.items()), ("valid", self.valid))
+    def first_split(self) -> str:
+        """Return the name of the first test split, or `valid` without test splits."""
+        return next(iter(self.tests), "valid")
 
     def split_names(self) -> list[str]:
         """Return `valid` and the names of the test splits."""

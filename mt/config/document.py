@@ -108,7 +108,9 @@ def _compose(text: str) -> Node | None:
 def _read(path: Path) -> str:
     if path.is_dir():
         files = sorted(path.glob("*.yaml"))
-        near = f"; it contains `{files[0]}`" if files else ""
+        near = f"; did you mean `{files[0]}`?" if len(files) == 1 else ""
+        if len(files) > 1:
+            near = f"; name one of its {len(files)} configs, such as `{files[0]}`"
         raise ConfigError(f"{path}: expected a config file, found a folder{near}")
     try:
         return path.read_bytes().decode("utf-8-sig")

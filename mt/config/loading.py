@@ -6,7 +6,7 @@
 import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -40,10 +40,31 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     return validate_document(Config, document, file=str(path))
 
 
-def override_config(config: Config, overrides: Sequence[str]) -> Config:
-    """Return a configuration with `KEY=VALUE` overrides applied, validated again."""
-    document = Document(config.model_dump(mode="json", by_alias=True))
-    return validate_document(Config, reduce(_with_override, overrides, document), file="")
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """Return a configuration with values at dotted keys, which are then given, validated again.
+
+    Raises ConfigError as `load_config` does.
+    """
+    tree = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for key, value in values.items():
+        tree = _with_value(tree, tuple(key.split(".")), value)
+    return validate_document(Config, Document(tree), file="")
+
+
+def automatic_keys(config: Config) -> list[str]:
+    """Return the dotted automatic keys that a config does not give."""
+    return [
+        f"{name}.{key}"
+        for name, section in config
+        if isinstance(section, Section)
+        for key in section.automatic_keys()
+        if section.is_open(key)
+    ]
+
+
+def value_at(config: Config, key: str) -> Any:
+    """Return the value of a dotted key."""
+    return reduce(getattr, key.split("."), config)
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:
@@ -57,7 +78,19 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 
 
 def dump_config(config: Config) -> str:
-    """Return a configuration, with its defaults, as YAML that loads back to an equal one."""
+    """Return a configuration, with its defaults, as YAML that loads back to an equal one.
+
+    Automatic keys that are not given are left out.
+    """
+    tree = config.model_dump(mode="json", by_alias=True)
+    for key in automatic_keys(config):
+        section, name = key.split(".")
+        del tree[section][name]
+    return dump_yaml(tree)
+
+
+def dump_yaml(values: Mapping[str, Any]) -> str:
+    """Return plain values as YAML, a key a line."""
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -65,7 +98,7 @@ def dump_config(config: Config) -> str:
     yaml.width = 100_000
     yaml.sort_base_mapping_type_on_output = False
     text = io.StringIO()
-    yaml.dump(config.model_dump(mode="json", by_alias=True), text)
+    yaml.dump(values, text)
     return text.getvalue()
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from mt.config.base import Section
+from mt.config.base import Automatic, Section
 
 Side = Literal["encoder", "decoder"]
 Preset = Literal[
@@ -63,11 +63,11 @@ class ModelConfig(Section):
 
     preset: Preset | None = None
     """Named shape, resolved on reading; other keys override it. `--set` replaces the section."""
-    d_model: Width = 512
+    d_model: Annotated[Width, Automatic] = 512
     """Width of the states between layers."""
-    d_ff: Width = 2048
+    d_ff: Annotated[Width, Automatic] = 2048
     """Inner width of the feed-forward layers."""
-    heads: Width = 8
+    heads: Annotated[Width, Automatic] = 8
     """Query heads of attention."""
     kv_heads: Width | None = None
     """Key and value heads, each shared by a group of query heads; null: as many as `heads`."""
@@ -75,12 +75,13 @@ class ModelConfig(Section):
     """Width of a head's queries and keys; null: d_model / heads."""
     d_value: Width | None = None
     """Width of a head's values; null: d_model / heads."""
-    encoder_layers: Width = 6
+    encoder_layers: Annotated[Width, Automatic] = 6
     """Number of encoder layers."""
-    decoder_layers: Width = 6
+    decoder_layers: Annotated[Width, Automatic] = 6
     """Number of decoder layers."""
-    positional: Literal[
-        "sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"
+    positional: Annotated[
+        Literal["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"],
+        Automatic,
     ] = "sinusoidal"
     """Representation of token order."""
     max_positions: Width = 512
@@ -101,11 +102,13 @@ class ModelConfig(Section):
     """Type of normalisation."""
     norm_epsilon: Annotated[float, Field(gt=0.0, lt=0.1)] = 1e-5
     """Constant added to the variance, or the mean square, before the square root."""
-    residual: Literal["post", "pre", "sandwich", "deepnorm"] = "post"
+    residual: Annotated[Literal["post", "pre", "sandwich", "deepnorm"], Automatic] = "post"
     """Place of the normalisation: `post` is Norm(x + Sublayer(x))."""
-    feed_forward: Literal["relu", "gelu", "swish", "glu", "swiglu", "geglu"] = "relu"
+    feed_forward: Annotated[
+        Literal["relu", "gelu", "swish", "glu", "swiglu", "geglu"], Automatic
+    ] = "relu"
     """Feed-forward layer; the `glu` variants have a gate, and three matrices instead of two."""
-    dropout: Probability = 0.1
+    dropout: Annotated[Probability, Automatic] = 0.1
     """Dropout of the sublayer outputs and the embeddings."""
     encoder_dropout: Rates | None = None
     """Dropout of the sublayers by encoder layer, first layer first; null: `dropout`."""
@@ -115,7 +118,7 @@ class ModelConfig(Section):
     """Dropout of the attention weights."""
     feed_forward_dropout: Probability = 0.0
     """Dropout of the inner activation of feed-forward layers."""
-    tie_embeddings: Literal["all", "decoder", "none"] = "all"
+    tie_embeddings: Annotated[Literal["all", "decoder", "none"], Automatic] = "all"
     """Sharing of one matrix: both embeddings and output, target embedding and output, or none."""
 
     @property

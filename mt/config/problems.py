@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from mt.config.base import Section
+from mt.config.data import IMPLIED_FORMATS
 from mt.config.document import Document, Keys, Problem
 from mt.errors import ConfigError, did_you_mean
 
@@ -91,8 +92,13 @@ def _problem(
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         if isinstance(value, dict):
             formats = tuple(format_name(kind) or "" for kind in sections_at(root, keys))
-            keys = (*keys, "format")
-            text = _not_a_choice(value["format"], formats)
+            if "format" in value:
+                keys = (*keys, "format")
+                text = _not_a_choice(value["format"], formats)
+            else:
+                keys = (*keys, next(key for key in IMPLIED_FORMATS if key in value))
+                listed = ", ".join(f"`{word}`" for word in formats)
+                text = f"not possible here, where `format` is one of {listed}"
         else:
             text = f"expected keys such as `corpus`, got {_shown(value)}"
     elif kind == "literal_error" and place.field:

@@ -61,12 +61,14 @@ class Config(Section):
                 "`tokenizer.added_tokens` extends a copied tokenizer: set `training.init_from` or "
                 "`tokenizer.from`; for a new tokenizer, set `tokenizer.vocabulary_size`"
             )
-        if self.model.tie_embeddings == "all" and self.tokenizer.vocabulary == "separate":
+        is_tied = self.model.tie_embeddings == "all" and not self.model.is_open("tie_embeddings")
+        if is_tied and self.tokenizer.vocabulary == "separate":
             yield (
                 "`model.tie_embeddings: all` needs `tokenizer.vocabulary: joint`; "
                 "with separate vocabularies use `decoder` or `none`"
             )
-        if self.training.max_tokens_per_batch < self.data.max_tokens:
+        batch_is_open = self.training.is_open("max_tokens_per_batch")
+        if self.training.max_tokens_per_batch < self.data.max_tokens and not batch_is_open:
             yield (
                 f"`training.max_tokens_per_batch` {self.training.max_tokens_per_batch} is below "
                 f"`data.max_tokens` {self.data.max_tokens}: the longest pair would not fit"
@@ -115,7 +117,7 @@ class Config(Section):
         tied = self.model.tie_embeddings
         shared = [*_TIED_PARTS[tied]]
         frozen = [part for part in shared if part in self.training.freeze]
-        if frozen and frozen != shared:
+        if frozen and frozen != shared and not self.model.is_open("tie_embeddings"):
             yield (
                 f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
                 f"makes one matrix of {listed(shared)}: freeze all of them, or none"

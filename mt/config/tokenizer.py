@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mt.config.base import LocalPath, Section, TagText
+from mt.config.base import Automatic, LocalPath, Section, TagText
 
 
 class TokenizerConfig(Section):
@@ -14,13 +14,13 @@ class TokenizerConfig(Section):
     """Run or tokenizer folder to copy the tokenizer from; null: `training.init_from`, if set."""
     added_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Maximum number of new tokens, learned from the corpus, to add to each copied vocabulary."""
-    algorithm: Literal["bpe", "unigram"] = "bpe"
+    algorithm: Annotated[Literal["bpe", "unigram"], Automatic] = "bpe"
     """Byte-pair encoding, or the unigram language model."""
-    vocabulary: Literal["joint", "separate"] = "joint"
+    vocabulary: Annotated[Literal["joint", "separate"], Automatic] = "joint"
     """One vocabulary for both languages, or one for each side."""
-    vocabulary_size: Annotated[int, Field(ge=300, le=1_000_000)] = 8000
+    vocabulary_size: Annotated[int, Field(ge=300, le=1_000_000), Automatic] = 8000
     """Tokens per vocabulary, with special and byte tokens; lowered if the text has too few."""
-    character_coverage: Annotated[float, Field(gt=0.9, le=1.0)] = 0.9999
+    character_coverage: Annotated[float, Field(gt=0.9, le=1.0), Automatic] = 0.9999
     """Share of the characters with a token of their own; the others are spelled in bytes."""
     byte_fallback: Literal["on", "off"] = "on"
     """Spell unseen characters in bytes (lossless), or map them to the unknown token."""

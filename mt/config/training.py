@@ -5,10 +5,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from mt.config.base import LocalPath, Section
+from mt.config.base import Automatic, LocalPath, Section
 
 Metric = Literal["bleu", "chrf", "loss"]
 Count = Annotated[int, Field(ge=1)]
+Duration = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?[smhd]$")]
+"""A time: a number and `s`, `m`, `h` or `d`, such as `30m` or `1.5h`."""
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Part = Literal["source_embedding", "target_embedding", "output", "encoder", "decoder"]
 Parts = Annotated[tuple[Part, ...], Field(strict=False)]
 
@@ -18,23 +21,27 @@ class TrainingConfig(Section):
 
     init_from: LocalPath | None = None
     """Finished run to fine-tune: its weights initialize this one; see `tokenizer.added_tokens`."""
-    max_updates: Count | None = None
+    budget: Duration | None = None
+    """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
+    max_updates: Annotated[Count | None, Automatic] = None
     """Maximum number of updates."""
     max_epochs: Count | None = None
     """Maximum number of passes over the corpus."""
-    patience: Count | None = 10
+    patience: Annotated[Count | None, Automatic] = 10
     """Stop after this many validations without a better `best_metric`; null: never."""
-    target_tokens_per_update: Count = 4096
+    target_tokens_per_update: Annotated[Count, Automatic] = 4096
     """Target tokens per update on any hardware, with end marks and without padding."""
-    max_tokens_per_batch: Count = 4096
+    max_tokens_per_batch: Annotated[Count, Automatic] = 4096
     """Padded tokens computed at once, rows times the longer side; limits memory only."""
-    learning_rate: Annotated[float, Field(gt=0.0)] = 5e-4
+    learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
-    schedule: Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"] = "inverse_sqrt"
+    schedule: Annotated[
+        Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"], Automatic
+    ] = "inverse_sqrt"
     """Learning rate by update."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 4000
+    warmup_updates: Annotated[int, Field(ge=0), Automatic] = 4000
     """Updates with a linearly rising learning rate."""
-    decay_updates: Count | None = None
+    decay_updates: Annotated[Count | None, Automatic] = None
     """Update at which `cosine` and `linear` reach `final_learning_rate`."""
     final_learning_rate: Annotated[float, Field(ge=0.0)] = 0.0
     """Learning rate of `cosine` and `linear` from `decay_updates` on."""
@@ -44,7 +51,7 @@ class TrainingConfig(Section):
     """Probability mass spread evenly over the vocabulary."""
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
     """Weight alpha of R-Drop (5 in the paper's translation experiments); 0: off."""
-    ema_decay: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    ema_decay: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)] | None, Automatic] = None
     """Decay of a moving average of the weights, such as 0.999, to validate and keep; null: off."""
     gradient_clip: Annotated[float, Field(ge=0.0)] = 1.0
     """Maximum norm of the whole gradient; 0: no clipping."""
@@ -57,8 +64,11 @@ class TrainingConfig(Section):
     `d_model` is 256 or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
     compile: Literal["on", "off"] = "off"
     """Compile encoder and decoder with torch.compile; takes about a minute."""
-    validate_every: Count = 1000
+    validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
+    validation_pairs: Annotated[Count | None, Automatic] = None
+    """Pairs to score and translate at each validation, evenly spread over the split; null: all. The
+    final model is always scored on all."""
     checkpoint_every: Count | None = None
     """Updates between two further checkpoints; null: only at validations."""
     log_every: Count = 50
@@ -73,8 +83,13 @@ class TrainingConfig(Section):
     """Number of best checkpoints to keep."""
     keep_last: Count = 2
     """Number of newest checkpoints to keep."""
-    average: Literal["best", "last", "off"] = "best"
+    average: Annotated[Literal["best", "last", "off"], Automatic] = "best"
     """Final model: mean of the best or the last checkpoints kept, or the single best one."""
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """The budget in seconds."""
+        return float(self.budget[:-1]) * _SECONDS[self.budget[-1]] if self.budget else None
 
     def _broken_rules(self) -> Iterator[str]:
         if not (self.max_updates or self.max_epochs or self.patience):
@@ -89,6 +104,8 @@ class TrainingConfig(Section):
 
     def _broken_decay(self) -> Iterator[str]:
         name, last = f"`training.schedule: {self.schedule}`", self.decay_updates
+        if self.is_open("decay_updates"):
+            return
         if last is None:
             usual = "" if self.max_updates is None else f", {self.max_updates}"
             yield (
@@ -96,17 +113,18 @@ class TrainingConfig(Section):
                 f"usually that of `training.max_updates`{usual}"
             )
             return
-        if self.warmup_updates >= last:
+        if self.warmup_updates >= last and not self.is_open("warmup_updates"):
             yield (
                 f"`training.warmup_updates` {self.warmup_updates} must be below "
                 f"`training.decay_updates` {last}"
             )
-        if self.final_learning_rate > self.learning_rate:
+        if self.final_learning_rate > self.learning_rate and not self.is_open("learning_rate"):
             yield (
                 f"`training.final_learning_rate` {self.final_learning_rate} is above "
                 f"`training.learning_rate` {self.learning_rate}"
             )
-        if not self.final_learning_rate and not 0 < (self.max_updates or 0) <= last:
+        ends = self.is_open("max_updates") or 0 < (self.max_updates or 0) <= last
+        if not self.final_learning_rate and not ends:
             yield (
                 f"{name} has a learning rate of 0 after `training.decay_updates` {last}: set "
                 "`training.max_updates` to at most that, or `training.final_learning_rate` above 0"

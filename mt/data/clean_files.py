@@ -8,7 +8,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from mt.config.data import DataConfig
-from mt.data.filters import TrainingCorpus, open_training_corpora
+from mt.data.filters import TrainingCorpus
+from mt.data.held_out import open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.files import aside, put_in_place
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 
-from mt.config.data import CleaningConfig, DataConfig
+from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
 from mt.data import language_id, pair_checks
 from mt.data.noise import NOISES, noised
 from mt.data.pairs import Checksums, PairSource, SentencePair
@@ -26,6 +26,14 @@ def text_hash(text: str) -> int:
     """
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
+
+
+def hashes_of(pair: SentencePair) -> tuple[int, int]:
+    """Return the hashes of both sides of a pair, normalized."""
+    return (
+        text_hash(pair_checks.normalized(pair.source)),
+        text_hash(pair_checks.normalized(pair.target)),
+    )
 
 
 class SeenTexts:
@@ -70,6 +78,8 @@ def _slot(slots: "array[int]", hashed: int) -> int:
     return slot
 
 
+HELD_OUT = "held_out"
+"""Name of the filter that removes pairs with a text of a held-out split; it comes first."""
 _RULES = 1
 """Part of the fingerprint; raised whenever the same config would clean differently."""
 Filter = Callable[[SentencePair], bool]
@@ -92,21 +102,24 @@ class Judged:
 class Cleaning:
     """Cleaning of a stream of pairs, in order, the same in every pass.
 
-    Only `duplicates` needs memory for the corpus, 12 to 24 bytes a pair, and `overlap` about 100
-    bytes for each validation and test pair.
+    Only `duplicates` needs memory for the corpus, 12 to 24 bytes a pair; `overlap` and held-out
+    splits need about 100 bytes for each validation and test pair.
     """
 
     data: DataConfig
+    held_out: tuple[PairSource, ...] = ()
+    """Splits of the same corpora. Pairs with one of their texts, normalized, are removed."""
 
     @property
     def is_on(self) -> bool:
-        """True if a key of `data.cleaning` is set."""
-        return self.data.cleaning != CleaningConfig()
+        """True if a key of `data.cleaning` is set, or a split is held out."""
+        return self.data.cleaning != CleaningConfig() or bool(self.held_out)
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """Keys of the configured filters, in order of application."""
-        return tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
+        """Names of the filters in use, in order of application."""
+        asked = tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
+        return (HELD_OUT, *asked) if self.held_out else asked
 
     @cached_property
     def noises(self) -> tuple[str, ...]:
@@ -117,7 +130,7 @@ class Cleaning:
         """Return the same cleaning without noise."""
         off = {name: getattr(CleaningConfig(), name) for name in (*NOISES, "noise_seed")}
         settings = self.data.cleaning.model_copy(update=off)
-        return Cleaning(self.data.model_copy(update={"cleaning": settings}))
+        return replace(self, data=self.data.model_copy(update={"cleaning": settings}))
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -125,24 +138,34 @@ class Cleaning:
         if not self.is_on:
             return None
         settings = self.data.cleaning
-        held_out = self.held_out if settings.overlap else ((), ())
+        overlap = self.split_texts if settings.overlap else ((), ())
         parts = [
             *(_RULES, settings.model_dump(mode="json", exclude_defaults=True)),
             *(self.data.source_language, self.data.target_language),
-            *map(sorted, held_out),
+            *map(sorted, overlap),
             language_id.model_version() if settings.language else None,
         ]
+        if self.held_out:
+            parts.append(sorted(self.held_out_texts))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     @cached_property
-    def held_out(self) -> tuple[set[int], set[int]]:
-        """Hashes of all validation and test sources and targets, in the form of `overlap`."""
+    def held_out_texts(self) -> set[int]:
+        """Hashes of the texts of the held-out splits, normalized."""
+        pairs = (pair for split in self.held_out for pair in split.pairs())
+        return {hashed for pair in pairs for hashed in hashes_of(pair)}
+
+    @cached_property
+    def split_texts(self) -> tuple[set[int], set[int]]:
+        """Hashes of sources and targets of the splits that are not held out, for `overlap`."""
         form = OVERLAP[self.data.cleaning.overlap or "exact"]
         sources, targets = set[int](), set[int]()
         for name in self.data.split_names():
             split = self.data.split(name)
             assert split is not None
-            for pair in map(self._changed, open_source(split, self.data).pairs()):
+            if isinstance(split, HeldOutSource):
+                continue
+            for pair in map(self.changed, open_source(split, self.data).pairs()):
                 sources.add(text_hash(form(pair.source)))
                 targets.add(text_hash(form(pair.target)))
         nothing = {text_hash("")}
@@ -153,9 +176,10 @@ class Cleaning:
 
         Raises `DataError` if a filter needs a package that is not installed.
         """
-        filters = {name: FILTERS[name](self) for name in self.filters}
+        constructors = {HELD_OUT: _held_out, **FILTERS}
+        filters = {name: constructors[name](self) for name in self.filters}
         for line, pair in enumerate(pairs, 1):
-            changed = self._changed(pair)
+            changed = self.changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
             noise: tuple[str, ...] = ()
             if taken_by is None and self.noises:
@@ -184,7 +208,8 @@ class Cleaning:
             elif taken is not None:
                 taken[judged.taken_by] += 1
 
-    def _changed(self, pair: SentencePair) -> SentencePair:
+    def changed(self, pair: SentencePair) -> SentencePair:
+        """Return a pair with the configured changes of its text."""
         for name, change in CHANGES.items():
             if _asked(self.data.cleaning, name):
                 pair = SentencePair(change(pair.source), change(pair.target))
@@ -194,6 +219,11 @@ class Cleaning:
 def _asked(settings: CleaningConfig, name: str) -> bool:
     value = getattr(settings, name)
     return value is not None and value is not False
+
+
+def _held_out(cleaning: Cleaning) -> Filter:
+    texts = cleaning.held_out_texts
+    return lambda pair: not texts.isdisjoint(hashes_of(pair))
 
 
 def _min_characters(cleaning: Cleaning) -> Filter:
@@ -232,7 +262,8 @@ def _by_language(check: Callable[[str, str], bool]) -> Callable[[Cleaning], Filt
 
 
 def _overlap(cleaning: Cleaning) -> Filter:
-    (sources, targets), form = cleaning.held_out, OVERLAP[cleaning.data.cleaning.overlap or "exact"]
+    form = OVERLAP[cleaning.data.cleaning.overlap or "exact"]
+    sources, targets = cleaning.split_texts
     return lambda pair: (
         text_hash(form(pair.source)) in sources or text_hash(form(pair.target)) in targets
     )
@@ -298,20 +329,6 @@ class TrainingCorpus:
     def pinned(self, sums: Checksums) -> "TrainingCorpus":
         """Return the same corpus, which must match these checksums from now on."""
         return replace(self, source=replace(self.source, expected=sums))
-
-
-def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
-    """Find the files of all training corpora like `open_source`; none is read yet."""
-    return tuple(
-        TrainingCorpus(
-            key,
-            open_source(source, data),
-            Cleaning(data.of(source)),
-            weight=source.weight,
-            tag=source.tag,
-        )
-        for key, source in data.train_corpora().items()
-    )
 
 
 def cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:

@@ -5,6 +5,8 @@ byte n-grams.
 """
 
 import functools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +17,8 @@ from mt.languages import base_language
 
 _LEAST_LENGTH = 30
 """In letters; shorter texts are not judged."""
+_GROUP = 10
+"""Texts to identify together."""
 _UNLIKELY = 0.01
 """Probability of the expected language below which a text is in another one."""
 
@@ -31,6 +35,17 @@ class Identified:
 def identify(text: str) -> Identified:
     """Return the most probable language; raise `DataError` if py3langid is not installed."""
     return Identified(*_identifier().classify(text))
+
+
+def language_of(texts: Sequence[str]) -> str | None:
+    """Return the language of most texts, or None if there is none.
+
+    Texts are judged ten at a time. Raises `DataError` if py3langid is not installed.
+    """
+    groups = [" ".join(texts[start : start + _GROUP]) for start in range(0, len(texts), _GROUP)]
+    found = Counter(identify(group).language for group in groups)
+    language, count = next(iter(found.most_common(1)), (None, 0))
+    return language if 2 * count > len(groups) else None
 
 
 def in_other_language(text: str, language: str) -> bool:

@@ -174,7 +174,11 @@ def normalized(text: str) -> str:
     text of these alone is only stripped.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return folded.translate(_KEPT) or text.strip()
+    encoded = folded.encode("utf-8", "surrogatepass").translate(None, _ASCII_PUNCTUATION)
+    kept = encoded.decode("utf-8", "surrogatepass")
+    if not kept.isalnum():  # the translation is slow
+        kept = folded.translate(_KEPT)
+    return kept or text.strip()
 
 
 class _Kept(dict[int, int | None]):
@@ -186,3 +190,5 @@ class _Kept(dict[int, int | None]):
 
 
 _KEPT = _Kept()
+_ASCII_PUNCTUATION = bytes(code for code in range(128) if _KEPT[code] is None)
+"""Also white space and control characters."""

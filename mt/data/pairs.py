@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mt.config.data import CorpusSource
+from mt.config.data import PairSection
 from mt.errors import DataError
 
 UNVERIFIED = "unverified"
@@ -30,7 +30,7 @@ class Checksums:
     target: str
 
 
-def expected_sums(source: CorpusSource) -> Checksums:
+def expected_sums(source: PairSection) -> Checksums:
     """Return the checksums of a config section."""
     return Checksums(source.sha256_source, source.sha256_target)
 

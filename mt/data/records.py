@@ -25,7 +25,7 @@ from mt.config.data import (
 )
 from mt.data.corpora import supply_hint
 from mt.data.lines import LineReader, existing_file
-from mt.data.pairs import ColumnSource, FileSource, SentencePair, expected_sums
+from mt.data.pairs import ColumnSource, FileSource, PairSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
 
 _BATCH_ROWS = 4096
@@ -82,6 +82,14 @@ class JsonlPairs(FileSource):
             except _UnfitRecordError as error:
                 raise DataError(f"{self.path}: line {number}: {error}") from error
 
+    def field_names(self) -> list[str]:
+        """Return the fields of the first record, nested ones with dots."""
+        lines = (line for line in LineReader(self.path) if line and not line.isspace())
+        try:
+            return [*_names(_parse(next(lines, "{}")))]
+        except _UnfitRecordError as error:
+            raise DataError(f"{self.path}: the first record: {error}") from error
+
 
 def _parse(line: str) -> dict[str, object]:
     try:
@@ -134,6 +142,11 @@ class DatasetPairs(ColumnSource):
             yield from map(SentencePair, sources, targets)
             rows += table.num_rows
 
+    def field_names(self) -> list[str]:
+        """Return the columns, nested ones with dots; [] without rows."""
+        table = next(self._tables(), None)
+        return [] if table is None else list(_flattened(table).column_names)
+
     def _tables(self) -> Iterator[Any]:
         import datasets  # deferred, since the import takes a second
 
@@ -146,8 +159,7 @@ class DatasetPairs(ColumnSource):
 
     def _texts(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
         """Stream a column of a table that follows `rows_before` rows of the corpus."""
-        while any(pa.types.is_struct(column.type) for column in table.schema):
-            table = table.flatten()  # the columns of a struct get dotted names
+        table = _flattened(table)
         if field not in table.column_names:
             raise DataError(f"{self.name}: {_missing(field, table.column_names)}")
         column = table.column(table.column_names.index(field))
@@ -166,11 +178,23 @@ class DatasetPairs(ColumnSource):
             raise DataError(f"{self.name}: row {row}: `{field}` is not UTF-8") from error
 
 
+def _flattened(table: Any) -> Any:
+    while any(pa.types.is_struct(column.type) for column in table.schema):
+        table = table.flatten()  # the columns of a struct get dotted names
+    return table
+
+
 def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "Dataset scripts are no longer supported" in text:
         return "loads by a script, and scripts are refused; choose a revision with Parquet files"
     return f"cannot be read ({text[:_LONGEST_REASON] or type(error).__name__})"
+
+
+def field_names(corpus: PairSource) -> list[str]:
+    """Return the fields of a corpus with named fields, nested ones with dots."""
+    assert isinstance(corpus, JsonlPairs | DatasetPairs)
+    return corpus.field_names()
 
 
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:

@@ -98,7 +98,10 @@ class LeftOut:
     total: int
     """All pairs of the corpus, also those in the store."""
     cleaned: dict[str, int] = field(default_factory=dict)
-    """Removed by `data.cleaning`, by filter; the other counts are of the pairs that remain."""
+    """Removed by `data.cleaning` and for held-out splits, by filter.
+
+    The other counts are of the pairs that remain.
+    """
     noisy: dict[str, int] = field(default_factory=dict)
     """Pairs in the store whose source has got noise, by kind."""
 

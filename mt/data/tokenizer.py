@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
@@ -161,6 +162,11 @@ def _read_models(source: Path) -> dict[str, bytes]:
     original = inside if inside.is_dir() else source
     Tokenizer.load(original)
     return {name: (original / name).read_bytes() for name in _read_manifest(original)}
+
+
+def copied_layout(source: Path) -> Literal["joint", "separate"]:
+    """Return the layout of the vocabularies of a run folder or tokenizer folder."""
+    return "joint" if len(_read_models(source)) == 1 else "separate"
 
 
 def _write(folder: Path, models: dict[str, bytes]) -> Tokenizer:

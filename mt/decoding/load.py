@@ -1,5 +1,6 @@
 """Loading the model of a run folder or an export folder."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -13,14 +14,18 @@ from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, why_not_decoded
 from mt.errors import RunError, UserError, install_hint, listed
 from mt.runs import (
+    CHECKPOINT_MANIFEST,
     CONFIG_FILE,
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
+    best_checkpoint,
     check_exported_model,
     check_finished,
+    check_run_folder,
     check_weights,
     is_exported,
+    is_finished,
     read_description,
     read_exported,
 )
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mt.model.transformer import Transformer
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,9 @@ class LoadedModel:
 def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
     """Load the final model of a run, or an exported model, which needs no torch.
 
-    `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files of the
-    folder, ConfigError for its config or the overrides, UserError for an unavailable device.
+    In a run that has not finished, load its best checkpoint, and log that. `overrides` are
+    `decoding.KEY=VALUE`. Raises RunError for missing or damaged files of the folder, ConfigError
+    for its config or the overrides, UserError for an unavailable device.
     """
     if is_exported(run):
         return _load_exported(run, overrides, device)
@@ -56,7 +64,8 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     from mt.model.device import select_device
 
     where = select_device(device)
-    finished = read_run(run, overrides=overrides)
+    read = read_run if is_finished(run) else read_best_checkpoint
+    finished = read(run, overrides=overrides)
     decoding = finished.config.decoding
     others = [read_run(each) for each in decoding.ensemble]
     for other in others:
@@ -76,9 +85,10 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """Contents of the folder of a finished run."""
+    """Contents of the folder of a finished run; of an unfinished one, with its best checkpoint."""
 
     folder: Path
+    """Folder of the weights."""
     config: Config
     tokenizer: Tokenizer
     weights: dict[str, "Tensor"]
@@ -94,22 +104,43 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     `overrides` are `decoding.KEY=VALUE`. Raises RunError for missing or damaged files, ConfigError
     for the config or the overrides.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     check_finished(run)
     require_section(overrides, "decoding")
     config = load_config(run / CONFIG_FILE, overrides=overrides)
     description = read_description(run / MODEL_FILE)
     tokenizer = load_tokenizer(run, description.tokenizer)
     check_weights(run, description.weights)
-    try:
-        weights: dict[str, Tensor] = load_file(run / WEIGHTS_FILE)
-    except SafetensorError as error:
-        raise RunError(f"{run / WEIGHTS_FILE}: damaged ({error})") from error
+    weights = _load_weights(run)
     return FinishedRun(
         run, config, tokenizer, weights, description.weights, description.longest_source
     )
+
+
+def read_best_checkpoint(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
+    """Read the folder of an unfinished run with its best checkpoint; raise as `read_run` does.
+
+    The longest source is not recorded before the end; the limit of the config takes its place.
+    """
+    check_run_folder(run)
+    require_section(overrides, "decoding")
+    config = load_config(run / CONFIG_FILE, overrides=overrides)
+    folder, sha256 = best_checkpoint(run)
+    tokenizer = Tokenizer.load(run / TOKENIZER_FOLDER)
+    check_weights(folder, sha256, listed_in=CHECKPOINT_MANIFEST)
+    _logger.warning("%s: the training has not finished; using its best checkpoint, %s", run, folder)
+    weights = _load_weights(folder)
+    return FinishedRun(folder, config, tokenizer, weights, sha256, config.data.max_tokens)
+
+
+def _load_weights(folder: Path) -> dict[str, "Tensor"]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights: dict[str, Tensor] = load_file(folder / WEIGHTS_FILE)
+    except SafetensorError as error:
+        raise RunError(f"{folder / WEIGHTS_FILE}: damaged ({error})") from error
+    return weights
 
 
 def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:

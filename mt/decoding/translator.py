@@ -154,7 +154,7 @@ class Translator:
     def load(
         cls, path: str | Path, *, overrides: Sequence[str] = (), device: str = "auto"
     ) -> "Translator":
-        """Load the model of a finished run or of an export folder.
+        """Load the model of a run, finished or not, or of an export folder.
 
         `overrides` are config values such as "decoding.beam=1", `device` is auto, cuda, mps or cpu.
         Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for

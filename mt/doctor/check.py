@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mt.config import DataConfig
+from mt.data.held_out import HeldOutPairs, open_splits
 from mt.data.language_id import in_other_language, known_languages
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
@@ -65,16 +66,26 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
     """
     training = data.train_corpora()
     sources = {**training, "valid": data.valid, **data.tests}
-    opened = [(name, source, open_source(source, data)) for name, source in sources.items()]
+    opened = {name: open_source(source, data) for name, source in training.items()}
     reports: list[SplitReport] = []
     notes: list[str] = []
+    for name, corpus in open_splits(data).items():
+        try:
+            if isinstance(corpus, HeldOutPairs):
+                corpus.checksums()
+            opened[name] = corpus
+        except DataError as error:  # such as training sides of unequal length, checked below
+            notes.append(f"{name}: was not checked: {error}")
     lexicons: dict[tuple[str, str], Lexicon] = {}
     with process_map(processes) as parallel:
         splits = [
-            _tallied(name, corpus, data.of(source), parallel=parallel)
-            for name, source, corpus in opened
+            _tallied(name, corpus, data.of(sources[name]), parallel=parallel)
+            for name, corpus in opened.items()
         ]
         for number, split in enumerate(splits):
+            # Training leaves held-out pairs out.
+            unlike = training if isinstance(split.corpus, HeldOutPairs) else ()
+            earlier = [other for other in splits[:number] if other.name not in unlike]
             blocks = split.blocks("sampling lines")
             stretches = spread_stretches(blocks, at_least=_SAMPLED_STRETCHES)
             # The first split in two languages is a training corpus if there is one.
@@ -83,16 +94,16 @@ def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
             lexicon = lexicons[split.languages]
             findings = [
                 *_out_of_step(split, stretches, lexicon, parallel=parallel),
-                *_of_tally(split, splits[:number]),
+                *_of_tally(split, earlier),
                 *_other_languages(split, parallel=parallel),
             ]
             reports.append(_report(split, findings))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
-    train, held_out = reports[: len(training)], reports[len(training) :]
-    overlaps = [f for each in held_out for f in each.findings if f.other in training]
+    train, others = reports[: len(training)], reports[len(training) :]
+    overlaps = [f for each in others for f in each.findings if f.other in training]
     cleaning = as_yaml(advise(train, overlaps))
-    return Report(tuple(reports), (*_misaligned(train), *notes, *_skipped(splits)), cleaning)
+    return Report(tuple(reports), (*misaligned(train), *notes, *_skipped(splits)), cleaning)
 
 
 def _tallied(name: str, corpus: PairSource, data: DataConfig, *, parallel: Map) -> _Split:
@@ -184,8 +195,8 @@ def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
     )
 
 
-def _misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
-    """Yield the training corpora whose other counts are meaningless until their sides match."""
+def misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
+    """Yield a note on each training corpus whose sides do not match, so that no count is right."""
     for split in train:
         shifts = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
         if shifts:

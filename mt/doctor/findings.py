@@ -250,6 +250,12 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     return CleaningConfig.model_validate({key: _VALUES.get(key, True) for key in keys})
 
 
+def reasons_for(key: str, splits: Iterable[SplitReport]) -> list[Finding]:
+    """Return the warnings about training corpora for which `advise` sets a cleaning key."""
+    kinds = {kind for kind, repair in {**_REPAIRS, **_FILTERS}.items() if repair == key}
+    return [finding for split in splits for finding in split.findings if finding.kind in kinds]
+
+
 def _style_of(split: SplitReport) -> set[str]:
     """Return the kinds of warning that describe the style of a corpus."""
     kinds = {finding.kind for finding in split.findings if finding.share > _MAX_DIRT_SHARE}

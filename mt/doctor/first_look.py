@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
+from mt.config.data import HeldOutSource
 from mt.data.filters import TrainingCorpus
 from mt.data.language_id import can_be_judged, identify, in_other_language
 from mt.data.pair_checks import in_wrong_script
@@ -51,16 +52,18 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
     """
     cleaning = corpus.cleaning.without_noise()
     data = cleaning.data
-    held_out = {
+    # Training leaves held-out pairs out, so that only the other splits can be in it.
+    splits = {
         name: {(pair.source, pair.target) for pair in open_source(split, data).pairs()}
         for name, split in {"valid": data.valid, **data.tests}.items()
+        if not isinstance(split, HeldOutSource)
     }
-    sizes = {name: len(pairs) for name, pairs in held_out.items()}
+    sizes = {name: len(pairs) for name, pairs in splits.items()}
     repeats = _Repeats()
 
     def watched_blocks() -> Iterator[Block]:
         for block in read_blocks(corpus.source):
-            for pairs in held_out.values():
+            for pairs in splits.values():
                 pairs.difference_update(zip(block.sources, block.targets, strict=False))
             repeats.add(block)
             yield block
@@ -75,7 +78,7 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
             *_identified_languages(sample, languages),
         ]
     if not data.cleaning.overlap:
-        found = {name: size - len(held_out[name]) for name, size in sizes.items()}
+        found = {name: size - len(splits[name]) for name, size in sizes.items()}
         warnings += [
             f"{found[name]:,} of the {size:,} pairs of `{name}` are also in it"
             for name, size in sizes.items()
@@ -101,6 +104,11 @@ def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str])
     if len(pairs) < _MIN_PAIRS:
         return []
     return _swapped_scripts(pairs, languages) or _identified_languages(pairs, languages)
+
+
+def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
+    """Return True if the sides are in each other's language, judged as by `language_warnings`."""
+    return language_warnings(pairs, languages) == [_swapped(languages)]
 
 
 def _out_of_step(stretches: Sequence[Block]) -> Iterator[str]:

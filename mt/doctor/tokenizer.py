@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.config import Config
-from mt.config.data import Source
-from mt.data.filters import cleaned_pairs, open_training_corpora
-from mt.data.sources import open_source
+from mt.config.data import SplitSource
+from mt.data.filters import cleaned_pairs
+from mt.data.held_out import open_split, open_training_corpora
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.data.tokenizer_training import sample_lines, shown_tokens
 from mt.data.vocabulary import Vocabulary
@@ -212,8 +212,8 @@ def _vocabulary(
     return VocabularyReport(name, vocabulary.algorithm, size, len(texts), unused, rare, advised)
 
 
-def _ceiling(config: Config, tokenizer: Tokenizer, name: str, split: Source) -> Ceiling:
-    references = [pair.target for pair in open_source(split, config.data).pairs()]
+def _ceiling(config: Config, tokenizer: Tokenizer, name: str, split: SplitSource) -> Ceiling:
+    references = [pair.target for pair in open_split(config.data, name).pairs()]
     decoded = [tokenizer.decode_target(ids) for ids in tokenizer.encode_target(references)]
     bleu = evaluate(
         decoded,

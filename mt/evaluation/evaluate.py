@@ -16,6 +16,7 @@ from tqdm import tqdm
 from mt.config import Config, DataConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
+from mt.data.held_out import open_split
 from mt.data.lines import regular_file
 from mt.data.pairs import SentencePair
 from mt.decoding.load import require_tag
@@ -30,7 +31,6 @@ from mt.evaluation.passport import (
     corpus_inputs,
     file_input,
     model_inputs,
-    open_split,
     write_passport,
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
@@ -38,7 +38,14 @@ from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config,
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
 from mt.files import aside, file_sha256, put_in_place, write_text
 from mt.model.device import keep_freed_memory
-from mt.runs import CONFIG_FILE, EVALUATIONS_FOLDER, is_exported, read_exported
+from mt.runs import (
+    CONFIG_FILE,
+    EVALUATIONS_FOLDER,
+    check_finished,
+    is_exported,
+    is_finished,
+    read_exported,
+)
 
 COMET_MODEL = "Unbabel/wmt22-comet-da"
 _MAX_LOGGED_LINES = 5
@@ -135,6 +142,8 @@ class OpenedSplit:
     checks: TextChecks
     is_multilingual: bool
     """True if the run has more than one target language."""
+    is_finished: bool
+    """False if the model is a checkpoint of a run that has not finished."""
 
     @property
     def folder(self) -> Path:
@@ -170,9 +179,10 @@ def evaluate_run(
 
     Writes evaluations/SPLIT.json, the passport, and evaluations/SPLIT.hypotheses.txt into the run
     folder, and updates its model card. Without `split`, the split is `test` or the only test split;
-    with `job.texts`, `split` names the given test set.
+    with `job.texts`, `split` names the given test set. A run that has not finished is scored with
+    its best checkpoint; the signatures say so, and there is no passport.
 
-    Raises RunError if there is no finished run, DataError if the checks reject the texts.
+    Raises RunError if there is no model, DataError if the checks reject the texts.
     """
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     checks, language = opened.checks, opened.data.target_language
@@ -202,13 +212,15 @@ def evaluate_run(
         hypotheses=made.name,
         references=tuple(text.name for text in opened.references),
     )
-    record = {"split": opened.name, **evaluation.as_record(), "seconds": seconds}
-    kept = file_input("hypotheses", place, lines=len(opened.pairs), beside=opened.folder)
-    opened.write_passport(opened.folder / f"{opened.name}.json", record, [kept], job=job)
     if job.comet:
         sources = [pair.source for pair in opened.pairs]
         texts = [made.lines, *(text.lines for text in opened.references), sources]
         write_comet(job.comet, texts, references=len(opened.references))
+    if not opened.is_finished:
+        return evaluation.marked("model", "checkpoint")
+    record = {"split": opened.name, **evaluation.as_record(), "seconds": seconds}
+    kept = file_input("hypotheses", place, lines=len(opened.pairs), beside=opened.folder)
+    opened.write_passport(opened.folder / f"{opened.name}.json", record, [kept], job=job)
     refresh_card(run)
     return evaluation
 
@@ -224,8 +236,11 @@ def evaluate_robustness(
     """Translate and score a split of a run and its variants (see `mt.evaluation.robustness`).
 
     Writes evaluations/SPLIT.robustness.json, the passport, and a folder with the sources and
-    translations of each variant into the run folder. Raises as `evaluate_run` does.
+    translations of each variant into the run folder. Raises as `evaluate_run` does, and RunError
+    for a run that has not finished.
     """
+    if not is_exported(run):
+        check_finished(run)
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     language = opened.data.target_language
     forms, left_out = variants(
@@ -283,13 +298,13 @@ def open_run(
     """Check a split of a run, load the model and create the folder of evaluations."""
     keep_freed_memory()
     checks = job.begin()
-    config = read_config(run)
+    config, finished = read_config(run), is_exported(run) or is_finished(run)
     if job.texts:
         require_tag(run, overrides)
         tag = load_config(run / CONFIG_FILE, overrides=overrides).decoding.tag
         config, split = with_texts(config, run, split, job.texts, tag=tag)
     split = choose_split(config.data, split)
-    data, source = open_split(config.data, split)
+    data, source = config.data.of_split(split), open_split(config.data, split)
     language = data.target_language
     tagged = f"decoding.tag={config.split_tag(split) or 'null'}"
     translator = load_translator(run, overrides=[tagged, *overrides], device=device)
@@ -320,6 +335,7 @@ def open_run(
         tokenizer=tokenizer,
         checks=checks,
         is_multilingual=config.data.is_multilingual,
+        is_finished=finished,
     )
 
 

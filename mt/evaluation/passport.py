@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from mt import __version__
-from mt.config import DataConfig
+from mt.data.held_out import open_split
 from mt.data.language_id import model_version
 from mt.data.lines import LineReader, existing_file, regular_file
 from mt.data.pairs import PairSource
-from mt.data.sources import TextPairs, open_source
+from mt.data.sources import TextPairs
 from mt.errors import UserError
 from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
@@ -97,14 +97,6 @@ def check_place(path: Path) -> None:
         if "seal" in json.loads(path.read_bytes()):
             return
     raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
-
-
-def open_split(data: DataConfig, split: str) -> tuple[DataConfig, PairSource]:
-    """Return the data config with the languages of an existing split, and its pairs, unread."""
-    source = data.split(split)
-    assert source is not None, "choose_split returns existing splits only"
-    data = data.of(source)
-    return data, open_source(source, data)
 
 
 def file_input(role: str, path: Path, *, lines: int | None, beside: Path) -> Input:
@@ -221,7 +213,7 @@ def changed_inputs(path: Path, record: Mapping[str, Any]) -> list[str]:
     for each in inputs:
         side = sides.get(each.role)
         place = path.parent / (side.path if side else each.path)
-        name = os.path.normpath(place)
+        name = side.path if side and not place.is_file() else os.path.normpath(place)
         if side is None and not place.is_file():
             failures.append(f"{name}: no such file")
         elif (sha256 := side.sha256 if side else file_sha256(place)) != each.sha256:
@@ -239,7 +231,7 @@ def _names_all_texts(record: Mapping[str, Any]) -> bool:
 def _split_of(path: Path, record: Mapping[str, Any]) -> PairSource:
     """Open the split of the run that the passport at `path` belongs to."""
     data = read_config(path.parent.parent).data
-    return open_split(data, choose_split(data, record["split"]))[1]
+    return open_split(data, choose_split(data, record["split"]))
 
 
 def _changed_scores(path: Path, record: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from safetensors import SafetensorError, safe_open
 
 from mt.config import Config, DataConfig
+from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
@@ -91,7 +92,7 @@ class CorpusInfo:
     name: str | None
     """Name given by `corpus` in the config."""
     places: tuple[str, ...]
-    """Paths or addresses, or name and commit on the hub, as in the config."""
+    """Paths or addresses, name and commit on the hub, or the corpora of held-out pairs."""
     pairs: int | None
     """Number of pairs; for `train`, the pairs used in training."""
     sha256_source: str | None
@@ -275,10 +276,13 @@ def _corpora(
     sources.update({f"tests.{name}": source for name, source in data.tests.items()})
     for split, source in sources.items():
         recorded, named = sums.get(split, {}), source.model_dump(mode="json")
+        places = [str(named[key]) for key in _PLACES if named.get(key) is not None]
+        if isinstance(source, HeldOutSource):
+            places = [f"held out of {', '.join(data.suppliers(source))}"]
         yield CorpusInfo(
             split=split,
-            name=source.corpus,
-            places=tuple(str(named[key]) for key in _PLACES if named.get(key) is not None),
+            name=named.get("corpus"),
+            places=tuple(places),
             pairs=pairs.get(split),
             sha256_source=recorded.get("source"),
             sha256_target=recorded.get("target"),

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from mt.config import Config
-from mt.data.filters import cleaned_pairs, open_training_corpora
+from mt.data.filters import cleaned_pairs
+from mt.data.held_out import open_split, open_training_corpora
 from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
-from mt.data.sources import open_source
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.scores import evaluate
@@ -74,7 +74,7 @@ def reproduce(config: Config, run: Path) -> Verdict:
     rows, examples = [], []
     corpora, published = open_training_corpora(config.data), config.evaluation.published
     for split, source in config.data.tests.items():
-        pairs = tuple(open_source(source, config.data).pairs())
+        pairs = tuple(open_split(config.data, split).pairs())
         evaluation = evaluate_run(
             run, split=split, device=config.training.device, job=EvaluationJob(allow=FORMS)
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config import Config
+from mt.data.held_out import open_split
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
-from mt.data.sources import open_source
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import Evaluation, evaluate
@@ -110,7 +110,7 @@ def read_sample(config: Config, file: Path | None) -> Sample:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(existing_file(file))]
         else:
-            pairs = list(open_source(config.data.valid, config.data).pairs())
+            pairs = list(open_split(config.data, "valid").pairs())
     except (DataError, OSError) as error:
         if file is not None:
             raise

@@ -8,9 +8,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mt.config import Config
+from mt.config.loading import automatic_keys
+from mt.errors import UserError
 from mt.plotting.figures import check_picture, legend_beside, line_look, write_picture
 from mt.training.optimizer import learning_rate
 
+_NEEDED = ("training.learning_rate", "training.schedule", "training.warmup_updates")
 _POINTS = 1000
 _WARMUPS_SHOWN = 5
 
@@ -19,9 +22,16 @@ def plot_schedules(configs: Mapping[str, Config], output: Path, *, updates: int 
     """Draw the schedule of each config, by name, over `updates` updates; return `output`.
 
     By default the axis ends with the longest training. A config without `training.max_updates`
-    counts as `training.decay_updates` long, or else five times its warm-up.
+    counts as `training.decay_updates` long, or else five times its warm-up. Raises UserError for a
+    config whose rate is chosen by the training.
     """
     check_picture(output)
+    for name, config in configs.items():
+        if unknown := [key for key in automatic_keys(config) if key in _NEEDED]:
+            raise UserError(
+                f"{name}: has no `{unknown[0]}`, which the training chooses; name the config.yaml "
+                f"of a run folder, or give it: --set {unknown[0]}=VALUE"
+            )
     last = updates or max(last_update(config) for config in configs.values())
     write_picture(output, lambda: _draw(configs, last))
     return output

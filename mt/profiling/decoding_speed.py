@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from mt.config import DecodingConfig
 from mt.config.loading import load_config
-from mt.data.sources import open_source
+from mt.data.held_out import open_split
 from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.decoding.translator import load_translator
 from mt.model.device import keep_freed_memory, select_device
@@ -73,8 +73,8 @@ def benchmark_decoding(
     translator = load_translator(run, overrides=overrides, device=device)
     translator.engine = counting = _Counting(translator.engine)
     data = load_config(run / CONFIG_FILE).data
-    split, source = data.first_split()
-    lines = [pair.source for pair in open_source(source, data).pairs()]
+    split = data.first_split()
+    lines = [pair.source for pair in open_split(data, split).pairs()]
     speeds = []
     for search, size in tqdm([*product(SEARCHES, batch_sizes)], "decoding", disable=None):
         settings = {"search": search, "batch_size": size, "on_repetition": "keep"}

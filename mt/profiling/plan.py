@@ -16,6 +16,7 @@ from mt.model.device import select_device
 from mt.profiling.cost import BYTES_PER_NUMBER, training_flops
 from mt.profiling.probe import MOST_UPDATES, probe
 from mt.profiling.training_speed import temporary_session
+from mt.training.automatic import choose_length, choose_settings
 from mt.training.data import epoch_plan
 from mt.training.memory import available_memory, estimate_memory, heaviest, try_heaviest
 from mt.training.progress import planned_padding
@@ -72,12 +73,16 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     Nothing is written to `run`. Raises the errors of training for a config that cannot be trained
     here, and RunError where the disk of `run` is too small.
     """
-    training, device = config.training, select_device(config.training.device)
+    device = select_device(config.training.device)
+    choices = choose_settings(config, device)
+    config = choices.applied()
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
     with temporary_session(config, MOST_UPDATES) as session:
         corpus = session.corpus
+        config = choose_length(choices, corpus, device)
+        training = config.training
         plan, lengths = epoch_plan(corpus, config), corpus.epoch_store(0).lengths
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if training.r_drop else 1

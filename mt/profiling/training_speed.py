@@ -19,6 +19,7 @@ from mt.data.batches import Batch
 from mt.model.device import keep_freed_memory, select_device
 from mt.profiling.cost import matmul_rate, model_products, synchronize, training_flops
 from mt.special_ids import PAD
+from mt.training.automatic import choose_settings
 from mt.training.data import prepare
 from mt.training.interruption import Interruption
 from mt.training.loader import planned_updates
@@ -160,6 +161,7 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
 
     Raises the errors of training for a config that cannot be trained here.
     """
+    config = choose_settings(config, select_device(config.training.device)).applied()
     with temporary_session(config, WARMUP_UPDATES + updates + PHASE_UPDATES) as session:
         before = _matmul_rate(session)
         timing = timed(session, updates)

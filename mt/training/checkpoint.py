@@ -30,13 +30,12 @@ from torch import Tensor
 from mt.errors import RunError
 from mt.files import file_sha256, naming, sync, sync_folder, write_json
 from mt.model.weights import load_parameters, parameter_tensors
+from mt.runs import CHECKPOINT_MANIFEST, CHECKPOINT_STATE, WEIGHTS_FILE
 from mt.training.state import TrainState
 from mt.training.step import Learner
 
-MODEL = "model.safetensors"
+MODEL, STATE, MANIFEST = WEIGHTS_FILE, CHECKPOINT_STATE, CHECKPOINT_MANIFEST
 OPTIMIZER = "optimizer.safetensors"
-STATE = "state.json"
-MANIFEST = "manifest.json"
 _NAME = re.compile(r"\.?update-(\d{9,})")
 _BYTES_PER_TENSOR = 256
 """Entry of a tensor in the header of its file."""

@@ -15,10 +15,10 @@ from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpora import cache_folder
-from mt.data.filters import TrainingCorpus, cleaned_pairs, open_training_corpora
+from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
-from mt.data.pairs import Checksums
-from mt.data.sources import SentencePair, open_source
+from mt.data.pairs import Checksums, SentencePair
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
@@ -75,10 +75,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
         folder.record_initial_weights(initial.weights_sha256)
     corpora = open_training_corpora(config.data)
     sources = {each.key: each.source for each in corpora}
-    for name in config.data.split_names():
-        source = config.data.split(name)
-        assert source is not None, "the name is one of `split_names`"
-        sources[_split_key(name)] = open_source(source, config.data)
+    sources |= {_split_key(name): split for name, split in open_splits(config.data).items()}
     sums = {key: source.checksums() for key, source in sources.items()}
     folder.record_corpora(
         {key: {"source": each.source, "target": each.target} for key, each in sums.items()}

@@ -48,22 +48,30 @@ def final_score(folder: RunFolder, config: Config) -> str | None:
 def write_final_model(session: Session) -> Validation:
     """Write the mean of the checkpoints of `training.average`, or the best one if it scores better.
 
-    Raises RunError where all checkpoints are damaged.
+    They are compared on the pairs that ranked the checkpoints (`training.validation_pairs`); the
+    model that is written is validated on all. Raises RunError where all checkpoints are damaged.
     """
     training, state = session.config.training, session.state
     _drop_damaged(session)
     best = state.best[0].update
     kept = {"best": [each.update for each in state.best], "last": state.last, "off": [best]}
     averaged = sorted(kept[training.average])
-    validation = _validate_mean(session, averaged)
-    metric = training.best_metric
-    if averaged != [best] and validation.metric(metric) < state.best[0].score:
-        session.progress.say(
-            f"the mean of updates {averaged} is worse ({validation.as_text()}) than update {best} "
-            "alone, which becomes the final model"
-        )
-        averaged = [best]
-        validation = _validate_mean(session, averaged)
+    _load_mean(session, averaged)
+    validation = session.validations.get(best)
+    if averaged != [best]:
+        count = training.validation_pairs
+        mean = validate(session.learner, session.corpus, session.config, count=count)
+        if mean.metric(training.best_metric) < state.best[0].score:
+            session.progress.say(
+                f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)}) than "
+                f"update {best} alone, which becomes the final model"
+            )
+            averaged = [best]
+            _load_mean(session, averaged)
+        else:
+            validation = mean
+    if validation is None or validation.evaluation.sentences < len(session.corpus.valid):
+        validation = validate(session.learner, session.corpus, session.config)
     session.progress.record(
         "final",
         averaged_updates=averaged,
@@ -96,10 +104,9 @@ def _drop_damaged(session: Session) -> None:
         raise RunError(f"{checkpoints.folder}: no valid checkpoint is left for the final model")
 
 
-def _validate_mean(session: Session, updates: list[int]) -> Validation:
+def _load_mean(session: Session, updates: list[int]) -> None:
     weights = session.folder.checkpoints.average(updates)
     load_parameters(session.learner.model, weights, str(session.folder.path))
-    return validate(session.learner, session.corpus, session.config)
 
 
 def _provenance(

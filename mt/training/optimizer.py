@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -150,12 +150,30 @@ def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type != "cpu":
         return False
-    # Not a public function in torch 2.11.
-    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
-    found: Mapping[str, bool] = get_capabilities()
+    found = _cpu_capabilities()
     return d_model >= next(
         (width for name, width in _BF16_WIDTHS.items() if found.get(name)), math.inf
     )
+
+
+def why_slow(precision: Precision) -> str:
+    """Return why a precision is slower than fp32 on this x86 CPU; an empty string if it is not."""
+    name, found = precision.name, _cpu_capabilities()
+    if precision.device.type != "cpu" or name == "fp32" or found.get("architecture") != "x86_64":
+        return ""
+    if found.get(f"amx_{name}") or found.get(f"avx512_{name}"):
+        return ""
+    return (
+        f"training in {name} is slower than in fp32 on this CPU, many times slower without "
+        f"AVX-512, because it has no instructions for {name} (AMX or AVX-512 with {name.upper()})"
+    )
+
+
+def _cpu_capabilities() -> Mapping[str, Any]:
+    # Not a public function in torch 2.11.
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
+    found: Mapping[str, Any] = get_capabilities()
+    return found
 
 
 class MovingAverage:

@@ -21,6 +21,7 @@ from mt.training.data import Corpus, micro_batches
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 
+_SECONDS_BETWEEN_LINES = 30.0
 SHOWN = ("train", "validation")
 """Events of the journal whose numbers TensorBoard shows, each as `event/name`."""
 
@@ -131,7 +132,7 @@ class Progress:
     """Progress bar on stderr, journal `metrics.jsonl` and TensorBoard of a run."""
 
     shown: bool | None = None
-    """Switch of the bar; None shows it on a terminal only, and `log` prints lines elsewhere."""
+    """Switch of the bar; None shows it on a terminal only, and `show` prints lines elsewhere."""
 
     def __init__(
         self,
@@ -149,9 +150,13 @@ class Progress:
             unit="update",
             dynamic_ncols=True,
             mininterval=1.0,
+            smoothing=0.0,  # the time left includes validations
             disable=None if self.shown is None else not self.shown,
         )
         self.interval = Interval()
+        self.taken = 0
+        """Updates of this process."""
+        self.started_at = self._line_at = time.perf_counter()
         self.learning_rate = 0.0
         self.waited_seconds = 0.0
         """Time that the model has waited for data."""
@@ -200,10 +205,13 @@ class Progress:
     def advance(self, learning_rate: float) -> None:
         """Count one update with this learning rate."""
         self.learning_rate = learning_rate
+        self.taken += 1
         self.bar.update(1)
 
     def rewind(self, update: int) -> None:
         """Move the bar back to an update and drop the sums since the last line."""
+        if not self.bar.disable:
+            self.bar.initial -= self.bar.n - update  # all updates count in the speed
         self.bar.n = update
         self.interval = Interval()
         self.waited_seconds = self._waited_before = 0.0
@@ -213,15 +221,33 @@ class Progress:
         self.interval.add(metrics)
         self.bar.set_postfix_str(self.interval.as_text(), refresh=False)
 
+    def show(self, state: TrainState) -> None:
+        """Print a line with the means since the last `log`, if there is no bar, twice a minute."""
+        now = time.perf_counter()
+        if self.bar.disable and now >= self._line_at + _SECONDS_BETWEEN_LINES:
+            self._line_at = now
+            clauses = f"{self.position(state)}: {self.interval.as_text()}", self.time_left(state)
+            self.say("; ".join(filter(None, clauses)))
+
+    def position(self, state: TrainState) -> str:
+        """Return the update, and the number of all updates or, if unknown, the epoch."""
+        total, epoch = self.bar.total, state.epoch_number
+        return f"update {state.update:,}{f' of {total:,}' if total else f', epoch {epoch}'}"
+
+    def time_left(self, state: TrainState) -> str:
+        """Return a clause with the time to the last update; empty if that is unknown or done."""
+        updates = (self.bar.total or 0) - state.update
+        if updates <= 0 or not self.taken:
+            return ""
+        seconds = updates * (time.perf_counter() - self.started_at) / self.taken
+        return f"{tqdm.format_interval(seconds)} left"
+
     def log(self, state: TrainState) -> None:
-        """Journal the means since the last call; print them if there is no bar."""
+        """Journal the means since the last call."""
         if not self.interval.updates:
             return
         interval, self.interval = self.interval, Interval()
         waited, self._waited_before = self.waited_seconds - self._waited_before, self.waited_seconds
-        if self.bar.disable:
-            remaining = self._remaining(state.update, interval)
-            self.say(f"update {state.update:,}{remaining}: {interval.as_text()}")
         tokens, seconds = max(interval.tokens, 1), interval.seconds
         norms = interval.gradient_norms or [0.0]
         self.record(
@@ -239,13 +265,6 @@ class Progress:
             data_wait_share=waited / seconds,
             skipped_updates=interval.skipped,
         )
-
-    def _remaining(self, update: int, interval: Interval) -> str:
-        """Return the number of all updates and the time left at the interval's speed."""
-        if self.bar.total is None:
-            return ""
-        seconds = (self.bar.total - update) * interval.seconds / interval.updates
-        return f" of {self.bar.total:,}, {tqdm.format_interval(seconds)} left"
 
 
 class SilentProgress(Progress):

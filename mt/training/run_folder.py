@@ -12,11 +12,12 @@ import torch
 
 from mt import __version__
 from mt.config import Config
-from mt.config.loading import dump_config, load_config
+from mt.config.loading import automatic_keys, dump_config, load_config, value_at, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError
 from mt.files import write_json, write_text
 from mt.runs import (
+    CHECKPOINTS_FOLDER,
     CONFIG_FILE,
     CORPORA_FILE,
     ENVIRONMENT_FILE,
@@ -65,7 +66,7 @@ class RunFolder:
         """Versions, machine and arithmetic of the run."""
         self.corpora = path / CORPORA_FILE
         """SHA-256 of corpora, tokenizer and initial weights at first use, and cleaning counts."""
-        self.checkpoints = Checkpoints(path / "checkpoints")
+        self.checkpoints = Checkpoints(path / CHECKPOINTS_FOLDER)
 
     def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
         """Record the checksums of the corpora; raise RunError where one has changed since."""
@@ -92,7 +93,7 @@ class RunFolder:
         self._add_to_record({"tokenizer": {"fingerprint": fingerprint}})
 
     def record_cleaning(self, removed: dict[str, dict[str, int]]) -> None:
-        """Record how many pairs each key of `data.cleaning` has removed or changed, by corpus.
+        """Record how many pairs each filter or noise has removed or changed, by corpus.
 
         The keys of the corpora begin with `train`, those in the file with `cleaning`.
         """
@@ -126,22 +127,31 @@ class RunFolder:
         return self.config.exists() and bool(self.checkpoints.updates() or self.model.exists())
 
 
-def open_run(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
+def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
     """Create a run folder, or check that the run in it can be resumed with this config.
 
-    Returns the folder and a line for each changed key. Raises RunError for a folder with other
-    content, and for a run whose config differs in more than may change.
+    Returns the folder, the config with the automatic settings of a run that is resumed, and a line
+    for each changed key. Raises RunError for a folder with other content, and for a run whose
+    config differs in more than may change.
     """
     folder = RunFolder(path)
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     changes: list[str] = []
     if folder.has_trained():
+        config = _with_settings_of(folder, config)
         changes = _changes(folder, config)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
-    return folder, changes
+    return folder, config, changes
+
+
+def _with_settings_of(folder: RunFolder, config: Config) -> Config:
+    """Return the config with the run's values of the automatic keys that are not given."""
+    stored = load_config(folder.config)
+    values = {key: value_at(stored, key) for key in automatic_keys(config)}
+    return with_values(config, values)
 
 
 def begin(folder: RunFolder, config: Config) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mt import __version__
-from mt.config import Config, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
@@ -22,12 +22,13 @@ from mt.model.weights import parameter_tensors
 from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World, settle
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
-from mt.training.optimizer import build_optimizer, choose_average, choose_precision
+from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment, flat
 from mt.training.state import TrainState
 from mt.training.step import Learner, UpdateResult
+from mt.training.validation import Validation
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Session:
     progress: Progress
     unread: list[UpdateResult] = field(default_factory=list)
     """Updates whose metrics have not been fetched from the device."""
+    validations: dict[int, Validation] = field(default_factory=dict)
+    """Validations of this process, by update."""
     world: World = ALONE
     """Ranks that train together; only rank 0 writes into the folder."""
 
@@ -97,17 +100,29 @@ def start(
         *(f"changed since this run began: {change}" for change in changes),
     ]:
         progress.say(line)
+    if slow := why_slow(learner.precision):
+        remedy = (
+            "a run keeps its precision: resume it on another machine, or begin a new run in fp32 "
+            "with the weights of a finished one (--init-from)"
+            if resumed
+            else "set `training.precision: auto`"
+        )
+        progress.warn_once("precision", f"{slow}; {remedy}", update=state.update)
     learner = distribute(learner, corpus, world)
     return Session(config, folder, corpus, learner, state, progress, world=world)
 
 
 def build_model(config: Config, tokenizer: Tokenizer, device: torch.device) -> Transformer:
     """Return a new model for the tokenizer's vocabularies."""
-    return Transformer(
-        config.model,
-        source_vocabulary=tokenizer.source_size,
-        target_vocabulary=tokenizer.target_size,
-    ).to(device)
+    return new_model(config.model, (tokenizer.source_size, tokenizer.target_size), device)
+
+
+def new_model(
+    shape: ModelConfig, vocabularies: tuple[int, int], device: torch.device
+) -> Transformer:
+    """Return a new model for vocabularies of these sizes, source and target."""
+    source, target = vocabularies
+    return Transformer(shape, source_vocabulary=source, target_vocabulary=target).to(device)
 
 
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:

@@ -4,15 +4,19 @@ import logging
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from shutil import get_terminal_size
 
 import numpy as np
 import torch
 
 from mt.config import Config
+from mt.config.loading import dump_config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
+from mt.files import write_text
 from mt.model.device import keep_freed_memory, select_device
+from mt.training.automatic import Choices, choose_length, choose_settings
 from mt.training.data import open_prepared, prepare
 from mt.training.distributed import World, world
 from mt.training.divergence import ON_DIVERGENCE, keep_last, shown_rollbacks
@@ -26,7 +30,7 @@ from mt.training.run_folder import RunFolder, begin, only_training, open_run
 from mt.training.setup import Session, agree_on_config, agree_on_folder, start
 from mt.training.state import Ranked
 from mt.training.step import UpdateResult, fetch_metrics, train_step
-from mt.training.validation import validate, validation_warnings
+from mt.training.validation import METRIC_NAMES, validate, validation_warnings
 
 _logger = logging.getLogger(__name__)
 
@@ -44,13 +48,20 @@ def train(config: Config, run: Path) -> str:
         )
         require_tensorboard(config.training)
         agree_on_config(here, config)
-        folder, changes = open_run(run, config) if here.is_main else (RunFolder(run), [])
+        folder, changes = RunFolder(run), list[str]()
+        choices = None
+        if here.is_main:
+            folder, config, changes = open_run(run, config)
         with only_training(folder) if here.is_main else nullcontext():
             if here.is_main:
+                if not folder.has_trained():
+                    choices = choose_settings(config, select_device(config.training.device))
+                    config = choices.applied()
                 begin(folder, config)
+            config = here.broadcast(config)
             score = here.broadcast(final_score(folder, config) if here.is_main else None)
             if score is None:
-                result = train_to_end(config, folder, changes, here)
+                result = train_to_end(config, folder, changes, here, choices)
             else:
                 result = f"finished already; {score}"
                 for change in changes:
@@ -59,9 +70,16 @@ def train(config: Config, run: Path) -> str:
     return f"{run}: {result}" if here.is_main else ""
 
 
-def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: World) -> str:
+def train_to_end(
+    config: Config,
+    folder: RunFolder,
+    changes: list[str],
+    world: World,
+    choices: Choices | None = None,
+) -> str:
     """Prepare the data, run the training loop and write the final model; return its score.
 
+    The number of updates and what depends on it are chosen here, for a new run on rank 0.
     Raises SystemExit after a signal, DivergedError after a divergence that has no remedy.
     """
     device = world.place(select_device(config.training.device))
@@ -70,6 +88,10 @@ def train_to_end(config: Config, folder: RunFolder, changes: list[str], world: W
     corpus = world.rank0_first(lambda: open_corpus(config, folder))
     if device.type == "cpu" and world.is_main:
         warn_of_low_memory(config, corpus)
+    if choices is not None:
+        config = choose_length(choices, corpus, device)
+        write_text(folder.config, dump_config(config))
+    config = world.broadcast(config)
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
@@ -166,6 +188,7 @@ def log_metrics(session: Session) -> None:
             progress.log(state)
             raise DivergedError(reason)
     session.unread.clear()
+    progress.show(state)
     if state.update % session.config.training.log_every == 0:
         progress.log(state)
 
@@ -214,12 +237,21 @@ def validation_score(session: Session) -> float:
     Raises DivergedError if the model's output is not finite.
     """
     config, state, progress = session.config, session.state, session.progress
+    count, metric = config.training.validation_pairs, config.training.best_metric
     with progress.paused(), session.learner.average.swapped():
-        validation = validate(session.learner, session.corpus, config)
-    progress.say(
-        f"update {state.update:,}, epoch {state.epoch_number}: {validation.as_text()}; "
-        f"{validation.statistics.as_text()}"
-    )
+        validation = validate(session.learner, session.corpus, config, count=count)
+    session.validations[state.update] = validation
+    score, standing = validation.metric(metric), "new best"
+    if state.best and score <= (best := state.best[0]).score:
+        standing = f"best {METRIC_NAMES[metric]} {abs(best.score):.2f} at update {best.update:,}"
+    clauses = [
+        f"{progress.position(state)}: {validation.as_text(signatures=False)}",
+        standing,
+        progress.time_left(state),
+        ", ".join(validation.statistics.faults()),
+    ]
+    progress.say("; ".join(filter(None, clauses)))
+    progress.say(validation.sample.as_text(get_terminal_size((100, 24)).columns))
     progress.record(
         "validation",
         update=state.update,
@@ -230,7 +262,7 @@ def validation_score(session: Session) -> float:
     )
     for kind, message in validation_warnings(validation, session.corpus.valid_examples):
         progress.warn_once(kind, message, update=state.update)
-    return validation.metric(config.training.best_metric)
+    return score
 
 
 def save(session: Session) -> None:

@@ -3,14 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from mt.config import Config
-from mt.data.batches import collate
+from mt.config import Config, DecodingConfig
+from mt.config.training import Metric
+from mt.data.batches import Lengths, collate
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
 from mt.decoding.text import repeats_itself
@@ -20,15 +22,28 @@ from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
+from mt.tables import aligned, clip, printable
 from mt.training.data import Corpus, micro_batches
 from mt.training.step import Learner, TrainingPass
 
+T = TypeVar("T")
 
-def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
+
+def validate(
+    learner: Learner, corpus: Corpus, config: Config, *, count: int | None = None
+) -> "Validation":
     """Compute the loss on the validation pairs, translate their sources and score the result.
 
-    Translation and scoring are those of `mt translate` and `mt evaluate`.
+    `count` limits the pairs, which are evenly spread over the split. Translation and scoring are
+    those of `mt translate` and `mt evaluate`, with the length limit of `validation_length`.
     """
+    limit = validation_length(corpus.valid_lengths, config.decoding)
+    corpus = replace(
+        corpus,
+        valid=tuple(spread(corpus.valid, count)),
+        valid_examples=tuple(spread(corpus.valid_examples, count)),
+    )
+    pairs = corpus.valid
     language = config.data.of(config.data.valid).target_language
     tokenizer = config.evaluation.bleu_tokenizer
     changes = {
@@ -36,6 +51,7 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
         # An early model repeats itself often, and a second search takes time.
         "on_repetition": "keep",
         "tag": config.split_tag("valid"),
+        "max_length_extra": limit,
     }
 
     def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
@@ -54,16 +70,45 @@ def validate(learner: Learner, corpus: Corpus, config: Config) -> "Validation":
                 longest_source=corpus.store.longest_source,
                 target_language=language,
             ),
-            corpus.valid,
+            pairs,
             target_language=language,
             tokenizer=tokenizer,
         )
     finally:
         learner.model.train()
     statistics = translation_statistics(
-        corpus.valid, scores.translations, target_language=language, bleu=bleu
+        pairs, scores.translations, target_language=language, bleu=bleu
     )
-    return Validation(loss, scores.evaluation, statistics)
+    number = typical_pair(pairs)
+    sample = Sample(pairs[number].source, pairs[number].target, scores.translations[number].text)
+    return Validation(loss, scores.evaluation, statistics, sample)
+
+
+def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
+    """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
+    if count is None or count >= len(pairs):
+        return pairs
+    return [pairs[number * len(pairs) // count] for number in range(count)]
+
+
+_LENGTH_MARGIN = 10
+
+
+def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
+    """Return the `decoding.max_length_extra` of validation, from tokens of sources and targets.
+
+    An early model decodes most sentences to the length limit. Each limit is at least 10 tokens
+    above what the reference with the most tokens for its source needs, so that it cuts only
+    translations that are longer, for their source, than any reference.
+    """
+    excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
+    return min(decoding.max_length_extra, max(1, math.ceil(float(excess.max())) + _LENGTH_MARGIN))
+
+
+def typical_pair(pairs: Sequence[SentencePair]) -> int:
+    """Return the index of the pair of median length."""
+    order = sorted(range(len(pairs)), key=lambda n: len(pairs[n].source) + len(pairs[n].target))
+    return order[len(order) // 2]
 
 
 def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
@@ -92,26 +137,45 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Validation pair with its translation."""
+
+    source: str
+    reference: str
+    translation: str
+
+    def as_text(self, width: int) -> str:
+        """Return three indented lines of at most `width` cells."""
+        rows = [(f"  {name}", printable(text)) for name, text in asdict(self).items()]
+        return "\n".join(clip(line, width) for line in aligned(rows).split("\n"))
+
+
+METRIC_NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}
+
+
+@dataclass(frozen=True)
 class Validation:
     """Loss in nats per target token, scores and statistics of the validation pairs."""
 
     loss: float
     evaluation: Evaluation
     statistics: "TranslationStatistics"
+    sample: Sample
 
-    def metric(self, name: str) -> float:
+    def metric(self, name: Metric) -> float:
         """Return a metric by its config name, negated if lower values are better."""
         if name == "loss":
             return -self.loss
         return self.evaluation.bleu.value if name == "bleu" else self.evaluation.chrf.value
 
-    def as_text(self) -> str:
+    def as_text(self, *, signatures: bool = True) -> str:
         """Return loss and scores in one line."""
-        bleu, chrf = self.evaluation.bleu, self.evaluation.chrf
-        return (
-            f"loss {self.loss:.3f}, perplexity {math.exp(min(self.loss, 50.0)):.2f}, "
-            f"{bleu.as_text()}, {chrf.as_text()}"
-        )
+        scores = (self.evaluation.bleu, self.evaluation.chrf)
+        shown = [
+            score.as_text() if signatures else f"{score.name} {score.value:.2f}" for score in scores
+        ]
+        perplexity = f"perplexity {math.exp(min(self.loss, 50.0)):.2f}"
+        return ", ".join([f"loss {self.loss:.3f}", perplexity, *shown])
 
     def as_record(self) -> dict[str, object]:
         """Return the fields of the journal."""
@@ -122,6 +186,7 @@ class Validation:
             "bleu_signature": bleu.signature,
             "chrf": chrf.value,
             "chrf_signature": chrf.signature,
+            "sentences": self.evaluation.sentences,
             **asdict(self.statistics),
         }
 
@@ -129,6 +194,9 @@ class Validation:
 LENGTH_GROUPS = 4
 MIN_GROUP_SIZE = 20
 """Fewest sentences for which a BLEU is computed."""
+_LENGTH_RATIOS = (0.8, 1.25)
+_FAULTY_SHARE = 0.1
+_MORE_SAME_BEGINNINGS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +216,17 @@ class TranslationStatistics:
     bleu_by_length: tuple[float, ...]
     """BLEU of quarters of the pairs, shortest sources first; empty if there are few pairs."""
 
-    def as_text(self) -> str:
-        """Return one clause."""
-        text = (
-            f"length ratio {self.length_ratio:.2f}, copied {self.copied:.0%}, "
-            f"repeated {self.repeated:.0%}, same first word {self.same_beginning:.0%} "
-            f"(references {self.same_beginning_of_references:.0%})"
-        )
-        if self.bleu_by_length:
-            text += f", BLEU by length {' '.join(f'{bleu:.1f}' for bleu in self.bleu_by_length)}"
-        return text
+    def faults(self) -> Iterator[str]:
+        """Yield the statistics that a good model does not have, in words."""
+        if not _LENGTH_RATIOS[0] <= self.length_ratio <= _LENGTH_RATIOS[1]:
+            yield f"length ratio {self.length_ratio:.2f}"
+        if self.copied > _FAULTY_SHARE:
+            yield f"copied {self.copied:.0%}"
+        if self.repeated > _FAULTY_SHARE:
+            yield f"repeated {self.repeated:.0%}"
+        if self.same_beginning > self.same_beginning_of_references + _MORE_SAME_BEGINNINGS:
+            references = f"references {self.same_beginning_of_references:.0%}"
+            yield f"same first word {self.same_beginning:.0%} ({references})"
 
 
 def translation_statistics(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mt import __version__
-from mt.cli.app import PANELS
+from mt.cli.app import EXAMPLES, PANELS
 from tests.factories import Program
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,10 @@ def test_help_groups_the_commands_in_panels(program: Program) -> None:
     status, out, err = program("--help")
     assert (status, err) == (0, "")
     assert re.findall(r"─ (\w+) ─", out) == ["Options", *PANELS]
-    assert program()[1].strip() == out.strip()
+    status, alone, err = program()
+    assert (status, err) == (0, "")
+    assert alone.removesuffix(f"{EXAMPLES}\n").strip() == out.strip()
+    assert alone.strip() != out.strip()
     assert program("--version") == (0, f"mt {__version__}\n", "")
 
 
@@ -86,7 +89,7 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
     [
         ("trian", "No such command 'trian'. Did you mean 'train'? Usage: mt [OPTIONS] COMMAND [AR"),
         ("--versoin", "No such option: --versoin (Possible options: --version). Usage: mt [OPT"),
-        ("train", "Missing argument 'CONFIG'. Usage: mt train [OPTIONS] "),
+        ("train", "Missing argument 'CONFIG|RUN'. Usage: mt train [OPTIONS] "),
         ("train a --rn b", "No such option: --rn (Possible options: --run). Usage: mt train ["),
         ("train a b", "Got unexpected extra argument(s) (b). Usage: mt train [OPTIONS] "),
         ("train a --set", "Option '--set' requires an argument."),

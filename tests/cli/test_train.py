@@ -1,6 +1,7 @@
 """Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,30 @@ def test_train_uses_the_run_folder_and_the_overrides(
     program: Program, recipe: Path, recorded: Recorded
 ) -> None:
     calls = recorded("mt.training.trainer.train", "runs/tiny: BLEU 30")
-    assert program("train", recipe) == (0, "runs/tiny: BLEU 30\n", "")
+    status, out, err = program("train", recipe)
+    commands = ["translate runs/tiny < FILE", "evaluate runs/tiny --split valid", "serve runs/tiny"]
+    shown = ["runs/tiny: BLEU 30", *(f"  mt {command}" for command in commands)]
+    assert (status, out.splitlines(), err) == (0, shown, "")
     settings = ["--set", "model.heads=4", "--set", "seed=7"]
     assert program("train", recipe, "--run", "r", *settings)[0] == 0
     (((config, run), _), ((changed, other_run), _)) = calls
     assert (config.model.heads, config.seed, run) == (8, 1, Path("runs/tiny"))
     assert (changed.model.heads, changed.seed, other_run) == (4, 7, Path("r"))
+
+
+def test_run_folder_as_config_is_resumed_in_place(
+    program: Program, recipe: Path, recorded: Recorded, tmp_path: Path
+) -> None:
+    calls = recorded("mt.training.trainer.train", "")
+    run = tmp_path / "mine"
+    run.mkdir()
+    shutil.copy(recipe, run / "config.yaml")
+    assert program("train", run, "--set", "seed=7")[0] == 0
+    assert program("train", run, "--run", "other")[0] == 0
+    assert [(config.seed, folder) for (config, folder), _ in calls] == [
+        (7, run),
+        (1, Path("other")),
+    ]
 
 
 @pytest.mark.parametrize("folder", ["runs/a", "null", "2024", "[1]", "a: b", 'say "é"', "c\\d"])

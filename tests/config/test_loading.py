@@ -16,8 +16,8 @@ from mt.config.loading import (
     dump_config,
     json_schema,
     load_config,
-    override_config,
     require_section,
+    with_values,
 )
 from mt.config.problems import all_places
 from mt.errors import ConfigError
@@ -91,12 +91,18 @@ def test_invalid_yaml_is_reported_with_its_line(
 def test_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
     recipe = tmp_path / "multi30k-en-de.yaml"
     recipe.write_text(RECIPE)
+    two = tmp_path / "two" / "a.yaml"
+    two.parent.mkdir()
+    for each in (two, two.with_name("b.yaml")):
+        each.write_text(RECIPE)
     for path, message in {
         "multi30-en-de.yaml": f"no such file; did you mean `{recipe}`?",
         "multi30k-en-de": f"no such file; did you mean `{recipe}`?",
         "wholly-different.yaml": "no such file",
         "nowhere/a.yaml": f"no such file (and no folder {tmp_path}/nowhere)",
-        ".": f"expected a config file, found a folder; it contains `{recipe}`",
+        ".": f"expected a config file, found a folder; did you mean `{recipe}`?",
+        "two": "expected a config file, found a folder; name one of its 2 configs, such as "
+        f"`{two}`",
     }.items():
         with pytest.raises(ConfigError) as error:
             load_config(tmp_path / path)
@@ -116,7 +122,7 @@ def test_overrides_are_yaml_and_win(load: Load) -> None:
         "seed=2",
     )
     assert (config.model.heads, config.training.learning_rate, config.seed) == (2, 1e-4, 2)
-    assert config.data.tests["flickr"].corpus == "c/flickr"
+    assert config.data.tests["flickr"].model_dump()["corpus"] == "c/flickr"
     assert config.data.tests["news"].format == "tsv"
     assert config.training.max_updates is None
 
@@ -160,15 +166,15 @@ def test_split_named_like_a_key_replaces_no_corpus(load: Load) -> None:
 
 def test_loaded_config_can_be_overridden(load: Load) -> None:
     config = load(RECIPE)
-    changed = override_config(config, ["decoding.beam=2", "training.device=cpu"])
+    changed = with_values(config, {"decoding.beam": 2, "training.device": "cpu"})
     assert (changed.decoding.beam, changed.training.device) == (2, "cpu")
-    assert override_config(changed, ["decoding.beam=5", "training.device=auto"]) == config
+    assert with_values(changed, {"decoding.beam": 5, "training.device": "auto"}) == config
     with pytest.raises(ConfigError) as error:
-        override_config(config, ["decoding.bem=2", "decoding.beam=x"])
+        with_values(config, {"decoding.bem": 2, "decoding.beam": "x"})
     assert str(error.value).splitlines() == [
         "2 problems",
-        "--set decoding.bem: unknown; did you mean `decoding.beam`?",
-        "--set decoding.beam: expected a whole number, got `x`",
+        "`decoding.beam`: expected a whole number, got `x`",
+        "`decoding.bem`: unknown; did you mean `decoding.beam`?",
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mt.config import Config, ModelConfig
-from mt.config.loading import dump_config, override_config
+from mt.config.loading import dump_config, with_values
 from mt.config.model import PRESETS, Preset
 from mt.model.transformer import Transformer
 from tests.factories import RECIPE
@@ -75,7 +75,7 @@ def test_keys_override_a_preset_in_any_order(name: str, load: Load) -> None:
         assert (model.heads, model.residual, model.bias) == (2, "sandwich", True)
         assert model.d_ff == PRESETS[name]["d_ff"]
         assert load(dump_config(config)) == config
-        assert override_config(config, ["seed=2"]).model == model
+        assert with_values(config, {"seed": 2}).model == model
 
 
 def test_preset_override_replaces_the_section(load: Load) -> None:

@@ -18,8 +18,10 @@ RATE_IS_ZERO = (
     "`training.max_updates` to at most that, or `training.final_learning_rate` above 0"
 )
 BROKEN = {
-    "tokenizer.vocabulary=separate": "`model.tie_embeddings: all` needs `tokenizer.vocabulary: "
-    "joint`; with separate vocabularies use `decoder` or `none`",
+    "tokenizer.vocabulary=separate; model.tie_embeddings=all": (
+        "`model.tie_embeddings: all` needs `tokenizer.vocabulary: "
+        "joint`; with separate vocabularies use `decoder` or `none`"
+    ),
     "training.max_tokens_per_batch=255": "`training.max_tokens_per_batch` 255 is below "
     "`data.max_tokens` 256: the longest pair would not fit",
     "training.r_drop=5; model.dropout=0": "`training.r_drop` compares two passes with different "
@@ -40,22 +42,29 @@ BROKEN = {
     "does not reserve; did you mean `<bt>`?",
     "data.tests.train.corpus=c/a": "`data.tests.train`: `train` is the name of another split",
     "data.valid.weight=2": "`data.valid.weight`: only training corpora have a weight; remove it",
-    "training.freeze=[output]": "`training.freeze` names `output`, but `model.tie_embeddings: all` "
-    "makes one matrix of `source_embedding`, `target_embedding`, `output`: freeze all of them, or "
-    "none",
+    "model.tie_embeddings=all; training.freeze=[output]": (
+        "`training.freeze` names `output`, but `model.tie_embeddings: all` "
+        "makes one matrix of `source_embedding`, `target_embedding`, `output`: freeze all of "
+        "them, or none"
+    ),
     "training.freeze=[source_embedding, target_embedding, output, encoder, decoder]": (
         "`training.freeze` names every part: no weight is left to train"
     ),
     "training.max_updates=null; training.patience=null": "training has no end: set "
     "`training.max_updates`, `training.max_epochs` or `training.patience`",
-    "training.schedule=cosine": f"`training.schedule: cosine` needs {DECAY}, the update at which "
-    "it ends: usually that of `training.max_updates`, 100",
-    "training.schedule=linear; training.max_updates=null": f"`training.schedule: linear` needs "
-    f"{DECAY}, the update at which it ends: usually that of `training.max_updates`",
+    "training.schedule=cosine; training.decay_updates=null": (
+        f"`training.schedule: cosine` needs {DECAY}, the update at which "
+        "it ends: usually that of `training.max_updates`, 100"
+    ),
+    "training.schedule=linear; training.max_updates=null; training.decay_updates=null": (
+        f"`training.schedule: linear` needs "
+        f"{DECAY}, the update at which it ends: usually that of `training.max_updates`"
+    ),
     "training.schedule=linear; training.warmup_updates=100; training.decay_updates=100": (
         f"`training.warmup_updates` 100 must be below {DECAY} 100"
     ),
-    "training.schedule=cosine; training.decay_updates=5000; training.final_learning_rate=1e-3": (
+    "training.schedule=cosine; training.decay_updates=5000; training.learning_rate=5e-4; "
+    "training.final_learning_rate=1e-3": (
         "`training.final_learning_rate` 0.001 is above `training.learning_rate` 0.0005"
     ),
     **{
@@ -133,7 +142,8 @@ def test_rule_that_holds_is_accepted(overrides: str, load: Load) -> None:
 
 
 def test_all_broken_rules_are_reported_at_the_lines_of_their_keys(refuse: Refuse) -> None:
-    overrides = ["tokenizer.vocabulary=separate", "training.max_tokens_per_batch=9"]
+    overrides = ["tokenizer.vocabulary=separate", "model.tie_embeddings=all"]
+    overrides.append("training.max_tokens_per_batch=9")
     assert refuse(RECIPE, *overrides).startswith("FILE: 2 problems\n")
     lines = refuse(RECIPE + "model:\n  heads: 4\n  kv_heads: 3\n  d_model: 35\n").splitlines()
     assert [line.split(": ")[0] for line in lines] == ["FILE", "FILE:10", "FILE:11", "FILE:11"]

@@ -1,3 +1,4 @@
+import unicodedata
 from collections.abc import Callable
 
 import pytest
@@ -5,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mt.data import pair_checks as checks
+from tests.factories import LINES_OF_TEXT
 
 GOOD = {
     "en": "\"Don't,\" she said: 3.5% of AT&T's staff (10 people) earn < $1,000; the rest don't!",
@@ -168,6 +170,18 @@ def test_checks_are_symmetric_and_changes_idempotent(source: str, target: str) -
 )
 def test_normalized_ignores_case_width_and_punctuation(text: str, other: str) -> None:
     assert checks.normalized(text) == checks.normalized(other)
+
+
+@given(st.one_of(LINES_OF_TEXT, st.text(st.characters(categories=["L", "N"]))))
+def test_normalized_removes_exactly_three_categories(text: str) -> None:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    kept = "".join(each for each in folded if unicodedata.category(each)[0] not in "PZC")
+    assert checks.normalized(text) == (kept or text.strip())
+
+
+def test_no_letter_or_digit_is_punctuation() -> None:
+    found = {unicodedata.category(each)[0] for each in map(chr, range(0x110000)) if each.isalnum()}
+    assert found == {"L", "N"}  # `normalized` looks no further at such texts
 
 
 @pytest.mark.parametrize(("text", "other"), [("C++", "C"), ("कि", "की"), ("?", "!"), ("a1", "a2")])

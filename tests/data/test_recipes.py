@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.data import DataConfig, HubSource, MixtureSource, Source, TextSource
+from mt.config.data import DataConfig, HeldOutSource, HubSource, MixtureSource, Source, TextSource
 from mt.config.loading import load_config
 from mt.data.corpora import supplied_files
 from mt.data.pairs import UNVERIFIED
@@ -25,7 +25,9 @@ EACH = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def splits(data: DataConfig) -> dict[str, Source]:
     train = data.train
     parts = train.corpora if isinstance(train, MixtureSource) else {"train": train}
-    return {**parts, "valid": data.valid, **data.tests}
+    others = {"valid": data.valid, **data.tests}
+    corpora = {k: each for k, each in others.items() if not isinstance(each, HeldOutSource)}
+    return {**parts, **corpora}
 
 
 @EACH

@@ -17,6 +17,9 @@ from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
+from mt.runs import best_checkpoint
+from mt.training.validation import Validation
+from tests.factories import train_with
 
 LINES = ["one two", "", "three four five six seven"]
 
@@ -127,6 +130,36 @@ def test_each_damage_is_one_clear_error(run: Path, damage: Any, message: str) ->
         load_translator(run, device="cpu")
     assert str(run) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_unfinished_run_is_loaded_with_its_best_checkpoint(
+    tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, losses = tmp_path / "run", iter([3.0, 1.0, 2.0])
+    settings = ["max_updates=6", "validate_every=2", "checkpoint_every=1", "ema_decay=0.8"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Validation, "metric", lambda *_: -next(losses))
+        train_with(tiny_recipe, run, *settings, "average=off", "keep_last=3")
+    final = load_translator(run, device="cpu")
+    final_weights = weights_of(run).read_bytes()
+    for name in ("model.json", "model.safetensors"):
+        (run / name).unlink()
+    caplog.clear()
+    translator = load_translator(run, device="cpu")
+    best = run / "checkpoints" / "update-000000004"
+    assert caplog.messages == [
+        f"{run}: the training has not finished; using its best checkpoint, {best}"
+    ]
+    assert weights_of(best).read_bytes() == final_weights
+    assert isinstance(translator.engine, TorchEngine)
+    assert saved_weights_are_loaded(best, translator.engine.model)
+    assert translator.translate(LINES) == final.translate(LINES)
+    # A checkpoint without a validation, and one that a killed program left under its hidden name.
+    shutil.rmtree(best)
+    shutil.rmtree(run / "checkpoints" / "update-000000002", ignore_errors=True)
+    newest = run / "checkpoints" / "update-000000006"
+    shutil.copytree(newest, newest.with_name(f".{newest.name}"))
+    assert best_checkpoint(run)[0] == newest.with_name(f".{newest.name}")
 
 
 def test_missing_run_folder_names_the_nearest(run: Path) -> None:

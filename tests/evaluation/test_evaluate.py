@@ -301,3 +301,16 @@ def test_notes_of_the_first_lines_are_logged(
     assert notes[0] == "line 1: sentence 0 was split"
     assert len(notes) == 6
     assert notes[-1] == "and 3 more such lines of 9"
+
+
+def test_unfinished_run_is_scored_without_a_passport(finished_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished_run, run)
+    (run / "model.json").unlink()
+    card = (run / "README.md").read_bytes()
+    scores = evaluate_run(run, split="test", device="cpu")
+    assert scores.sentences == 6
+    for score in (scores.bleu, scores.chrf):
+        assert score.signature.endswith("|model:checkpoint")
+    assert [path.name for path in (run / "evaluations").iterdir()] == ["test.hypotheses.txt"]
+    assert (run / "README.md").read_bytes() == card

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from mt.config import Config
@@ -90,6 +91,15 @@ def test_extent_follows_from_updates_and_patience(
     assert (found.bound, found.updates, found.validations, found.checkpoints) == expected[1:]
     times = found.updates * 0.5 + found.validations * 3.0 + found.checkpoints * 0.25
     assert found.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
+
+
+def test_plan_warns_of_a_slow_precision(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faked = {"architecture": "x86_64"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: faked, raising=False)
+    assert plan(precision="bf16").precision == "bf16"
+    assert capsys.readouterr().err.count("warning: training in bf16 is slower") == 1
 
 
 def test_counts_are_those_of_the_corpus(

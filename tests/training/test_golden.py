@@ -65,13 +65,14 @@ def golden_config(folder: Path, model: dict[str, Any]) -> Config:
                 "valid": {"source": f"{folder}/valid.en", "target": f"{folder}/valid.de"},
                 "max_tokens": 40,
             },
-            "tokenizer": {"vocabulary_size": 300},
+            "tokenizer": {"algorithm": "bpe", "vocabulary": "joint", "vocabulary_size": 300},
             "model": {**shape, **model},
             "training": {
                 "max_updates": UPDATES,
                 "target_tokens_per_update": 150,
                 "max_tokens_per_batch": 100,
                 "learning_rate": 2e-3,
+                "schedule": "inverse_sqrt",
                 "warmup_updates": 10,
                 "gradient_clip": 1e-3,  # with gradients so small, Adam's epsilon counts
                 "log_every": 1,

@@ -14,7 +14,7 @@ from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.clean_files import write_cleaned
 from mt.data.corpora import cache_folder
-from mt.data.filters import open_training_corpora
+from mt.data.held_out import open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError

@@ -16,6 +16,7 @@ from mt.training.optimizer import (
     choose_average,
     choose_precision,
     learning_rate,
+    why_slow,
 )
 from tests.factories import CPU
 
@@ -112,6 +113,34 @@ def test_auto_precision_is_bf16_for_wide_models_on_cpus_with_bf16_instructions(
     assert choose_precision("auto", CPU, d_model).name == expected
     for name in ("fp32", "bf16", "fp16"):
         assert choose_precision(name, CPU, d_model).name == name
+
+
+AVX2 = {"architecture": "x86_64", "avx2": True, "avx512_bf16": False, "amx_bf16": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "capabilities", "slow"),
+    [
+        ("bf16", AVX2, True),
+        ("fp16", AVX2, True),
+        ("fp32", AVX2, False),
+        ("auto", AVX2, False),
+        ("bf16", {**AVX2, "amx_bf16": True}, False),
+        ("bf16", {**AVX2, "avx512_bf16": True}, False),
+        ("fp16", {**AVX2, "avx512_bf16": True}, True),
+        ("fp16", {**AVX2, "avx512_fp16": True}, False),
+        ("bf16", {"architecture": "arm64"}, False),
+        ("bf16", {}, False),
+    ],
+)
+def test_precision_without_instructions_on_an_x86_cpu_is_slow(
+    monkeypatch: pytest.MonkeyPatch, name: str, capabilities: dict[str, object], *, slow: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    reason = why_slow(choose_precision(name, CPU, 1024))
+    assert (f"no instructions for {name}" in reason) is slow
+    assert bool(reason) is slow
+    assert why_slow(Precision("bf16", torch.device("mps"))) == ""
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,31 @@ def test_skipped_update_is_only_counted(tmp_path: Path) -> None:
     assert (line["gradient_norm"], line["largest_gradient_norm"]) == (3.0, 3.0)
 
 
+def test_lines_without_a_terminal_come_twice_a_minute_and_the_time_left_counts_validations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(module.Interval, "seconds", property(lambda each: float(each.updates)))
+    progress = Progress(tmp_path / "metrics.jsonl", done_updates=100, max_updates=200)
+    for update in range(101, 171):
+        clock[0] += 1.0
+        progress.advance(0.25)
+        progress.add(metrics(update / 100, 1.0, 10))
+        state = TrainState(update=update)
+        progress.show(state)
+        if update % 20 == 0:
+            progress.log(state)
+        if update == 150:
+            with progress.paused():  # a validation
+                clock[0] += 50.0
+    assert capsys.readouterr().err.splitlines() == [
+        "update 130 of 200: smoothed loss 1.255, 10 target tokens/s; 01:10 left",
+        "update 151 of 200: smoothed loss 1.460, 10 target tokens/s; 01:37 left",
+    ]
+    assert [line["update"] for line in journalled(tmp_path)] == [120, 140, 160]
+
+
 def test_cut_line_of_the_journal_does_not_swallow_the_next(tmp_path: Path) -> None:
     journal = tmp_path / "metrics.jsonl"
     append(journal, "one", value=1)

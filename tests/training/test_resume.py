@@ -116,8 +116,11 @@ def test_finished_run_is_reported_and_not_changed(
     before = contents(finished_run)
     status, out, err = program("train", tiny_recipe, "--run", finished_run)
     score = json.loads((finished_run / "model.json").read_text())["score"]
-    assert (status, out) == (0, f"{finished_run}: finished already; {score}\n")
-    assert err == ""
+    assert (status, out.splitlines()[0], err) == (
+        0,
+        f"{finished_run}: finished already; {score}",
+        "",
+    )
     assert contents(finished_run) == before
 
 

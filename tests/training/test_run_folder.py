@@ -16,7 +16,7 @@ def config(**training: object) -> Config:
 
 
 def opened(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
-    folder, changes = open_run(path, config)
+    folder, _, changes = open_run(path, config)
     begin(folder, config)
     return folder, changes
 

@@ -132,9 +132,9 @@ def test_removed_run_folder_ends_the_run_and_does_not_reappear(
 ) -> None:
     run, original = tmp_path / "run", getattr(trainer, during)
 
-    def removing(*arguments: Any) -> Any:
+    def removing(*arguments: Any, **keys: Any) -> Any:
         shutil.rmtree(run, ignore_errors=True)
-        return original(*arguments)
+        return original(*arguments, **keys)
 
     monkeypatch.setattr(trainer, during, removing)
     status, out, err = program(

@@ -38,8 +38,8 @@ def fix_final_losses(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     """Replace the losses of the validations of averaged checkpoints."""
     remaining = iter(losses)
 
-    def replaced(*arguments: Any) -> Validation:
-        return replace(validate(*arguments), loss=next(remaining))
+    def replaced(*arguments: Any, **keys: Any) -> Validation:
+        return replace(validate(*arguments, **keys), loss=next(remaining))
 
     monkeypatch.setattr(final_model, "validate", replaced)
 
@@ -77,25 +77,28 @@ def test_best_and_last_checkpoints_are_kept(tiny_recipe: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("settings", "averaged"),
+    ("settings", "averaged", "losses"),
     [
-        (["average=best", "best_metric=loss"], [10, 15]),
-        (["average=last", "keep_last=3"], [5, 10, 15]),
-        (["average=off"], [15]),
+        (["average=best", "best_metric=loss"], [10, 15], [0.5]),
+        (["average=last", "keep_last=3"], [5, 10, 15], [0.5]),
+        (["average=off"], [15], []),  # not validated again
+        (["keep_best=1", "validation_pairs=3"], [15], [0.5]),  # on all pairs
     ],
 )
 def test_final_model_is_the_mean_that_the_config_names(
     settings: list[str],
     averaged: list[int],
+    losses: list[float],
     tiny_recipe: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fix_final_losses(monkeypatch, 0.5)
+    fix_final_losses(monkeypatch, *losses)
     run = tmp_path / "run"
     result = train_with(tiny_recipe, run, "max_updates=15", "validate_every=5", *settings)
-    assert result.startswith(f"{run}: loss 0.500, ")
     (final,) = journal(run, "final")
+    assert final["loss"] == (losses or [journal(run, "validation")[-1]["loss"]])[0]
+    assert result.startswith(f"{run}: loss {final['loss']:.3f}, ")
     described = json.loads((run / "model.json").read_text())
     assert final["averaged_updates"] == described["averaged_updates"] == averaged
     kept = [load_file(RunFolder(run).checkpoints.path(update) / MODEL) for update in averaged]
@@ -110,14 +113,64 @@ def test_final_model_is_the_best_checkpoint_if_the_mean_is_worse(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fix_final_losses(monkeypatch, 99.0, 0.5)
+    fix_final_losses(monkeypatch, 99.0)
     run = tmp_path / "run"
     train_with(tiny_recipe, run, "max_updates=10", "validate_every=5")
     assert "the mean of updates [5, 10] is worse (loss 99.000, " in capsys.readouterr().err
     (final,) = journal(run, "final")
-    assert (final["averaged_updates"], final["loss"]) == ([10], 0.5)
+    last = journal(run, "validation")[-1]
+    assert (final["averaged_updates"], final["loss"]) == ([10], last["loss"])
     best = RunFolder(run).checkpoints.path(10) / MODEL
     assert (run / "model.safetensors").read_bytes() == best.read_bytes()
+
+
+def test_mean_is_compared_on_the_pairs_that_ranked_the_checkpoints_and_scored_on_all(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated = []
+
+    def recording(*arguments: Any, **keys: Any) -> Validation:
+        found = validate(*arguments, **keys)
+        translated.append(found.evaluation.sentences)
+        return found
+
+    monkeypatch.setattr(final_model, "validate", recording)
+    run = tmp_path / "run"
+    train_with(tiny_recipe, run, "max_updates=10", "validate_every=5", "validation_pairs=3")
+    assert translated == [3, 7]
+    assert [event["sentences"] for event in journal(run, "validation")] == [3, 3]
+    assert [event["sentences"] for event in journal(run, "final")] == [7]
+
+
+def test_validation_is_one_line_and_a_sample(
+    tiny_recipe: Path,
+    tiny_corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    losses = [2.0, 1.0, 1.0]
+    remaining = iter(losses)
+
+    def replaced(*arguments: Any, **keys: Any) -> Validation:
+        return replace(validate(*arguments, **keys), loss=next(remaining))
+
+    monkeypatch.setattr(spine, "validate", replaced)
+    train_with(tiny_recipe, tmp_path / "run", "max_updates=15", "validate_every=5", "average=off")
+    lines = capsys.readouterr().err.split("\n")
+    first = next(place for place, line in enumerate(lines) if line.startswith("update "))
+    ends = [r"new best; \d\d:\d\d left", r"new best; \d\d:\d\d left", "best loss 1.00 at update 10"]
+    sides = [(tiny_corpus / f"valid.{side}").read_text().splitlines() for side in ("en", "de")]
+    pairs = sorted(zip(*sides, strict=True), key=lambda pair: len("".join(pair)))
+    for number, end in enumerate(ends):
+        scores, source, reference, translation = lines[first + 4 * number :][:4]
+        update, loss = 5 * (number + 1), losses[number]
+        start = (
+            rf"update {update} of 15: loss {loss:.3f}, perplexity [\d.]+, BLEU [\d.]+, chrF2 [\d.]+"
+        )
+        assert re.fullmatch(rf"{start}; {end}(; [^;]+)?", scores)
+        assert (source[15:], reference[15:]) == pairs[len(pairs) // 2]
+        assert translation.startswith("  translation")
 
 
 def test_moving_average_is_validated_and_kept_and_does_not_change_training(
@@ -125,10 +178,10 @@ def test_moving_average_is_validated_and_kept_and_does_not_change_training(
 ) -> None:
     validated: list[dict[str, Tensor]] = []
 
-    def recording(learner: Any, *rest: Any) -> Any:
+    def recording(learner: Any, *rest: Any, **keys: Any) -> Any:
         named = learner.model.named_parameters()
         validated.append({name: each.detach().clone() for name, each in named})
-        return validate(learner, *rest)
+        return validate(learner, *rest, **keys)
 
     settings = ["max_updates=8", "validate_every=4", "average=off"]
     train_with(tiny_recipe, tmp_path / "off", *settings)
@@ -166,7 +219,7 @@ def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
     train_with(tiny_recipe, run, "max_updates=null", "max_epochs=2")
     err = capsys.readouterr().err
     assert "4 updates an epoch" in err
-    assert "update 8, epoch 2: loss " in err
+    assert "update 8 of 8: loss " in err
     assert [event["update"] for event in journal(run, "validation")] == [8]
     state = last_state(run)
     assert (state["update"], state["epoch"], state["update_in_epoch"]) == (8, 1, 4)
@@ -293,7 +346,7 @@ def test_terminal_shows_a_bar_with_loss_speed_and_time_left(
     train_with(tiny_recipe, tmp_path / "run", "max_updates=5")
     err = capsys.readouterr().err
     assert re.search(r"5/5 \[00:\d\d<00:00.*smoothed loss \d\.\d+, [\d,]+ target tokens/s", err)
-    assert "update 5 of 5" not in err
+    assert "update 5 of 5: smoothed" not in err
 
 
 def test_copied_translations_are_warned_about_once(
@@ -308,3 +361,23 @@ def test_copied_translations_are_warned_about_once(
     assert capsys.readouterr().err.count(f"warning: {message}\n") == 1
     (event,) = journal(tmp_path / "run", "warning")
     assert event == {"event": "warning", "update": 1, "kind": "copies", "message": message}
+
+
+def test_slow_precision_is_warned_about_at_the_start_and_when_resumed(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    faked = {"architecture": "x86_64"}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: faked, raising=False)
+    for updates, remedy in (
+        (1, "set `training.precision: auto`"),
+        (2, "a run keeps its precision"),
+    ):
+        train_with(tiny_recipe, tmp_path / "run", "precision=bf16", f"max_updates={updates}")
+        (warning,) = re.findall("^warning: training in bf16.*", capsys.readouterr().err, re.M)
+        assert remedy in warning
+    assert [event["update"] for event in journal(tmp_path / "run", "warning")] == [0, 1]
+    train_with(tiny_recipe, tmp_path / "fp32", "max_updates=1")
+    assert "warning: training in" not in capsys.readouterr().err

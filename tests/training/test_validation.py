@@ -4,17 +4,24 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mt.config import DecodingConfig
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
-from mt.decoding.engine import Hypothesis
+from mt.decoding.engine import Hypothesis, length_limit
 from mt.decoding.translator import Alternative, Part, Translation
 from mt.evaluation.scores import Evaluation, Score
 from mt.training.validation import (
+    Sample,
     TranslationStatistics,
     Validation,
+    spread,
     translation_statistics,
+    typical_pair,
     unigram_entropy,
+    validation_length,
     validation_warnings,
 )
 
@@ -69,8 +76,52 @@ def test_bleu_by_length_is_that_of_quarters_sorted_by_source_length() -> None:
     # The stand-in for BLEU is the size of a group plus the length of its first reference.
     found = statistics(rows)
     assert found.bleu_by_length == (25 + 1, 25 + 26, 25 + 51, 25 + 76)
-    assert found.as_text().endswith("BLEU by length 26.0 51.0 76.0 101.0")
     assert statistics(rows[:79]).bleu_by_length == ()
+
+
+def test_only_faulty_statistics_are_shown() -> None:
+    good = TranslationStatistics(0.8, 0.1, 0.1, 0.45, 0.2, ())
+    assert list(good.faults()) == []
+    bad = TranslationStatistics(1.26, 0.11, 0.5, 0.46, 0.2, ())
+    words = "same first word 46% (references 20%)"
+    assert list(bad.faults()) == ["length ratio 1.26", "copied 11%", "repeated 50%", words]
+
+
+def test_subset_is_spread_over_the_split_and_sample_is_of_median_length() -> None:
+    pairs = [SentencePair("s" * n, "r" * (100 - 3 * n % 7)) for n in range(10)]
+    assert spread(pairs, None) == spread(pairs, 10) == spread(pairs, 11) == pairs
+    assert spread(pairs, 4) == [pairs[0], pairs[2], pairs[5], pairs[7]]
+    lengths = sorted((len(pair.source + pair.target), n) for n, pair in enumerate(pairs))
+    assert typical_pair(pairs) == lengths[5][1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 90)), min_size=1),
+    st.floats(0.0, 3.0),
+    st.integers(1, 80),
+)
+def test_length_limit_of_validation_leaves_room_for_each_reference(
+    lengths: list[tuple[int, int]], ratio: float, extra: int
+) -> None:
+    usual = DecodingConfig(max_length_ratio=ratio, max_length_extra=extra)
+    found = validation_length(np.array(lengths, np.int32), usual)
+    limited = usual.model_copy(update={"max_length_extra": found})
+    slack = []
+    for source, target in lengths:
+        limit = length_limit(source, limited)
+        assert limit == length_limit(source, usual) or limit >= target + 10
+        slack.append(limit - target)
+    assert found <= extra
+    assert min(slack) <= 11 or found == 1  # and not more room than that
+
+
+def test_sample_is_cut_to_the_terminal() -> None:
+    text = Sample("A dog.\n", "猫和狗", "ein Hund " * 9).as_text(22)
+    assert text.split("\n") == [
+        "  source       A dog.",
+        "  reference    猫和狗",
+        "  translation  ein Hu…",
+    ]
 
 
 # Eight target tokens of equal frequency: their entropy is log 8 = 2.08 nats.
@@ -95,7 +146,7 @@ def test_warnings_of_a_validation(
 ) -> None:
     scores = Score("BLEU", bleu, ""), Score("chrF", chrf, "")
     found = TranslationStatistics(1.0, copied, 0.0, 0.1, 0.1, ())
-    validation = Validation(loss, Evaluation(*scores, sentences, "de"), found)
+    validation = Validation(loss, Evaluation(*scores, sentences, "de"), found, Sample("", "", ""))
     assert [kind for kind, _ in validation_warnings(validation, EXAMPLES)] == kinds
 
 

@@ -1,0 +1,252 @@
+"""Splits and training corpora of a config; held-out splits are chosen from the training pairs.
+
+Pairs are ranked by hash, so that the choice depends on their texts, the seed and the name of the
+split, but not on their order.
+"""
+
+import json
+from array import array
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from mt.config.data import DataConfig, HeldOutSource
+from mt.data.filters import Cleaning, TrainingCorpus, hashes_of, text_hash
+from mt.data.pair_checks import has_empty_side
+from mt.data.pairs import ColumnSource, PairSource, SentencePair, expected_sums
+from mt.data.sources import open_source
+from mt.errors import DataError, listed
+
+_MIN_WINDOW = 1000
+"""Least number of pairs to read and clean at once; the choice does not depend on it."""
+_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+"""Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
+_Hashes = NDArray[np.uint64]
+_Rows = NDArray[np.intp]
+
+
+def open_split(data: DataConfig, name: str) -> PairSource:
+    """Find the files of `valid` or a test split like `open_source`; none is read yet.
+
+    The first reading of a held-out split reads its training corpora, and raises `DataError` if they
+    have too few pairs.
+    """
+    source = data.split(name)
+    assert source is not None, "the split exists"
+    if isinstance(source, HeldOutSource):
+        return _open_held_out(data)[name]
+    return open_source(source, data)
+
+
+def open_splits(data: DataConfig) -> dict[str, PairSource]:
+    """Find the files of `valid` and all test splits, by name, like `open_split`."""
+    held_out = _open_held_out(data)
+    return {name: held_out.get(name) or open_split(data, name) for name in data.split_names()}
+
+
+def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
+    """Find the files of all training corpora like `open_source`; none is read yet."""
+    held_out = tuple(_open_held_out(data).values())
+    return tuple(
+        TrainingCorpus(
+            key,
+            open_source(source, data),
+            Cleaning(data.of(source), held_out),
+            weight=source.weight,
+            tag=source.tag,
+        )
+        for key, source in data.train_corpora().items()
+    )
+
+
+@dataclass(frozen=True)
+class HeldOutPairs(ColumnSource):
+    """Held-out split; its pairs stay in memory once they are chosen."""
+
+    split: "_Split"
+    choice: "_Choice"
+
+    @property
+    def description(self) -> str:
+        """Number of pairs, and descriptions of the corpora."""
+        corpora = ", ".join(corpus.description for corpus in self.split.corpora.values())
+        return f"{self.split.count:,} pairs held out of {corpora}"
+
+    def read(self) -> Iterator[SentencePair]:
+        """Stream the pairs in the order of their hashes."""
+        return iter(self.choice.pairs[self.split.name])
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Held-out split to choose."""
+
+    name: str
+    count: int
+    seed: int
+    corpora: dict[str, PairSource]
+    """Training corpora of the same languages and tag, by key below `data`."""
+    cleaning: Cleaning
+
+    @property
+    def key(self) -> str:
+        return f"data.{'' if self.name == 'valid' else 'tests.'}{self.name}.held_out"
+
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the pairs of all corpora."""
+        return (pair for corpus in self.corpora.values() for pair in corpus.pairs())
+
+
+def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
+    """Return the held-out splits by name, in the order of their choice: tests, then `valid`."""
+    sources = {name: data.split(name) for name in (*data.tests, "valid")}
+    held_out = {name: each for name, each in sources.items() if isinstance(each, HeldOutSource)}
+    if not held_out:
+        return {}
+    given = (open_split(data, name) for name in sources if name not in held_out)
+    splits = [_open_candidates(data, name, each) for name, each in held_out.items()]
+    choice = _Choice(tuple(splits), tuple(given))
+    return {
+        split.name: HeldOutPairs(expected_sums(held_out[split.name]), split, choice)
+        for split in splits
+    }
+
+
+def _open_candidates(data: DataConfig, name: str, source: HeldOutSource) -> _Split:
+    corpora = {key: open_source(each, data) for key, each in data.suppliers(source).items()}
+    # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
+    settings = data.cleaning.model_copy(update={"overlap": None, "duplicates": None})
+    cleaning = Cleaning(data.of(source).model_copy(update={"cleaning": settings}))
+    return _Split(name, source.held_out, source.seed, corpora, cleaning.without_noise())
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Choice of the pairs of all held-out splits of a config."""
+
+    splits: tuple[_Split, ...]
+    """In the order of their choice."""
+    others: tuple[PairSource, ...]
+    """The other splits, whose texts are not chosen."""
+
+    @cached_property
+    def pairs(self) -> dict[str, list[SentencePair]]:
+        """Pairs by name of the split; another choice with the same texts is remembered."""
+        opened = {key: corpus for split in self.splits for key, corpus in split.corpora.items()}
+        sums = {key: corpus.checksums() for key, corpus in opened.items()}
+        pinned = {key: replace(corpus, expected=sums[key]) for key, corpus in opened.items()}
+        splits = tuple(
+            replace(split, corpora={key: pinned[key] for key in split.corpora})
+            for split in self.splits
+        )
+        parts = [
+            *([each.name, each.count, each.seed, [*each.corpora]] for each in splits),
+            *(each.cleaning.fingerprint for each in splits),
+            {key: asdict(each) for key, each in sums.items()},
+            *(asdict(each.checksums()) for each in self.others),
+        ]
+        return _choose_once(_Job(json.dumps(parts), splits, self.others))
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Argument of `_choose_once`, compared by everything that determines its result."""
+
+    key: str
+    splits: tuple[_Split, ...] = field(compare=False)
+    others: tuple[PairSource, ...] = field(compare=False)
+
+
+@lru_cache(maxsize=4)  # `mt compare` has the configs of several runs
+def _choose_once(job: _Job) -> dict[str, list[SentencePair]]:
+    """Return the pairs of each split; raise `DataError` if there are too few."""
+    taken = {hashed for each in job.others for pair in each.pairs() for hashed in hashes_of(pair)}
+    by_corpora: dict[tuple[str, ...], list[_Split]] = {}
+    for split in job.splits:
+        by_corpora.setdefault(tuple(split.corpora), []).append(split)
+    hashes = {corpora: _hashes(splits[0]) for corpora, splits in by_corpora.items()}
+    for corpora, splits in by_corpora.items():
+        _check_share(splits, distinct=len(_distinct(hashes[corpora])))
+    return {each.name: _choose(each, hashes[tuple(each.corpora)], taken) for each in job.splits}
+
+
+def _check_share(splits: list[_Split], *, distinct: int) -> None:
+    asked = sum(split.count for split in splits)
+    if asked > distinct // 2:
+        keys = listed(split.key for split in splits)
+        corpora = listed(f"data.{key}" for key in splits[0].corpora)
+        raise DataError(
+            f"{keys}: at most half of the {distinct:,} distinct pairs of {corpora} can be held "
+            f"out, {distinct // 2:,}; {asked:,} are asked for"
+        )
+
+
+def _hashes(split: _Split) -> _Hashes:
+    """Hash the normalized pairs of the corpora: source, target and both [N 3]; 0 for a blank side.
+
+    Takes 24 bytes a pair, and twice as much while it grows.
+    """
+    hashes = array("Q")
+    pairs = tqdm(split.pairs(), "holding out", unit=" pairs", unit_scale=True, disable=None)
+    for pair in map(split.cleaning.changed, pairs):
+        if has_empty_side(pair.source, pair.target):
+            hashes.extend((0, 0, 0))
+        else:
+            source, target = hashes_of(pair)
+            hashes.extend((source, target, (source * _MIX[0] + target * _MIX[1]) % (1 << 64)))
+    return np.frombuffer(hashes, np.uint64).reshape(-1, 3)
+
+
+def _distinct(hashes: _Hashes) -> _Rows:
+    """Return one row for each distinct pair without a blank side, in order of their hashes."""
+    values, rows = np.unique(hashes[:, 2], return_index=True)
+    return np.asarray(rows[values != 0])
+
+
+def _choose(split: _Split, hashes: _Hashes, taken: set[int]) -> list[SentencePair]:
+    """Return the pairs of a split, and add their texts to those that are `taken`.
+
+    In the order of their ranks, a pair is chosen if the cleaning leaves it and neither text is
+    taken. Only pairs that may be chosen are cleaned, because filters are slow.
+    """
+    rows = _distinct(hashes)
+    rank = np.uint64(text_hash(f"{split.seed} {split.name}"))
+    rows = rows[np.argsort(hashes[rows, 2] ^ rank)]
+    chosen: list[SentencePair] = []
+    window = max(_MIN_WINDOW, 2 * split.count)
+    while len(chosen) < split.count and len(rows):
+        used = np.fromiter(taken, np.uint64, len(taken))
+        rows = rows[~np.isin(hashes[rows, :2], used).any(axis=1)]
+        texts = _texts(split, hashes, rows[:window])
+        for source, target in hashes[rows[:window], :2].tolist():
+            pair = texts.get((source, target))
+            if pair and len(chosen) < split.count and taken.isdisjoint((source, target)):
+                chosen.append(pair)
+                taken.update((source, target))
+        rows, window = rows[window:], 2 * window
+    if len(chosen) < split.count:
+        corpora = listed(f"data.{key}" for key in split.corpora)
+        raise DataError(
+            f"`{split.key}`: only {len(chosen):,} pairs of {corpora} can be held out, "
+            f"{split.count:,} are asked for; no two held-out pairs share a text"
+        )
+    return chosen
+
+
+def _texts(split: _Split, hashes: _Hashes, rows: _Rows) -> dict[tuple[int, int], SentencePair]:
+    """Return the cleaned pairs of some rows by hash, without those that the cleaning removes.
+
+    Of several pairs with the same normalized texts, the first in alphabetical order is returned.
+    """
+    wanted = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
+    pairs = (pair for row, pair in enumerate(split.pairs()) if row in wanted)
+    texts: dict[tuple[int, int], SentencePair] = {}
+    for judged in split.cleaning.judge(pairs):
+        if judged.taken_by is None:
+            key = hashes_of(judged.pair)
+            texts[key] = min(texts.get(key, judged.pair), judged.pair, key=astuple)
+    return texts

@@ -1,0 +1,367 @@
+"""Automatic settings: what training chooses for the config keys that are not given.
+
+Every rule is here, with its reason; the experiments behind them are in docs/recipes.md. The rules
+see the size and the scripts of the corpus, the speed of the device and `training.budget`.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from mt.config import Config, ModelConfig
+from mt.config.loading import automatic_keys, value_at, with_values
+from mt.data.batches import TARGET, Lengths
+from mt.data.held_out import open_training_corpora
+from mt.data.pairs import SentencePair
+from mt.data.tokenizer import copied_layout
+from mt.decoding.load import read_run
+from mt.errors import ConfigError
+from mt.languages import in_letters
+from mt.training.data import Corpus, epoch_plan
+from mt.training.setup import most_updates, new_model
+from mt.training.speed import training_speed
+
+LETTERS_PER_TOKEN = 3.5
+"""Letters of an alphabet in a subword token, about, for vocabularies of 4,000 to 16,000 tokens."""
+_logger = logging.getLogger(__name__)
+_SAMPLE = 4096
+"""Pairs whose lengths stand for the corpus."""
+_LONGEST_TRAINING = 3600.0
+"""Seconds that a training without a budget is expected to take at most."""
+_MOST_PASSES = 40
+"""Passes over the corpus after which a training without a budget is expected to have ended."""
+_VALIDATIONS = 20
+"""Validations in a run, so that the first comes after 5 % of it."""
+_VALIDATION_SHARE = 0.05
+"""Share of a budget for validations, without the last."""
+_VALIDATION_COST = 1.5
+"""Time to score and translate a pair, in times of training on it."""
+_FEWEST_VALIDATED = 50
+"""Fewest pairs for a BLEU that says something."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules know of a training corpus."""
+
+    pairs: int
+    letters: tuple[int, int]
+    """Length of each side in letters of an alphabet, as `mt.languages.in_letters` counts."""
+    same_script: bool
+    lengths: Lengths
+    """Estimated lengths of a sample of the pairs in tokens."""
+
+    @property
+    def target_tokens(self) -> int:
+        """Estimated target tokens of the corpus, with end marks."""
+        return round(self.letters[TARGET] / LETTERS_PER_TOKEN) + self.pairs
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Value chosen for an automatic key."""
+
+    value: Any
+    reason: str
+
+
+@dataclass
+class Choices:
+    """Choices for the automatic keys that a config does not give; a given key wins."""
+
+    config: Config
+    made: dict[str, Choice] = field(default_factory=dict)
+    began_at: float = field(default_factory=time.perf_counter)
+
+    @cached_property
+    def open(self) -> frozenset[str]:
+        """Automatic keys that the config does not give."""
+        return frozenset(automatic_keys(self.config))
+
+    def __call__(self, key: str, value: Any, reason: str) -> Any:
+        """Return the given value of a key; without one, note the choice and return its value."""
+        if key not in self.open:
+            return value_at(self.config, key)
+        self.made[key] = Choice(value, reason)
+        return value
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key that is given or chosen."""
+        return self.made[key].value if key in self.made else value_at(self.config, key)
+
+    def applied(self) -> Config:
+        """Return the config with the choices; all of its keys then count as given."""
+        return with_values(self.config, {key: each.value for key, each in self.made.items()})
+
+
+def survey(config: Config) -> Facts:
+    """Read the training corpora once, without cleaning; raises DataError as they do."""
+    pairs, letters = 0, np.zeros(2, np.int64)
+    sample: list[SentencePair] = []
+    step = 1
+    for corpus in open_training_corpora(config.data):
+        for pair in corpus.source.pairs():
+            if pairs % step == 0:
+                sample.append(pair)
+                if len(sample) == 2 * _SAMPLE:  # an even sample of a stream of unknown length
+                    sample, step = sample[::2], 2 * step
+            pairs += 1
+            letters += len(pair.source), len(pair.target)
+    sizes = np.array([[in_letters(pair.source), in_letters(pair.target)] for pair in sample])
+    characters = np.array([[len(pair.source), len(pair.target)] for pair in sample])
+    weights = sizes.sum(axis=0) / np.maximum(characters.sum(axis=0), 1)
+    source, target = (letters * weights).round().astype(int).tolist()
+    longest = config.data.max_tokens
+    lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, longest).astype(np.int32)
+    return Facts(pairs, (source, target), _share_script(sample), lengths)
+
+
+def _share_script(sample: list[SentencePair]) -> bool:
+    """Return whether most letters of the target sides also occur in the source sides."""
+    known = {letter for pair in sample for letter in pair.source if letter.isalpha()}
+    letters = [letter for pair in sample for letter in pair.target if letter.isalpha()]
+    return sum(letter in known for letter in letters) > len(letters) / 2
+
+
+@dataclass(frozen=True)
+class Size:
+    """Shape of a model."""
+
+    d_model: int
+    heads: int
+    layers: int
+    pairs: int = 0
+    """Least number of pairs in the corpus; fewer are memorised."""
+
+
+SIZES = (
+    Size(64, 2, 3),
+    Size(96, 3, 3),
+    Size(128, 4, 3),
+    Size(192, 6, 3),
+    Size(256, 4, 3),
+    Size(384, 6, 4, pairs=50_000),
+    Size(512, 8, 6, pairs=300_000),
+)
+"""Shapes in order of size; the largest one that is trained on enough tokens is chosen."""
+TOKENS_PER_PARAMETER = 2.0
+"""Least number of target tokens to train on for each parameter: a smaller model learns more from
+fewer."""
+UPDATE_TOKENS = 500
+"""Target tokens of an update for a training on a million tokens."""
+LEARNING_RATE = 0.36
+"""Peak learning rate times the width of the model."""
+DROPOUT = ((30, 0.3), (10, 0.2), (0, 0.1))
+"""Least number of passes over the corpus, and dropout."""
+
+
+def choose_settings(config: Config, device: torch.device) -> Choices:
+    """Choose all automatic settings but the length of the training.
+
+    Raises DataError for a corpus that cannot be read, and RunError for a run named by the config
+    that cannot.
+    """
+    choices = Choices(config)
+    if not choices.open:
+        return choices
+    initial = config.training.init_from
+    shape = None if initial is None else read_run(initial).config.model
+    facts = survey(config)
+    _choose_tokenizer(choices, facts)
+    if shape is None:
+        _choose_model(choices, facts, device)
+    else:
+        for name in ModelConfig.automatic_keys():
+            choices(f"model.{name}", getattr(shape, name), "as in `training.init_from`")
+    _choose_updates(choices, facts, device)
+    return choices
+
+
+def _choose_tokenizer(choices: Choices, facts: Facts) -> None:
+    is_tied = choices.value("model.tie_embeddings") == "all"
+    if origin := choices.config.tokenizer_origin:
+        choices("tokenizer.vocabulary", copied_layout(origin[1]), f"as in `{origin[0]}`")
+    elif is_tied and "model.tie_embeddings" not in choices.open:
+        choices("tokenizer.vocabulary", "joint", "for `model.tie_embeddings: all`")
+    elif facts.same_script:
+        choices("tokenizer.vocabulary", "joint", "one script: names, numbers and stems are shared")
+    else:
+        choices("tokenizer.vocabulary", "separate", "two scripts: the sides share little")
+    choices("tokenizer.algorithm", "unigram", "as good as BPE or better in every comparison")
+    choices("tokenizer.vocabulary_size", 4000, f"for {facts.pairs:,} pairs")
+    choices("tokenizer.character_coverage", 0.9999, "rarer characters are spelled in bytes")
+
+
+def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
+    """Choose the shape of the model, as a whole: with `model.d_model` given, it is the paper's."""
+    if choices.value("tokenizer.vocabulary") == "joint":
+        choices("model.tie_embeddings", "all", "one vocabulary, one matrix")
+    else:
+        choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
+    if "model.d_model" not in choices.open:
+        return
+    best, reason, passes = SIZES[0], "the smallest: there is little time", 0.0
+    for size in SIZES:
+        if facts.pairs < size.pairs:
+            break
+        candidate = Choices(choices.config, {**choices.made})
+        _choose_shape(candidate, size)
+        tokens, numbers = _affordable(candidate, facts, device), _parameters(candidate.applied())
+        if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
+            break
+        best, passes = size, tokens / facts.target_tokens
+        reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
+    _choose_shape(choices, best, reason)
+    dropout = next(rate for least, rate in DROPOUT if passes >= least)
+    choices("model.dropout", dropout, f"about {passes:.2g} passes over the corpus")
+
+
+def _choose_shape(choices: Choices, size: Size, reason: str = "") -> None:
+    heads = choices("model.heads", size.heads, "32 or 64 numbers a head")
+    width = choices("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
+    choices("model.encoder_layers", size.layers, "the depth for this width")
+    choices("model.decoder_layers", size.layers, "the depth for this width")
+    choices("model.positional", "rotary", "learns more than sinusoids from as many tokens")
+    choices("model.feed_forward", "swiglu", "learns more than ReLU from as many tokens")
+    # Three matrices of two thirds of the usual width have as many parameters as two.
+    choices("model.d_ff", width * 8 // 3 // 8 * 8, "as many parameters as ReLU of four widths")
+
+
+def _parameters(config: Config) -> int:
+    sizes = (config.tokenizer.vocabulary_size,) * 2
+    model = new_model(config.model, sizes, torch.device("meta"))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _affordable(choices: Choices, facts: Facts, device: torch.device) -> float:
+    """Return how many target tokens the config's end, or else its time, allows."""
+    candidate = Choices(choices.config, {**choices.made})
+    candidate("training.target_tokens_per_update", UPDATE_TOKENS, "to measure the speed")
+    config = candidate.applied()
+    training = config.training
+    if training.max_updates is not None:
+        return training.max_updates * float(training.target_tokens_per_update)
+    if training.max_epochs is not None:
+        return training.max_epochs * float(facts.target_tokens)
+    sizes = (config.tokenizer.vocabulary_size,) * 2
+    speed = training_speed(config, facts.lengths, vocabularies=sizes, device=device, seconds=1.5)
+    if training.budget_seconds is None:
+        return min(speed * _LONGEST_TRAINING, _MOST_PASSES * facts.target_tokens)
+    return speed * training.budget_seconds
+
+
+def _choose_updates(choices: Choices, facts: Facts, device: torch.device) -> None:
+    if "training.target_tokens_per_update" in choices.open:
+        tokens = _affordable(choices, facts, device)
+        size = int(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
+        choices("training.target_tokens_per_update", size, "grows with the root of all tokens")
+    longest = choices.config.data.max_tokens
+    choices("training.max_tokens_per_batch", max(4096, longest), "fits a small memory")
+    rate = float(f"{LEARNING_RATE / choices.value('model.d_model'):.2g}")
+    choices("training.learning_rate", rate, "falls with the width of the model")
+
+
+def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Config:
+    """Choose the end of the training and what follows from it; return the complete config.
+
+    A budget includes the time since the choices began. Logs what was chosen.
+    """
+    config = choices.applied()
+    training, per_epoch = config.training, len(epoch_plan(corpus, config))
+    updates, seconds = most_updates(training, per_epoch), 0.0
+    if updates is None or "model.d_model" in choices.made:
+        sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
+        speed = training_speed(config, corpus.store.lengths, vocabularies=sizes, device=device)
+        seconds = training.target_tokens_per_update / speed
+    if updates is None and training.budget_seconds is not None:
+        spent = time.perf_counter() - choices.began_at
+        updates = _updates_in(choices, corpus, seconds, left=training.budget_seconds - spent)
+    expected = updates
+    if expected is None:
+        expected = min(_MOST_PASSES * per_epoch, math.ceil(_LONGEST_TRAINING / seconds))
+    _choose_schedule(choices, updates, expected)
+    every = max(1, expected // _VALIDATIONS)
+    choices("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
+    for line in _summary(choices, seconds, expected):
+        _logger.info("%s", line)
+    config = choices.applied()
+    return with_values(config, {key: value_at(config, key) for key in automatic_keys(config)})
+
+
+def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float) -> int:
+    """Choose the number of updates, and the extent of validation, for the seconds left."""
+    training = choices.applied().training
+    pairs, tokens = len(corpus.valid), float(corpus.valid_lengths[:, TARGET].sum())
+    of_all = _VALIDATION_COST * tokens * seconds / training.target_tokens_per_update
+    left -= of_all  # the last validation
+    affordable = int(pairs * _VALIDATION_SHARE * left / (_VALIDATIONS * of_all))
+    if affordable < pairs:
+        number = min(pairs, max(affordable, _FEWEST_VALIDATED))
+        choices("training.validation_pairs", number, "validation takes a twentieth of the budget")
+        of_all *= number / pairs
+    updates = int((left - _VALIDATIONS * of_all) / seconds)
+    if updates < _VALIDATIONS:
+        raise ConfigError(
+            f"`training.budget` {training.budget}: too short; with {seconds:.2g} s an update it "
+            f"allows {max(updates, 0)} updates, and at least {_VALIDATIONS} are needed"
+        )
+    reason = f"as many as fit into {training.budget}"
+    return int(choices("training.max_updates", updates, reason))
+
+
+def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> None:
+    warmup = choices("training.warmup_updates", min(max(1, expected // 10), 1000), "...")
+    if updates is None or warmup >= updates:
+        if "training.schedule" in choices.open:
+            choices("training.schedule", "inverse_sqrt", "the end of the training is not known")
+            choices("training.ema_decay", 0.999, "a rate that does not fall to 0 needs a mean")
+        return
+    schedule = choices(
+        "training.schedule", "linear", "a rate that falls to 0 at the end learns most"
+    )
+    if schedule in {"linear", "cosine"}:
+        choices("training.decay_updates", updates, "the last update")
+        choices("training.max_updates", updates, "")
+        choices("training.patience", None, "the rate falls to the end")
+        choices("training.average", "off", "")
+
+
+def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
+    """Yield a line for tokenizer, model and training if their main setting was chosen."""
+    made, config = choices.made, choices.applied()
+    model, training = config.model, config.training
+    if "tokenizer.vocabulary_size" in made:
+        size, layout = made["tokenizer.vocabulary_size"], config.tokenizer.vocabulary
+        reason = made.get("tokenizer.vocabulary", size).reason
+        yield f"tokenizer: {size.value:,} tokens ({size.reason}), {layout} ({reason})"
+    if "model.d_model" in made:
+        layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
+        yield (
+            f"model: {layers} of width {model.d_model} ({made['model.d_model'].reason}), dropout "
+            f"{model.dropout} ({made['model.dropout'].reason})"
+        )
+    if "training.validate_every" in made:
+        tokens = training.target_tokens_per_update
+        text = f"training: {expected:,} updates of {tokens:,} target tokens"
+        if training.max_updates is None:
+            text = f"training: until {training.patience} validations bring no gain"
+        if seconds:
+            first, last = seconds * training.validate_every, seconds * expected
+            text += (
+                f"; the first validation in about {tqdm.format_interval(first)}, the end "
+                f"{'' if training.max_updates else 'at most '}in about {tqdm.format_interval(last)}"
+            )
+        yield text
+
+
+def expected_seconds(config: Config) -> float:
+    """Return the time that a training takes at most, about: its budget, or else an hour."""
+    return config.training.budget_seconds or _LONGEST_TRAINING

@@ -1,0 +1,197 @@
+"""Command `mt init`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mt.config import Config, TrainingConfig
+from mt.config.data import MixtureSource, TextSource
+from mt.config.loading import dump_config, load_config
+from mt.new_config import held_out_pairs
+from mt.training import automatic
+from mt.training.automatic import choose_length, choose_settings
+from tests.factories import CPU, DIGITS, Program
+
+Refused = Callable[..., str]
+CHINESE = "零一二三四五六七八九"
+SPEED = 20_000.0
+"""Target tokens a second of the pretended machine."""
+
+
+def pairs(first: int, count: int) -> list[tuple[str, str]]:
+    """Return distinct pairs of Chinese and English numbers."""
+    numbers = [str(number) for number in range(first, first + count)]
+    return [
+        (
+            f"{''.join(CHINESE[int(digit)] for digit in number)}个苹果在桌子上。",
+            f"There are {' '.join(DIGITS[int(digit)] for digit in number)} apples on the table.",
+        )
+        for number in numbers
+    ]
+
+
+def write(name: str, content: list[tuple[str, str]], suffixes: str = "zh en") -> None:
+    for side, suffix in enumerate(suffixes.split()):
+        text = "".join(f"{pair[side]}\n" for pair in content)
+        Path(f"{name}.{suffix}").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change to a folder with corpora, on a machine of a fixed speed."""
+    monkeypatch.chdir(tmp_path)
+    for module in ("mt.training.automatic", "mt.new_config"):
+        monkeypatch.setattr(f"{module}.training_speed", lambda *_, **__: SPEED)
+    write("train", pairs(1000, 700))
+    write("few", pairs(1000, 150))
+    write("valid", pairs(5000, 60))
+    write("other", pairs(6000, 60), "zh de")
+    Path("train.tsv").write_text("一\tone\n" * 900, encoding="utf-8")
+    Path("kept.yaml").write_text("seed: 1\n")
+    with Path("short.en").open("w", encoding="utf-8") as file:
+        file.writelines(f"{target}\n" for _, target in pairs(1000, 600))
+
+
+BAD = {
+    "train.zh": "train.zh: a text file is one side of a corpus: name the file with the other side",
+    "train.zh train.en valid.zh": "valid.zh: a text file is one side",
+    "train.zh short.en": "train.zh has 700 lines, short.en has 600: line N of one must translate",
+    "trian.zh train.en": "trian.zh: no such file; did you mean `train.zh`?",
+    "none.tmx": "none.tmx: no such file",
+    "train.zh train.zh": "source and target language are both `zh`",
+    "train.zh train.en --target-language english": "--target-language english: write a language",
+    "few.zh few.en": "few.zh and few.en: 150 different pairs are too few; at least 500 are needed",
+    "train.tsv --source-language zh --target-language en": "train.tsv: 1 different pairs are too",
+    "valid.zh valid.en --valid few.zh --valid few.en --test other.zh --test few.en": (
+        "valid.zh and valid.en: 60 different pairs are too few; at least 100 are needed"
+    ),
+    "train.zh train.en --valid other.zh --valid other.de": "other.de: a side is in `de`, but",
+    "train.zh train.en --valid train.zh --valid train.en": "is a training corpus as well",
+    "train.zh train.en --valid valid.zh": "valid.zh: a text file is one side of a corpus",
+    "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
+    "train.zh train.en --budget 0.1s": "--budget 0.1s: too short for 20 updates",
+    "train.zh train.en --output kept.yaml": "kept.yaml: exists; replace it with --force",
+    "train.zh train.en --output no/a.yaml": "no/a.yaml: there is no folder no",
+    "hub:owner/name --source-language zh": "name a commit, 40 hexadecimal digits",
+    "hub:name@abc": "write a dataset of the hub as hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(arguments: str, program: Program) -> None:
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    status, out, err = program("init", *arguments.split())
+    assert (status, out) == (2, "")
+    assert BAD[arguments] in err.splitlines()[-1]
+    assert [line for line in err.splitlines() if line.startswith("error: ")] == err.splitlines()[
+        -1:
+    ]
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_config_without_chosen_keys_trains_the_same_model(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, out, _ = program("init", "train.zh", "train.en", "--budget", "30m")
+    assert (status, out) == (0, "train.yaml\n")
+    written = load_config(Path("train.yaml"))
+    assert (written.data.source_language, written.data.target_language) == ("zh", "en")
+    assert written.data.train == TextSource(source="train.zh", target="train.en")
+    splits = written.data.valid, written.data.tests["test"]
+    assert [split.model_dump()["held_out"] for split in splits] == [17, 17]
+    assert {"model.d_model", "training.learning_rate"} <= given(written)
+    assert "training.max_updates" not in given(written)
+    assert "languages: zh to en" in caplog.messages
+    assert "training pairs: 700; 17 are held out for valid and as many for test" in caplog.messages
+    assert "training on cpu: 30m; about " in caplog.text
+    assert caplog.messages[-1].startswith("next: mt train train.yaml; then mt translate runs/train")
+
+    minimal = Config(data=written.data, training=TrainingConfig(budget="30m"))
+    assert given(minimal) == {"training.budget"}
+    assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
+
+
+def given(config: Config) -> set[str]:
+    sections = {name: getattr(config, name) for name in ("tokenizer", "model", "training")}
+    return {f"{name}.{key}" for name, each in sections.items() for key in each.model_fields_set}
+
+
+def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the settings of a training with 40 updates an epoch, prepared in a minute."""
+    corpus: Any = SimpleNamespace(
+        store=SimpleNamespace(lengths=np.full((700, 2), 12)),
+        tokenizer=SimpleNamespace(source_size=500, target_size=500),
+        valid=[None] * 17,
+        valid_lengths=np.full((17, 2), 12),
+    )
+    monkeypatch.setattr(automatic, "epoch_plan", lambda *_: [None] * 40)
+    choices = choose_settings(config, CPU)
+    choices.began_at = 0.0
+    monkeypatch.setattr(automatic, "time", SimpleNamespace(perf_counter=lambda: 60.0))
+    return dump_config(choose_length(choices, corpus, CPU))
+
+
+def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
+    dirty = [*pairs(1000, 697), ("", "Nothing."), ("二。", "cafÃ©"), pairs(1000, 1)[0]]
+    write("train", dirty)
+    assert program("init", "train.zh", "train.en")[0] == 0
+    text = Path("train.yaml").read_text(encoding="utf-8")
+    assert "    empty_sides: true  # 1: pairs with an empty side\n" in text
+    assert "    mojibake: true  # 1: text decoded with the wrong encoding\n" in text
+    assert "    duplicates: pair  # 1: repeated pairs\n" in text
+
+
+def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
+    program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mt.new_config._MAX_CHECKED", 2000)
+    many = pairs(1000, 6000)
+    many[4000:4100] = [("", target) for _, target in many[4000:4100]]  # blocks 0 and 4 are read
+    write("train", [*many, *many[:5]])
+    assert program("init", "train.zh", "train.en", "--output", "new.yaml")[0] == 0
+    text = Path("new.yaml").read_text(encoding="utf-8")
+    assert "# 100 of 2,000 checked: pairs with an empty side" in text
+    assert "duplicates: pair  # 5: repeated pairs" in text
+    assert "checked: an even sample of 2,000 pairs" in caplog.messages
+    assert "line" not in text
+
+
+def test_given_splits_and_several_corpora(program: Program) -> None:
+    Path("more").mkdir()
+    swapped = [(target, source) for source, target in pairs(3000, 500)]
+    write("more/train", swapped, "en.txt zh.txt")
+    arguments = "train.zh train.en more/train.en.txt more/train.zh.txt --valid valid.zh --valid "
+    arguments += "valid.en --test few.zh --test few.en --output kept.yaml --force"
+    status, _, err = program("init", *arguments.split())
+    assert status == 0, err
+    data = load_config(Path("kept.yaml")).data
+    assert isinstance(data.train, MixtureSource)
+    assert data.train.corpora == {
+        "train": TextSource(source="train.zh", target="train.en"),
+        "train-2": TextSource(source="more/train.zh.txt", target="more/train.en.txt"),
+    }
+    assert data.valid == TextSource(source="valid.zh", target="valid.en")
+    assert data.tests == {"test": TextSource(source="few.zh", target="few.en")}
+    assert data.cleaning.overlap == "normalized"
+    assert "# 150 of 150 in `test`" in Path("kept.yaml").read_text(encoding="utf-8")
+
+
+def test_swapped_suffixes_and_short_budgets_are_warnings(
+    program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    write("train", pairs(1500, 1050), "en zh")
+    assert program("init", "train.en", "train.zh", "--budget", "0.6s")[0] == 0
+    assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
+    assert "warning: the time allows about 7" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(500, 12), (40_000, 1000), (150_000, 1500), (1_000_000, 2000)],
+)
+def test_held_out_splits_take_at_most_a_twentieth(number: int, expected: int) -> None:
+    assert held_out_pairs(number) == expected

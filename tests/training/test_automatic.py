@@ -1,0 +1,202 @@
+"""Automatic settings: rules, budget, and runs that keep what was chosen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mt.config import Config
+from mt.config.loading import automatic_keys, load_config, value_at
+from mt.training import automatic
+from mt.training.automatic import Facts, choose_settings
+from tests.factories import Program, journal, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
+
+CPU = torch.device("cpu")
+GIVEN: dict[str, Any] = {
+    "tokenizer.algorithm": "bpe",
+    "tokenizer.vocabulary": "separate",
+    "tokenizer.vocabulary_size": 3210,
+    "tokenizer.character_coverage": 0.97,
+    "model.d_model": 96,
+    "model.d_ff": 100,
+    "model.heads": 16,
+    "model.encoder_layers": 5,
+    "model.decoder_layers": 7,
+    "model.positional": "alibi",
+    "model.residual": "sandwich",
+    "model.feed_forward": "gelu",
+    "model.dropout": 0.45,
+    "model.tie_embeddings": "none",
+    "training.max_updates": 77,
+    "training.patience": 3,
+    "training.target_tokens_per_update": 321,
+    "training.max_tokens_per_batch": 5000,
+    "training.learning_rate": 0.0123,
+    "training.schedule": "cosine",
+    "training.warmup_updates": 7,
+    "training.decay_updates": 99,
+    "training.ema_decay": 0.9,
+    "training.validate_every": 13,
+    "training.validation_pairs": 17,
+    "training.average": "last",
+}
+"""A value that no rule chooses for each automatic key."""
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that sets the speed, in target tokens per second at a width of 256."""
+
+    def set_speed(tokens: float) -> None:
+        def measured(config: Config, *_: object, **__: object) -> float:
+            return tokens * 256 / config.model.d_model
+
+        monkeypatch.setattr(automatic, "training_speed", measured)
+
+    set_speed(1000.0)
+    return set_speed
+
+
+def write(folder: Path, source: list[str], target: list[str]) -> None:
+    for side, lines in (("source", source), ("target", target)):
+        (folder / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def config(folder: Path, **sections: dict[str, Any]) -> Config:
+    """Return a config with only `data`, and `sections`."""
+    files = {"source": str(folder / "source"), "target": str(folder / "target")}
+    data = {"source_language": "en", "target_language": "de", "train": files, "valid": files}
+    return Config.model_validate({"data": data, **sections})
+
+
+ENGLISH, GERMAN = ["the little dog sleeps"] * 60, ["der kleine hund schläft"] * 60
+
+
+def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed: object) -> None:
+    write(tmp_path, ENGLISH, GERMAN)
+    open_config = config(tmp_path)
+    assert sorted(automatic_keys(open_config)) == sorted(GIVEN)
+    chosen = choose_settings(open_config, CPU).made
+    for key, value in GIVEN.items():
+        section, name = key.split(".")
+        fixed = config(tmp_path, **{section: {name: value}})
+        choices = choose_settings(fixed, CPU)
+        assert key not in choices.made
+        assert value_at(choices.applied(), key) == value
+        assert chosen.get(key) is None or chosen[key].value != value
+
+
+class Machine:
+    """Faked speed of a device, in target tokens per second at a width of 256."""
+
+    tokens = 1000.0
+
+    def speed(self, config: Config, *_: object, **__: object) -> float:
+        return self.tokens * 256 / config.model.d_model
+
+
+@pytest.mark.parametrize(
+    ("pairs", "letters", "tokens", "seconds", "same_script"),
+    [
+        (1_000, 20, 500.0, 120.0, True),
+        (26_000, 30, 1_000.0, 600.0, False),
+        (150_000, 100, 3_000.0, 3_600.0, True),
+        (5_000_000, 120, 200_000.0, 40_000.0, False),
+    ],
+)
+def test_more_time_never_makes_a_smaller_model_or_update(
+    pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
+) -> None:
+    lengths = np.full((8, 2), 2 + letters // 4, np.int32)
+    facts = Facts(pairs, (pairs * letters,) * 2, same_script, lengths)
+    chosen = []
+    for times in (1, 2, 20):
+        budget = {"budget": f"{times * seconds:.0f}s"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(automatic, "survey", lambda _config: facts)
+            patch.setattr(Machine, "tokens", tokens)
+            patch.setattr(automatic, "training_speed", Machine().speed)
+            choices = choose_settings(config(Path(), training=budget), CPU)
+        applied = choices.applied()  # raises for settings that contradict each other
+        layout = "joint" if same_script else "separate"
+        assert applied.tokenizer.vocabulary == layout
+        assert applied.model.tie_embeddings == ("all" if same_script else "decoder")
+        assert applied.model.residual == "post"
+        assert not (choices.open & set(GIVEN)) - choices.made.keys() - LENGTH
+        chosen.append((applied.model.d_model, applied.training.target_tokens_per_update))
+    assert chosen == sorted(chosen)
+    assert [each[1] for each in chosen] == sorted(each[1] for each in chosen)
+
+
+LENGTH = {
+    "training.max_updates",
+    "training.patience",
+    "training.schedule",
+    "training.warmup_updates",
+    "training.decay_updates",
+    "training.ema_decay",
+    "training.validate_every",
+    "training.validation_pairs",
+    "training.average",
+    "model.residual",
+}
+"""Keys that are chosen with the number of updates, or not at all."""
+
+
+@pytest.fixture
+def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
+    """Return a recipe with a budget whose number of updates, among others, is chosen."""
+    text = tiny_recipe.read_text(encoding="utf-8")
+    recipe = tmp_path / "open.yaml"
+    recipe.write_text(
+        text[: text.index("tokenizer:")]
+        + "model: {d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1}\n"
+        + "training: {device: cpu, budget: 120s, target_tokens_per_update: 1500}\n",
+        encoding="utf-8",
+    )
+    return recipe
+
+
+def test_budget_decides_the_updates_and_what_follows_from_them(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    train_with(open_recipe, tmp_path / "run")
+    training = load_config(tmp_path / "run" / "config.yaml").training
+    assert training.max_updates is not None
+    last = journal(tmp_path / "run", "final")[0]
+    # 1.5 seconds an update; validation and preparation take the rest.
+    assert 0.85 * 120 < 1.5 * training.max_updates < 120
+    assert (training.schedule, training.decay_updates) == ("linear", training.max_updates)
+    assert training.validate_every == training.max_updates // 20
+    assert training.patience is None
+    assert last["averaged_updates"][0] <= training.max_updates
+
+
+def test_resumed_run_keeps_what_was_chosen(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    resumed, whole = tmp_path / "resumed", tmp_path / "whole"
+    train_until(open_recipe, resumed, 30, "SIGTERM")
+    chosen = (resumed / "config.yaml").read_bytes()
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 999.0)
+    train_with(open_recipe, resumed)
+    assert (resumed / "config.yaml").read_bytes() == chosen
+    train_with(resumed / "config.yaml", whole)
+    assert (whole / "config.yaml").read_bytes() == chosen
+    assert outcome(resumed) == outcome(whole)
+
+
+def test_too_short_budget_names_the_time_of_an_update(
+    open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+) -> None:
+    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1.0)
+    status, out, err = program("train", open_recipe, "--run", tmp_path / "run", "--budget", "90s")
+    assert (status, out) == (2, "")
+    assert "error: `training.budget` 90s: too short; with 1.5e+03 s an update it allows 0" in err
