@@ -38,7 +38,7 @@ def identify(text: str) -> Identified:
 
 
 def language_of(texts: Sequence[str]) -> str | None:
-    """Return the language of most texts, or None if there is none.
+    """Return the language of the majority of texts, or None without a majority.
 
     Texts are judged ten at a time. Raises `DataError` if py3langid is not installed.
     """

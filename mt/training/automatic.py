@@ -50,7 +50,7 @@ _FEWEST_VALIDATED = 50
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules know of a training corpus."""
+    """Properties of a training corpus that the rules depend on."""
 
     pairs: int
     letters: tuple[int, int]
@@ -98,7 +98,7 @@ class Choices:
         return self.made[key].value if key in self.made else value_at(self.config, key)
 
     def applied(self) -> Config:
-        """Return the config with the choices; all of its keys then count as given."""
+        """Return the config with the choices, which then count as given."""
         return with_values(self.config, {key: each.value for key, each in self.made.items()})
 
 
@@ -151,7 +151,7 @@ SIZES = (
     Size(384, 6, 4, pairs=50_000),
     Size(512, 8, 6, pairs=300_000),
 )
-"""Shapes in order of size; the largest one that is trained on enough tokens is chosen."""
+"""Shapes in order of size; the rule chooses the largest that is trained on enough tokens."""
 TOKENS_PER_PARAMETER = 2.0
 """Least number of target tokens to train on for each parameter: a smaller model learns more from
 fewer."""
