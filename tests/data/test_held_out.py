@@ -146,7 +146,7 @@ def test_pairs_are_chosen_after_the_cleaning(
 ) -> None:
     good = numbered(30)
     dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1300)]
-    cleaning = {"markup": True, "normalize_spaces": True, "noise_case": 1.0}
+    cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True, "noise_case": 1.0}
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
     data = config(source, valid=6, test=5, cleaning=cleaning)
@@ -203,7 +203,12 @@ def test_a_changed_corpus_is_seen_and_an_unchanged_one_read_once(
 ) -> None:
     hashed = []
     hashes = module._hashes
-    monkeypatch.setattr(module, "_hashes", lambda split: hashed.append(split) or hashes(split))
+
+    def counting(split: Any) -> Any:
+        hashed.append(split)
+        return hashes(split)
+
+    monkeypatch.setattr(module, "_hashes", counting)
     train = write(tmp_path, "train", numbered(20))
     first = chosen(config(train))
     assert chosen(config(train)) == first
@@ -334,3 +339,12 @@ def test_run_with_held_out_splits(recipe: Path, tmp_path: Path, program: Program
     status, _, err = program("train", recipe, "--run", run, "--set", "training.max_updates=50")
     assert status == 2
     assert "the source side of `data.train` has changed since this run began" in err
+
+
+def test_check_of_uneven_sides_skips_the_held_out_splits(recipe: Path, program: Program) -> None:
+    with (recipe.parent / "train.en").open("a") as file:
+        file.write("one more\n")
+    status, out, _ = program("data", "check", recipe)
+    assert status == 0
+    assert "one side has more lines than the other" in out
+    assert "valid: was not checked: " in out
