@@ -339,3 +339,12 @@ def test_run_with_held_out_splits(recipe: Path, tmp_path: Path, program: Program
     status, _, err = program("train", recipe, "--run", run, "--set", "training.max_updates=50")
     assert status == 2
     assert "the source side of `data.train` has changed since this run began" in err
+
+
+def test_check_of_uneven_sides_skips_the_held_out_splits(recipe: Path, program: Program) -> None:
+    with (recipe.parent / "train.en").open("a") as file:
+        file.write("one more\n")
+    status, out, _ = program("data", "check", recipe)
+    assert status == 0
+    assert "one side has more lines than the other" in out
+    assert "valid: was not checked: " in out
