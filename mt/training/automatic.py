@@ -42,8 +42,8 @@ _VALIDATIONS = 20
 """Validations in a run, so that the first comes after 5 % of it."""
 _VALIDATION_SHARE = 0.05
 """Share of a budget for validations, without the last."""
-_VALIDATION_COST = 1.5
-"""Time to score and translate a pair, in times of training on it."""
+_VALIDATION_COST = 5.0
+"""Time to score and translate a pair, in times of training on it; more for smaller models."""
 _FEWEST_VALIDATED = 50
 """Fewest pairs for a BLEU that says something."""
 
@@ -143,7 +143,6 @@ class Size:
 
 
 SIZES = (
-    Size(64, 2, 3),
     Size(96, 3, 3),
     Size(128, 4, 3),
     Size(192, 6, 3),

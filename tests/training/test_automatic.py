@@ -22,7 +22,7 @@ GIVEN: dict[str, Any] = {
     "tokenizer.vocabulary": "separate",
     "tokenizer.vocabulary_size": 3210,
     "tokenizer.character_coverage": 0.97,
-    "model.d_model": 96,
+    "model.d_model": 320,
     "model.d_ff": 100,
     "model.heads": 16,
     "model.encoder_layers": 5,
