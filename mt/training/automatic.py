@@ -194,8 +194,8 @@ def _choose_tokenizer(choices: Choices, facts: Facts) -> None:
         choices("tokenizer.vocabulary", "joint", "one script: names, numbers and stems are shared")
     else:
         choices("tokenizer.vocabulary", "separate", "two scripts: the sides share little")
-    choices("tokenizer.algorithm", "unigram", "as good as BPE or better in every comparison")
-    choices("tokenizer.vocabulary_size", 4000, f"for {facts.pairs:,} pairs")
+    choices("tokenizer.algorithm", "unigram", "as in all trainings behind these rules")
+    choices("tokenizer.vocabulary_size", 4000, "2,000 and 8,000 learned less in short trainings")
     choices("tokenizer.character_coverage", 0.9999, "rarer characters are spelled in bytes")
 
 
