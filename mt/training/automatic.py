@@ -7,6 +7,7 @@ see the size and the scripts of the corpus, the speed of the device and `trainin
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,6 +33,7 @@ from mt.training.speed import training_speed
 LETTERS_PER_TOKEN = 3.5
 """Letters of an alphabet in a subword token, about, for vocabularies of 4,000 to 16,000 tokens."""
 _logger = logging.getLogger(__name__)
+_SHARED_LETTERS = 0.5
 _SAMPLE = 4096
 """Pairs whose lengths stand for the corpus."""
 _LONGEST_TRAINING = 3600.0
@@ -125,10 +127,15 @@ def survey(config: Config) -> Facts:
 
 
 def _share_script(sample: list[SentencePair]) -> bool:
-    """Return whether most letters of the target sides also occur in the source sides."""
-    known = {letter for pair in sample for letter in pair.source if letter.isalpha()}
-    letters = [letter for pair in sample for letter in pair.target if letter.isalpha()]
-    return sum(letter in known for letter in letters) > len(letters) / 2
+    """Return whether the sides share more than half of their letters, by frequency.
+
+    A few Latin names in Chinese text do not count as a shared script.
+    """
+    source = Counter(letter for pair in sample for letter in pair.source if letter.isalpha())
+    target = Counter(letter for pair in sample for letter in pair.target if letter.isalpha())
+    totals = max(source.total(), 1), max(target.total(), 1)
+    shared = (min(source[each] / totals[0], target[each] / totals[1]) for each in source)
+    return sum(shared) > _SHARED_LETTERS
 
 
 @dataclass(frozen=True)

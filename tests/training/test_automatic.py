@@ -91,6 +91,27 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed:
         assert chosen.get(key) is None or chosen[key].value != value
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "layout"),
+    [
+        ("the little dog sleeps", "der kleine hund schläft", "joint"),
+        (
+            "the little dog of T. Quick sleeps",
+            "T. Quick 的 小狗 xyz 正在 睡觉 因为 它 今天 很累 而且 天气 很热",
+            "separate",
+        ),
+        ("T 小狗 在 睡觉 因为 今天 很累", "the little dog sleeps", "separate"),
+        ("собака спить", "собака спит", "joint"),
+    ],
+)
+def test_vocabularies_are_joint_if_the_letters_are_shared(
+    source: str, target: str, layout: str, tmp_path: Path, speed: object
+) -> None:
+    alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
+    write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
+    assert choose_settings(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
+
+
 class Machine:
     """Faked speed of a device, in target tokens per second at a width of 256."""
 
