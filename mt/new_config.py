@@ -39,10 +39,8 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
 from mt.model.device import select_device
-from mt.model.transformer import Transformer
-from mt.training.automatic import Choices, Facts, choose_settings, expected_seconds, survey
+from mt.training.automatic import LONGEST_TRAINING, Choices, Facts, choose_settings, parameters
 from mt.training.memory import estimate_memory, heaviest
-from mt.training.speed import training_speed
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
@@ -51,7 +49,6 @@ _MAX_CHECKED = 100_000
 """Pairs of a sample to check; checking takes 150 to 250 microseconds a pair."""
 _BLOCK_PAIRS = 1000
 """Consecutive pairs in the sample; sides out of step show only between neighbouring lines."""
-_MIN_UPDATES = 20
 _MAX_WARNINGS = 5
 _WIDTH = 100
 _logger = logging.getLogger(__name__)
@@ -98,7 +95,7 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
     choices = choose_settings(config, device)
-    _log_cost(choices.applied(), survey(config), device)
+    _log_cost(choices, device)
     comments = _comments(data, report, size, is_sample=is_sample)
     write_text(output, _as_yaml(choices, comments))
     run = shlex.quote(str(Path("runs") / output.stem))
@@ -300,37 +297,27 @@ def _given_splits(report: Report, data: DataConfig) -> list[SplitReport]:
     return [split for split in report.splits if split.name not in held_out]
 
 
-def _log_cost(config: Config, facts: Facts, device: torch.device) -> None:
-    """Log size, time and memory of a training; raise ConfigError if the budget is too short."""
-    training, size = config.training, config.tokenizer.vocabulary_size
-    sizes = {"source_vocabulary": size, "target_vocabulary": size}
-    with torch.device("meta"):
-        model = Transformer(config.model, **sizes)
-    parameters = sum(each.numel() for each in model.parameters())
-    speed = training_speed(config, facts.lengths, vocabularies=(size, size), device=device)
-    seconds = expected_seconds(config)
-    tokens = speed * seconds
-    if tokens < _MIN_UPDATES * training.target_tokens_per_update:
-        raise ConfigError(
-            f"--budget {training.budget}: too short for {_MIN_UPDATES} updates of "
-            f"{training.target_tokens_per_update:,} tokens; this machine trains on "
-            f"{speed:,.0f} target tokens a second"
-        )
-    passes = tokens / facts.target_tokens
+def _log_cost(choices: Choices, device: torch.device) -> None:
+    """Log size, time and memory of a training."""
+    config, facts = choices.applied(), choices.facts
+    assert facts is not None, "a new config has open keys"
+    model, passes = config.model, choices.tokens / facts.target_tokens
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
-        config.model.encoder_layers,
-        config.model.decoder_layers,
-        config.model.d_model,
-        parameters / 1e6,
+        model.encoder_layers,
+        model.decoder_layers,
+        model.d_model,
+        parameters(config) / 1e6,
     )
-    time = training.budget or (
-        f"until validation BLEU stops improving, at most about {seconds / 3600:.2g} hours"
-    )
-    memory = f", {_memory(config, facts, sizes) / 2**30:.1f} GiB" * (device.type == "cpu")
-    number = f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}"
+    minutes = LONGEST_TRAINING / 60
+    expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
+    memory = f", {_memory(config, facts) / 2**30:.1f} GiB" * (device.type == "cpu")
     _logger.info(
-        "training on %s: %s; about %s passes over the corpus%s", device.type, time, number, memory
+        "training on %s: %s; about %s passes over the corpus%s",
+        device.type,
+        config.training.budget or expected,
+        f"{passes:.1f}" if passes < 10 else f"{passes:,.0f}",
+        memory,
     )
     if passes < 1:
         _logger.warning(
@@ -340,12 +327,12 @@ def _log_cost(config: Config, facts: Facts, device: torch.device) -> None:
         )
 
 
-def _memory(config: Config, facts: Facts, sizes: Mapping[str, int]) -> int:
+def _memory(config: Config, facts: Facts) -> int:
     """Estimate the bytes that training takes on a CPU, from the sample of lengths."""
-    training, lengths = config.training, facts.lengths
+    training, lengths, size = config.training, facts.lengths, config.tokenizer.vocabulary_size
     plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
     batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
-    return estimate_memory(config, lengths[batch], **sizes)
+    return estimate_memory(config, lengths[batch], source_vocabulary=size, target_vocabulary=size)
 
 
 def _comments(data: DataConfig, report: Report, size: _Size, *, is_sample: bool) -> dict[str, str]:

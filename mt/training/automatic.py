@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from mt.config import Config, ModelConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import automatic_keys, value_at, with_values
 from mt.data.batches import TARGET, Lengths
 from mt.data.held_out import open_training_corpora
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 _SHARED_LETTERS = 0.5
 _SAMPLE = 4096
 """Pairs whose lengths stand for the corpus."""
-_LONGEST_TRAINING = 3600.0
+LONGEST_TRAINING = 3600.0
 """Seconds that a training without a budget is expected to take at most."""
 _MOST_PASSES = 40
 """Passes over the corpus after which a training without a budget is expected to have ended."""
@@ -82,6 +82,10 @@ class Choices:
     config: Config
     made: dict[str, Choice] = field(default_factory=dict)
     began_at: float = field(default_factory=time.perf_counter)
+    facts: Facts | None = None
+    """None if no key is open."""
+    tokens: float = 0.0
+    """Expected target tokens of the training, if the model or the updates are chosen."""
 
     @cached_property
     def open(self) -> frozenset[str]:
@@ -180,7 +184,7 @@ def choose_settings(config: Config, device: torch.device) -> Choices:
         return choices
     initial = config.training.init_from
     shape = None if initial is None else read_run(initial).config.model
-    facts = survey(config)
+    facts = choices.facts = survey(config)
     _choose_tokenizer(choices, facts)
     if shape is None:
         _choose_model(choices, facts, device)
@@ -214,23 +218,24 @@ def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
         choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
     if "model.d_model" not in choices.open:
         return
-    best, reason, passes = SIZES[0], "the smallest: there is little time", 0.0
+    best, reason = SIZES[0], ""
     for size in SIZES:
         if facts.pairs < size.pairs:
             break
         candidate = Choices(choices.config, {**choices.made})
-        _choose_shape(candidate, size)
-        tokens, numbers = _affordable(candidate, facts, device), _parameters(candidate.applied())
+        _choose_shape(candidate, size, reason)
+        tokens, numbers = _affordable(candidate, facts, device), parameters(candidate.applied())
         if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
             break
-        best, passes = size, tokens / facts.target_tokens
         reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
+        best, choices.tokens = size, tokens
     _choose_shape(choices, best, reason)
+    passes = choices.tokens / facts.target_tokens
     dropout = next(rate for least, rate in DROPOUT if passes >= least)
     choices("model.dropout", dropout, f"about {passes:.2g} passes over the corpus")
 
 
-def _choose_shape(choices: Choices, size: Size, reason: str = "") -> None:
+def _choose_shape(choices: Choices, size: Size, reason: str) -> None:
     heads = choices("model.heads", size.heads, "32 or 64 numbers a head")
     width = choices("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
     choices("model.encoder_layers", size.layers, "the depth for this width")
@@ -241,7 +246,8 @@ def _choose_shape(choices: Choices, size: Size, reason: str = "") -> None:
     choices("model.d_ff", width * 8 // 3 // 8 * 8, "as many parameters as ReLU of four widths")
 
 
-def _parameters(config: Config) -> int:
+def parameters(config: Config) -> int:
+    """Return the parameters of a model whose vocabularies have the size in the config."""
     sizes = (config.tokenizer.vocabulary_size,) * 2
     model = new_model(config.model, sizes, torch.device("meta"))
     return sum(parameter.numel() for parameter in model.parameters())
@@ -260,15 +266,18 @@ def _affordable(choices: Choices, facts: Facts, device: torch.device) -> float:
     sizes = (config.tokenizer.vocabulary_size,) * 2
     speed = training_speed(config, facts.lengths, vocabularies=sizes, device=device, seconds=1.5)
     if training.budget_seconds is None:
-        return min(speed * _LONGEST_TRAINING, _MOST_PASSES * facts.target_tokens)
+        return min(speed * LONGEST_TRAINING, _MOST_PASSES * facts.target_tokens)
     return speed * training.budget_seconds
 
 
 def _choose_updates(choices: Choices, facts: Facts, device: torch.device) -> None:
     if "training.target_tokens_per_update" in choices.open:
-        tokens = _affordable(choices, facts, device)
-        size = int(np.clip(UPDATE_TOKENS * (tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
-        choices("training.target_tokens_per_update", size, "grows with the root of all tokens")
+        choices.tokens = choices.tokens or _affordable(choices, facts, device)
+        size = int(np.clip(UPDATE_TOKENS * (choices.tokens / 1e6) ** 0.5, UPDATE_TOKENS, 25_000))
+        reason = f"grows with the square root of {choices.tokens / 1e6:.2g} million tokens"
+        choices("training.target_tokens_per_update", size, reason)
+        if choices.config.training.budget is not None:
+            _require_updates(choices.config.training, choices.tokens / size)
     longest = choices.config.data.max_tokens
     choices("training.max_tokens_per_batch", max(4096, longest), "fits a small memory")
     rate = float(f"{LEARNING_RATE / choices.value('model.d_model'):.2g}")
@@ -292,7 +301,7 @@ def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Con
         updates = _updates_in(choices, corpus, seconds, left=training.budget_seconds - spent)
     expected = updates
     if expected is None:
-        expected = min(_MOST_PASSES * per_epoch, math.ceil(_LONGEST_TRAINING / seconds))
+        expected = min(_MOST_PASSES * per_epoch, math.ceil(LONGEST_TRAINING / seconds))
     _choose_schedule(choices, updates, expected)
     every = max(1, expected // _VALIDATIONS)
     choices("training.validate_every", every, f"{_VALIDATIONS} validations in the run")
@@ -314,17 +323,22 @@ def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float
         choices("training.validation_pairs", number, "validation takes a twentieth of the budget")
         of_all *= number / pairs
     updates = int((left - _VALIDATIONS * of_all) / seconds)
-    if updates < _VALIDATIONS:
-        raise ConfigError(
-            f"`training.budget` {training.budget}: too short; with {seconds:.2g} s an update it "
-            f"allows {max(updates, 0)} updates, and at least {_VALIDATIONS} are needed"
-        )
+    _require_updates(training, updates)
     reason = f"as many as fit into {training.budget}"
     return int(choices("training.max_updates", updates, reason))
 
 
+def _require_updates(training: TrainingConfig, updates: float) -> None:
+    """Raise ConfigError if a budget allows fewer updates than there are validations."""
+    if updates < _VALIDATIONS:
+        raise ConfigError(
+            f"budget {training.budget}: too short; on this machine it allows "
+            f"{max(int(updates), 0)} updates, and at least {_VALIDATIONS} are needed"
+        )
+
+
 def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> None:
-    warmup = choices("training.warmup_updates", min(max(1, expected // 10), 1000), "...")
+    warmup = choices("training.warmup_updates", min(max(1, expected // 10), 1000), "a tenth")
     if updates is None or warmup >= updates:
         if "training.schedule" in choices.open:
             choices("training.schedule", "inverse_sqrt", "the end of the training is not known")
@@ -335,9 +349,9 @@ def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> No
     )
     if schedule in {"linear", "cosine"}:
         choices("training.decay_updates", updates, "the last update")
-        choices("training.max_updates", updates, "")
+        choices("training.max_updates", updates, "the rate is 0 then")
         choices("training.patience", None, "the rate falls to the end")
-        choices("training.average", "off", "")
+        choices("training.average", "off", "the last checkpoints are the best")
 
 
 def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
@@ -366,8 +380,3 @@ def _summary(choices: Choices, seconds: float, expected: int) -> Iterator[str]:
                 f"{'' if training.max_updates else 'at most '}in about {tqdm.format_interval(last)}"
             )
         yield text
-
-
-def expected_seconds(config: Config) -> float:
-    """Return the time that a training takes at most, about: its budget, or else an hour."""
-    return config.training.budget_seconds or _LONGEST_TRAINING
