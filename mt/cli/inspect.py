@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,6 +87,8 @@ def _cost_json(cost: "Cost", config: "Config") -> str:
 
 
 def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
+    from mt.config.loading import automatic_keys
+
     lengths, size = cost.lengths, config.tokenizer.vocabulary_size
     joint = config.tokenizer.vocabulary == "joint"
     vocabulary = "a joint vocabulary" if joint else "two vocabularies"
@@ -98,6 +101,10 @@ def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
     ]
     if origin := config.tokenizer_origin:
         notes.append(f"The tokenizer of `{origin[0]}` may have a different size.")
+    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
+    if chosen:
+        text = "Counted by their defaults; training may choose other values: "
+        notes.append(fill(text + ", ".join(chosen), 80))
     tables = aligned(_part_rows(cost), right=range(1, 5)), aligned(_total_rows(cost), right=[1])
     return "\n\n".join((heading, *tables, "\n".join(filter(None, notes))))
 

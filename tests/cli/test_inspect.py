@@ -117,3 +117,9 @@ def test_notes_mention_ties_and_copied_tokenizers(inspected: Run) -> None:
     assert "tokenizer.from" not in out
     _, out, _ = inspected("--set", "tokenizer.from=runs/other")
     assert "`tokenizer.from` may have a different size" in out
+
+
+def test_keys_that_training_chooses_are_named(recipe: Path, program: Program) -> None:
+    _, out, _ = program("inspect", recipe, "--set", "model.d_model=auto")
+    assert "training may choose other values" in out
+    assert "model.d_model" in out
