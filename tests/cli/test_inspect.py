@@ -44,6 +44,9 @@ keys and values per token and row in fp32   800  bytes
 FLOPs count matrix products only, two per multiply-add. The table shows the
 forward pass; training takes three times as many.
 Both embeddings and the output layer share one matrix, counted as the embedding.
+Counted by their defaults; training may choose other values:
+tokenizer.algorithm, tokenizer.vocabulary, tokenizer.character_coverage,
+model.residual, model.feed_forward, model.dropout, model.tie_embeddings
 """
 
 Run = Callable[..., tuple[int, str, str]]
