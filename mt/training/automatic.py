@@ -57,9 +57,10 @@ class Facts:
     pairs: int
     letters: tuple[int, int]
     """Length of each side in letters of an alphabet, as `mt.languages.in_letters` counts."""
-    same_script: bool
+    characters: tuple[Counter[str], Counter[str]]
+    """Characters of each side in a sample of the pairs, without spaces."""
     lengths: Lengths
-    """Estimated lengths of a sample of the pairs in tokens."""
+    """Estimated lengths of the sample in tokens."""
 
     @property
     def target_tokens(self) -> int:
@@ -122,24 +123,33 @@ def survey(config: Config) -> Facts:
             pairs += 1
             letters += len(pair.source), len(pair.target)
     sizes = np.array([[in_letters(pair.source), in_letters(pair.target)] for pair in sample])
-    characters = np.array([[len(pair.source), len(pair.target)] for pair in sample])
-    weights = sizes.sum(axis=0) / np.maximum(characters.sum(axis=0), 1)
+    written = np.array([[len(pair.source), len(pair.target)] for pair in sample])
+    weights = sizes.sum(axis=0) / np.maximum(written.sum(axis=0), 1)
     source, target = (letters * weights).round().astype(int).tolist()
     longest = config.data.max_tokens
     lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, longest).astype(np.int32)
-    return Facts(pairs, (source, target), _share_script(sample), lengths)
+    characters = Counter[str](), Counter[str]()
+    for pair in sample:
+        characters[0].update(pair.source.replace(" ", ""))
+        characters[1].update(pair.target.replace(" ", ""))
+    return Facts(pairs, (source, target), characters, lengths)
 
 
-def _share_script(sample: list[SentencePair]) -> bool:
+def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:
     """Return whether the sides share more than half of their letters, by frequency.
 
     A few Latin names in Chinese text do not count as a shared script.
     """
-    source = Counter(letter for pair in sample for letter in pair.source if letter.isalpha())
-    target = Counter(letter for pair in sample for letter in pair.target if letter.isalpha())
-    totals = max(source.total(), 1), max(target.total(), 1)
-    shared = (min(source[each] / totals[0], target[each] / totals[1]) for each in source)
+    source, target = ({c: n for c, n in side.items() if c.isalpha()} for side in characters)
+    totals = max(sum(source.values()), 1), max(sum(target.values()), 1)
+    shared = (min(source[c] / totals[0], target.get(c, 0) / totals[1]) for c in source)
     return sum(shared) > _SHARED_LETTERS
+
+
+def characters_needed(characters: Counter[str], coverage: float) -> int:
+    """Return how many of the most frequent characters make up a share of a text."""
+    counts = np.sort(np.array([*characters.values(), 1]))[::-1]
+    return int(np.searchsorted(np.cumsum(counts), coverage * characters.total())) + 1
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,10 @@ SIZES = (
 TOKENS_PER_PARAMETER = 2.0
 """Least number of target tokens to train on for each parameter: a smaller model learns more from
 fewer."""
+VOCABULARY_SIZE = 4000
+COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
+CHARACTER_SHARE = 0.8
+"""Largest share of a vocabulary for single characters; a larger one leaves too few words."""
 UPDATE_TOKENS = 500
 """Target tokens of an update for a training on a million tokens."""
 LEARNING_RATE = 0.36
@@ -201,13 +215,22 @@ def _choose_tokenizer(choices: Choices, facts: Facts) -> None:
         choices("tokenizer.vocabulary", copied_layout(origin[1]), f"as in `{origin[0]}`")
     elif is_tied and "model.tie_embeddings" not in choices.open:
         choices("tokenizer.vocabulary", "joint", "for `model.tie_embeddings: all`")
-    elif facts.same_script:
+    elif share_script(facts.characters):
         choices("tokenizer.vocabulary", "joint", "one script: names, numbers and stems are shared")
     else:
         choices("tokenizer.vocabulary", "separate", "two scripts: the sides share little")
     choices("tokenizer.algorithm", "unigram", "as in all trainings behind these rules")
-    choices("tokenizer.vocabulary_size", 4000, "2,000 and 8,000 learned less in short trainings")
-    choices("tokenizer.character_coverage", 0.9999, "rarer characters are spelled in bytes")
+    reason = "2,000 and 8,000 learned less in short trainings"
+    size = choices("tokenizer.vocabulary_size", VOCABULARY_SIZE, reason)
+    source, target = facts.characters
+    is_joint = choices.value("tokenizer.vocabulary") == "joint"
+    sides = [source + target] if is_joint else [source, target]
+    for coverage in COVERAGES:
+        needed = max(characters_needed(side, coverage) for side in sides)
+        if needed <= CHARACTER_SHARE * size:
+            break
+    reason = f"{needed:,} characters are tokens, rarer ones are spelled in bytes"
+    choices("tokenizer.character_coverage", coverage, reason)
 
 
 def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:

@@ -1,6 +1,9 @@
 """Automatic settings: rules, budget, and runs that keep what was chosen."""
 
+import math
+from collections import Counter
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import torch
 from mt.config import Config
 from mt.config.loading import automatic_keys, load_config, value_at
 from mt.training import automatic
-from mt.training.automatic import Facts, choose_settings
+from mt.training.automatic import COVERAGES, Facts, choose_settings
 from tests.factories import Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -112,6 +115,34 @@ def test_vocabularies_are_joint_if_the_letters_are_shared(
     assert choose_settings(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
 
 
+@pytest.mark.parametrize("layout", ["joint", "separate"])
+def test_characters_leave_room_for_words_in_the_vocabulary(
+    layout: str, tmp_path: Path, speed: object
+) -> None:
+    # 8,000 characters a side, rare ones many, 7,000 of them on both sides.
+    text = [chr(0x4E00 + n) * math.ceil(3000 * math.exp(-n / 700)) for n in range(9000)]
+    write(tmp_path, ["".join(text[:8000])] * 2, ["".join(text[1000:])] * 2)
+    choices = choose_settings(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
+    chosen = choices.value("tokenizer.character_coverage")
+    sides = [Counter("".join(text[:8000])), Counter("".join(text[1000:]))]
+    if layout == "joint":
+        sides = [sides[0] + sides[1]]
+
+    def tokens(coverage: float) -> int:
+        """Return the number of characters that SentencePiece makes tokens of."""
+        counts = [sorted(side.values(), reverse=True) for side in sides]
+        return max(
+            sum(total < coverage * sum(each) for total in accumulate(each, initial=0))
+            for each in counts
+        )
+
+    better = COVERAGES[COVERAGES.index(chosen) - 1]
+    assert tokens(chosen) <= 0.8 * choices.value("tokenizer.vocabulary_size") < tokens(better)
+    few = ["the little dog sleeps"] * 60
+    write(tmp_path, few, few)
+    assert choose_settings(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
+
+
 class Machine:
     """Faked speed of a device, in target tokens per second at a width of 256."""
 
@@ -134,7 +165,8 @@ def test_more_time_never_makes_a_smaller_model_or_update(
     pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
 ) -> None:
     lengths = np.full((8, 2), 2 + letters // 4, np.int32)
-    facts = Facts(pairs, (pairs * letters,) * 2, same_script, lengths)
+    characters = Counter("abc"), Counter("abc" if same_script else "零一二")
+    facts = Facts(pairs, (pairs * letters,) * 2, characters, lengths)
     chosen = []
     for times in (1, 2, 20):
         budget = {"budget": f"{times * seconds:.0f}s"}
