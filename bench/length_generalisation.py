@@ -241,14 +241,16 @@ def _examples(pairs: Sequence[SentencePair], tokenizer: Tokenizer) -> list[Examp
 def _whole_lines(run: Path, config: Config) -> Translator:
     """Return a run's greedy translator, which never splits a line."""
     loaded = load_translator(
-        run, overrides=["decoding.search=greedy"], device=config.training.device
+        run,
+        overrides=["decoding.search=greedy", "decoding.split_sentences=off"],
+        device=config.training.device,
     )
     return Translator(
         loaded.engine,
         loaded.tokenizer,
         loaded.decoding,
         longest_source=sys.maxsize,
-        target_language=config.data.target_language,
+        direction=loaded.direction,
     )
 
 

@@ -39,6 +39,8 @@ class Description:
     """The part of model.json that translation needs; `tokenizer` and `weights` are SHA-256."""
 
     longest_source: int
+    sentences_per_line: float | None
+    """Mean of the training sources; None if it is unknown."""
     tokenizer: str
     weights: str
 
@@ -117,6 +119,7 @@ def read_description(path: Path) -> Description:
     try:
         return Description(
             longest_source=int(content["longest_source"]),
+            sentences_per_line=content.get("sentences_per_line"),
             tokenizer=str(content["tokenizer"]),
             weights=str(content["weights"]),
         )
@@ -125,7 +128,12 @@ def read_description(path: Path) -> Description:
 
 
 def write_description(
-    run: Path, tokenizer: TokenizerFacts, *, longest_source: int, provenance: Provenance
+    run: Path,
+    tokenizer: TokenizerFacts,
+    *,
+    longest_source: int,
+    provenance: Provenance,
+    sentences_per_line: float | None = None,
 ) -> None:
     """Write the model.json of a folder that holds its weights already."""
     write_json(
@@ -135,6 +143,7 @@ def write_description(
             "source_vocabulary": tokenizer.source_size,
             "target_vocabulary": tokenizer.target_size,
             "longest_source": longest_source,
+            "sentences_per_line": sentences_per_line,
             "tokenizer": tokenizer.fingerprint,
             "weights": file_sha256(run / WEIGHTS_FILE),
             **asdict(provenance),
@@ -171,6 +180,8 @@ class Exported:
     """SHA-256 of each further file that CTranslate2 reads, by name."""
     parity: dict[str, Any] = field(default_factory=dict)
     """Result of the comparison with the run."""
+    sentences_per_line: float | None = None
+    """Mean of the training sources; None if it is unknown."""
 
 
 def is_exported(folder: Path) -> bool:

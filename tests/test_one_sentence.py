@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from mt.config.data import Direction
 from mt.data.batches import collate, plan_updates, split_update
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
@@ -151,7 +152,8 @@ def test_one_sentence(tmp_path: Path) -> None:
         tokenizer,
         decoding=config.decoding,
         longest_source=store.longest_source,
-        target_language="de",
+        direction=Direction("en", "de"),
+        sentences_per_line=1.0,
     )
     assert translator.translate(["a dog sleeps", "", "a cat eats a fish"]) == [
         "ein Hund schläft",

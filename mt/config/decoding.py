@@ -48,6 +48,8 @@ class DecodingConfig(Section):
     """Longest translation: this times the source tokens, plus `max_length_extra`."""
     max_length_extra: Annotated[int, Field(ge=1)] = 50
     """Tokens added to the limit of `max_length_ratio`, end mark included."""
+    split_sentences: Literal["auto", "on", "off"] = "auto"
+    """Translate the sentences of a line one by one; `auto`: if training lines had one sentence."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
     """Sentences decoded at once; changes speed, not text; null: 64, or more for greedy search."""
 

@@ -20,6 +20,7 @@ from mt.decoding.translator import Part, Translation, Translator, log_notes
 from mt.errors import UserError
 from mt.files import replacing
 from mt.runs import is_exported
+from mt.tables import printable
 
 Form = Literal["text", "n-best", "json"]
 
@@ -138,6 +139,7 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             "line": translation.line_number,
             "status": translation.status,
             "notes": translation.notes,
+            "sentences": translation.sentences,
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": [x for each in found for x in each.log_probs] if is_known else None,
@@ -163,9 +165,14 @@ FORMS: dict[Form, Callable[[Sequence[Translation], Translator], Iterator[str]]] 
 
 
 def report_line(translation: Translation) -> str:
-    """Return line number, status and notes of a translation, separated by tabs."""
-    notes = "; ".join(translation.notes)
-    return f"{translation.line_number}\t{translation.status}\t{notes}\n"
+    """Return line number, status and notes of a translation, separated by tabs.
+
+    The last note has the sentences of a line that was split into several.
+    """
+    notes = [*translation.notes]
+    if (count := len(translation.sentences)) > 1:
+        notes.append(f"{count} sentences: {printable(' | '.join(translation.sentences))}")
+    return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
 
 
 def _open_input(job: FileJob) -> Iterator[str]:

@@ -49,6 +49,8 @@ class LoadedModel:
     """Config of the run, with the overrides."""
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
+    sentences_per_line: float | None
+    """Mean of the training sources; None if it is unknown."""
 
 
 def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
@@ -80,7 +82,13 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
         from mt.decoding.mbr import MbrEngine
 
         engine = MbrEngine(engine, finished.tokenizer, decoding)
-    return LoadedModel(engine, finished.tokenizer, finished.config, finished.longest_source)
+    return LoadedModel(
+        engine,
+        finished.tokenizer,
+        finished.config,
+        finished.longest_source,
+        finished.sentences_per_line,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,8 @@ class FinishedRun:
     weights_sha256: str
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
+    sentences_per_line: float | None = None
+    """Mean of the training sources; None if it is unknown."""
 
 
 def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
@@ -112,7 +122,13 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     check_weights(run, description.weights)
     weights = _load_weights(run)
     return FinishedRun(
-        run, config, tokenizer, weights, description.weights, description.longest_source
+        run,
+        config,
+        tokenizer,
+        weights,
+        description.weights,
+        description.longest_source,
+        description.sentences_per_line,
     )
 
 
@@ -184,7 +200,9 @@ def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> Loade
     check_exported_model(folder, exported)
     where, positions = _ctranslate2_device(device), exported.positions
     engine = CTranslate2Engine(folder, device=where, tokenizer=tokenizer, positions=positions)
-    return LoadedModel(engine, tokenizer, config, exported.longest_source)
+    return LoadedModel(
+        engine, tokenizer, config, exported.longest_source, exported.sentences_per_line
+    )
 
 
 def require_ctranslate2() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from mt.config import DecodingConfig
-from mt.config.data import chosen_direction
+from mt.config.data import Direction, chosen_direction
+from mt.data.sentences import Sentences, split_sentences, whole_line
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.load import load_model, require_tag
@@ -36,14 +37,14 @@ Status = Literal[
 
 empty: the line or its translation is empty; repeated: the translation repeated itself and was
 decoded again; length-limited: it was cut at its length limit; copied: it equals the line;
-unknown-characters: the tokenizer does not know some characters of the line; split: the line was
-translated in parts; ok: none of these.
+unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
+is too long was translated in parts; ok: none of these.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Input and output of the engine for a line, or for a part of a split line."""
+    """Input and output of the engine for a sentence, or for a part of a long sentence."""
 
     source: Sequence[int]
     """Source tokens, EOS last."""
@@ -57,9 +58,9 @@ class Alternative:
     text: str
     """One line."""
     score: float
-    """Score of the hypothesis; for a split line the sum over its parts."""
+    """Score of the hypothesis; the sum over several parts."""
     parts: tuple[Part, ...]
-    """Parts in order: none of a blank line, several of a split line."""
+    """Parts in order: none of a blank line, several of a line that was split."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -84,6 +85,8 @@ class Translation:
     """Notes for the user, for example that the line was split; see `log_notes`."""
     alternatives: tuple[Alternative, ...] = ()
     """Up to the requested number of translations, best first; the first one equals `text`."""
+    sentences: tuple[str, ...] = ()
+    """Sentences of the line that were translated one by one; the whole line if it was not split."""
 
 
 def log_notes(translation: Translation) -> None:
@@ -93,6 +96,8 @@ def log_notes(translation: Translation) -> None:
 
 
 _LOOK_AHEAD_BATCHES = 32
+_SENTENCES_PER_LINE = 1.2
+"""Mean of the training lines from which on a model has learned lines of several sentences."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -103,13 +108,16 @@ class _Prepared:
     line: str
     text: str
     """The line with its invalid characters replaced."""
-    tokens: int
-    """Number of tokens of the whole line, including EOS."""
+    sentences: tuple[str, ...]
     parts: list[list[int]]
-    """Source tokens: no part of a blank line, several of a split line."""
+    """Source tokens: a part for each sentence, several for a long one."""
+    gaps: list[str]
+    """White space of the translation before each part and after the last."""
     prefixes: list[tuple[int, ...]]
     """Forced beginning of each part; the prefix of the line belongs to the first part."""
     notes: tuple[str, ...]
+    cut: str
+    """Note on a sentence that is translated in parts, or empty."""
     unknown: list[str]
     """Characters unknown to the tokenizer."""
 
@@ -131,7 +139,8 @@ class Translator:
         translator.translate(["Good morning."])
 
     `longest_source` is the largest number of tokens of a training source, including EOS; longer
-    lines are split. `target_language` decides whether a space joins the parts.
+    lines are split. `sentences_per_line` is the mean of the training sources, or None if it is
+    unknown; `decoding.split_sentences: auto` depends on it.
     """
 
     def __init__(
@@ -141,14 +150,19 @@ class Translator:
         decoding: DecodingConfig,
         *,
         longest_source: int,
-        target_language: str,
+        direction: Direction,
+        sentences_per_line: float | None = None,
     ) -> None:
         assert longest_source > 1, "a source has at least a token and EOS"
         self.engine = engine
         self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
         self.decoding = decoding
         self.longest_source = longest_source
-        self.joiner = "" if written_without_spaces(target_language) else " "
+        self.direction = direction
+        self.joiner = _joiner(direction.target)
+        is_auto = decoding.split_sentences == "auto"
+        few = sentences_per_line is None or sentences_per_line < _SENTENCES_PER_LINE
+        self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
 
     @classmethod
     def load(
@@ -192,15 +206,17 @@ class Translator:
     ) -> Iterator[Translation]:
         """Yield a translation of each line, in order, reading at most `look_ahead` lines ahead.
 
-        A blank line yields an empty line. A line too long for the model is split, translated in
-        parts and joined. Lone surrogates are read as U+FFFD. A line end in the output becomes a
+        The sentences of a line are translated one by one, as `decoding.split_sentences` says, and
+        the white space around them is restored. A sentence too long for the model is translated in
+        parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
         space. A translation that repeats itself is decoded again, unless `decoding.on_repetition`
         is `keep`. Each line has up to `n_best` alternatives; raises UserError at once if the search
         cannot find so many.
 
-        Each translation begins with its prefix, which is target text and may be empty. The prefix
-        of a split line applies to its first part. Prefixes should end with a whole word; white
-        space at the end is dropped. Raises UserError unless there are as many prefixes as lines.
+        Each translation begins with its prefix, which is target text and may be empty. A line whose
+        prefix has several sentences is not split into its own. Prefixes should end with a whole
+        word; white space at the end is dropped. Raises UserError unless there are as many prefixes
+        as lines.
         """
         _check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
@@ -218,30 +234,66 @@ class Translator:
             done += len(lines)
 
     def _prepare(self, window: list[tuple[str, str]]) -> list[_Prepared]:
-        """Repair and encode lines and their prefixes; split the lines that are too long."""
+        """Repair lines, split them into sentences, and encode these and the prefixes."""
         repaired = [repair_unicode(line) for line, _ in window]
-        encoded = self.tokenizer.encode_source([text for text, _ in repaired])
+        split = [
+            self._sentences(text, repair_unicode(prefix)[0])
+            for (text, _), (_, prefix) in zip(repaired, window, strict=True)
+        ]
+        texts = list(chain.from_iterable(sentences.texts for sentences in split))
+        encoded = iter(self.tokenizer.encode_source(texts))
         prefixes = encode_prefixes([prefix for _, prefix in window], self.tokenizer)
         prepared = []
-        for (line, _), (text, notes), ids, prefix in zip(
-            window, repaired, encoded, prefixes, strict=True
+        for (line, _), (text, notes), sentences, prefix in zip(
+            window, repaired, split, prefixes, strict=True
         ):
-            parts = [ids] if text.strip() else []
-            if parts and len(ids) > self.longest_source:
-                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
-                parts = self.tokenizer.encode_source(texts)
+            parts, gaps, cut = self._parts(sentences, list(islice(encoded, len(sentences.texts))))
+            if prefix.ids:
+                gaps[0] = ""  # the translation begins with its prefix
             prepared.append(
                 _Prepared(
                     line=line,
                     text=text,
-                    tokens=len(ids),
+                    sentences=sentences.texts,
                     parts=parts,
+                    gaps=gaps,
                     prefixes=[prefix.ids, *[()] * len(parts)][: len(parts)],
                     notes=notes + prefix.notes,
-                    unknown=unknown_characters(text, self.tokenizer) if UNK in ids else [],
+                    cut=cut,
+                    unknown=unknown_characters(text, self.tokenizer)
+                    if any(UNK in part for part in parts)
+                    else [],
                 )
             )
         return prepared
+
+    def _sentences(self, text: str, prefix: str) -> Sentences:
+        """Return the sentences of a line; its prefix must not go beyond the first."""
+        forced = split_sentences(prefix, self.direction.target).texts
+        if self.splits_sentences and len(forced) < 2:
+            return split_sentences(text, self.direction.source)
+        return whole_line(text, keep_space=self.decoding.split_sentences == "off")
+
+    def _parts(
+        self, sentences: Sentences, encoded: list[list[int]]
+    ) -> tuple[list[list[int]], list[str], str]:
+        """Return the parts of a line, the white space of its translation, and a note if one is cut.
+
+        The usual gap between sentences of the source language becomes that of the target language.
+        """
+        usual, parts, gaps, cut = _joiner(self.direction.source), [], [], ""
+        rows = zip(sentences.texts, encoded, sentences.gaps[:-1], strict=True)
+        for number, (text, ids, gap) in enumerate(rows):
+            pieces = [ids]
+            if len(ids) > self.longest_source:
+                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
+                pieces = self.tokenizer.encode_source(texts)
+                cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
+                cut += f"translated in {len(pieces)} parts"
+            parts += pieces
+            gaps.append(self.joiner if number and gap == usual else gap)
+            gaps += [self.joiner] * (len(pieces) - 1)
+        return parts, [*gaps, sentences.gaps[-1]], cut
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.encode_source(texts)]
@@ -278,7 +330,7 @@ class Translator:
         self, number: int, line: _Prepared, found: list[_Found], n_best: int
     ) -> Translation:
         choices = _best_choices([part.hypotheses for part in found], n_best)
-        alternatives = tuple(self._alternative(line.parts, choice) for choice in choices)
+        alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         statuses = self._statuses(line, found, best.text)
         return Translation(
@@ -289,19 +341,21 @@ class Translator:
             score=best.score,
             notes=line.notes + tuple(note for _, note in statuses if note),
             alternatives=alternatives,
+            sentences=line.sentences,
         )
 
-    def _alternative(
-        self, sources: list[list[int]], hypotheses: tuple[Hypothesis, ...]
-    ) -> Alternative:
-        texts = [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
-        if len(texts) > 1:
-            texts = [text.strip() for text in texts]
+    def _alternative(self, line: _Prepared, hypotheses: tuple[Hypothesis, ...]) -> Alternative:
+        # Byte tokens can spell a line end.
+        texts = [_LINE_END.sub(" ", self.tokenizer.decode_target(each.ids)) for each in hypotheses]
+        if len(texts) > 1 or self.decoding.split_sentences != "off":
+            forced = map(bool, line.prefixes)
+            texts = [text.rstrip() if next(forced) else text.strip() for text in texts]
+        *before, after = line.gaps
+        pairs = zip(before, texts, strict=True)
         return Alternative(
-            # Byte tokens can spell a line end.
-            text=_LINE_END.sub(" ", self.joiner.join(text for text in texts if text)),
+            text="".join(chain(*((gap, text) for gap, text in pairs if text), [after])),
             score=sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
-            parts=tuple(map(Part, sources, hypotheses)),
+            parts=tuple(map(Part, line.parts, hypotheses)),
         )
 
     def _statuses(
@@ -322,9 +376,8 @@ class Translator:
         if line.unknown:
             note = f"the tokenizer does not know {name_characters(line.unknown)}"
             statuses.append(("unknown-characters", note))
-        if len(line.parts) > 1:
-            note = f"{line.tokens} tokens, the model supports up to {self.longest_source}: "
-            statuses.append(("split", f"{note}translated in {len(line.parts)} parts"))
+        if line.cut:
+            statuses.append(("split", line.cut))
         return statuses
 
 
@@ -349,8 +402,14 @@ def load_translator(
         loaded.tokenizer,
         decoding,
         longest_source=loaded.longest_source,
-        target_language=chosen_direction(loaded.config.data, decoding.tag).target,
+        direction=chosen_direction(loaded.config.data, decoding.tag),
+        sentences_per_line=loaded.sentences_per_line,
     )
+
+
+def _joiner(language: str) -> str:
+    """Return the usual text between two sentences."""
+    return "" if written_without_spaces(language) else " "
 
 
 def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:

@@ -130,6 +130,7 @@ def _write(
         tokenizer=finished.tokenizer.fingerprint,
         model=file_sha256(folder / EXPORTED_MODEL),
         details={path.name: file_sha256(path) for path in exported_details(folder)},
+        sentences_per_line=finished.sentences_per_line,
     )
     write_exported(folder, exported)
     return exported
@@ -161,7 +162,8 @@ def export_marian(
             exported.tokenizer,
             of_run.decoding,
             longest_source=finished.longest_source,
-            target_language=finished.config.data.target_language,
+            direction=of_run.direction,
+            sentences_per_line=finished.sentences_per_line,
         )
         parity = compare(of_run, same_search, lines)
         failure = parity.why_not_equal()

@@ -19,6 +19,7 @@ from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
 from mt.data.pairs import Checksums, SentencePair
+from mt.data.sentences import sentences_per_line
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
@@ -29,6 +30,8 @@ from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 
 _WARNINGS_FORMAT = 2
+_SAMPLED_LINES = 1000
+"""Training sources whose sentences are counted."""
 _logger = logging.getLogger(__name__)
 
 
@@ -45,6 +48,8 @@ class Corpus:
     """Pairs that an epoch takes from each part."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
+    sentences_per_line: float
+    """Mean of the training sources, from a sample."""
     drawn: DrawnEpochs | None = None
     """Stores by epoch, if `tokenizer.sampling` is on."""
 
@@ -167,8 +172,23 @@ def _open_corpus(
         for index, (source, target) in enumerate(encoded)
     )
     stores = [*parts.values()]
-    drawn = _drawn_epochs(config, tokenizer, stores)
-    return Corpus(tokenizer, joined(stores), parts, mixture, valid, examples, drawn)
+    store = joined(stores)
+    return Corpus(
+        tokenizer=tokenizer,
+        store=store,
+        parts=parts,
+        mixture=mixture,
+        valid=valid,
+        valid_examples=examples,
+        sentences_per_line=_sentences_per_line(store, tokenizer, config.data.source_language),
+        drawn=_drawn_epochs(config, tokenizer, stores),
+    )
+
+
+def _sentences_per_line(store: PairStore, tokenizer: Tokenizer, language: str) -> float:
+    spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
+    lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
+    return sentences_per_line(lines, language)
 
 
 def _drawn_epochs(

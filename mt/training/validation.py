@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from mt.config import Config, DecodingConfig
+from mt.config.data import Direction
 from mt.config.training import Metric
 from mt.data.batches import Lengths, collate
 from mt.data.pairs import SentencePair
@@ -44,7 +45,9 @@ def validate(
         valid_examples=tuple(spread(corpus.valid_examples, count)),
     )
     pairs = corpus.valid
-    language = config.data.of(config.data.valid).target_language
+    own = config.data.of(config.data.valid)
+    direction = Direction(own.source_language, own.target_language)
+    language = direction.target
     tokenizer = config.evaluation.bleu_tokenizer
     changes = {
         "search": config.training.validation_search,
@@ -68,7 +71,8 @@ def validate(
                 corpus.tokenizer,
                 decoding=config.decoding.model_copy(update=changes),
                 longest_source=corpus.store.longest_source,
-                target_language=language,
+                direction=direction,
+                sentences_per_line=corpus.sentences_per_line,
             ),
             pairs,
             target_language=language,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from mt.config import DecodingConfig
+from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine
 from mt.decoding.translator import Translator
@@ -41,13 +42,19 @@ def build_translator(
     longest: int = 20,
     language: str = "en",
     known: int = 0x110000,
+    source_language: str = "en",
+    sentences_per_line: float | None = None,
     **decoding: Any,
 ) -> Translator:
-    """Return a translator of characters; `decoding` are keys of the decoding config."""
+    """Return a translator of characters; `decoding` are keys of the decoding config.
+
+    It splits no sentences unless `split_sentences` says so.
+    """
     return Translator(
         engine,
         cast("Tokenizer", Characters(known)),
-        DecodingConfig(**decoding),
+        DecodingConfig(**{"split_sentences": "off", **decoding}),
         longest_source=longest,
-        target_language=language,
+        direction=Direction(source_language, language),
+        sentences_per_line=sentences_per_line,
     )

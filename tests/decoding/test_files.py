@@ -309,7 +309,11 @@ OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True))
 BEST = Alternative('a ||| b\u2028"é', -0.5, (ONE, TWO))
 WORSE = Alternative("c", -1.25, (ONE, OTHER))
 BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(Alternative("", 0.0, ()),))
-SPLIT = Translation(3, "x", BEST.text, "split", -0.5, ("one", "two"), alternatives=(BEST, WORSE))
+SPLIT = Translation(
+    *(3, "x", BEST.text, "split", -0.5, ("one", "two")),
+    alternatives=(BEST, WORSE),
+    sentences=("Two.", "lines\tor less"),
+)
 
 
 class Explaining(ExplainingEngine):
@@ -346,7 +350,10 @@ def test_text_n_best_and_report_of_blank_and_split_lines() -> None:
         '2 ||| a ||| b\u2028"é ||| -0.500000\n',
         "2 ||| c ||| -1.250000\n",
     ]
-    assert [*map(report_line, (BLANK, SPLIT))] == ["1\tempty\t\n", "3\tsplit\tone; two\n"]
+    assert [*map(report_line, (BLANK, SPLIT))] == [
+        "1\tempty\t\n",
+        "3\tsplit\tone; two; 2 sentences: Two. | lines or less\n",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -370,6 +377,7 @@ def test_json_numbers_the_tokens_across_parts(
         "line": 3,
         "status": "split",
         "notes": ["one", "two"],
+        "sentences": ["Two.", "lines\tor less"],
         **best,
         "source_tokens": ["▁50", "▁51", "▁52"],
         "token_log_probs": log_probs,

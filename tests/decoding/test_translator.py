@@ -111,7 +111,9 @@ def test_look_ahead_is_bounded() -> None:
     assert read == 0
     part = Part([*map(ord, "line 0"), EOS], Hypothesis(upper("line 0"), -2.0, -1.0, finished=True))
     best = Alternative("LINE 0", -1.0, (part,))
-    assert next(stream) == Translation(1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,))
+    assert next(stream) == Translation(
+        1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,), sentences=("line 0",)
+    )
     assert best.ids == upper("line 0")
     assert read == 64
     assert [each.line_number for each in stream] == list(range(2, 1001))
@@ -271,3 +273,64 @@ def test_lines_and_prefixes_of_different_number_are_an_error() -> None:
         list(stream)
     with pytest.raises(UserError, match="2 lines, but at least 3 prefixes"):
         list(translator.stream(iter("ab"), prefixes=iter("xyz")))
+
+
+@pytest.mark.parametrize(
+    ("languages", "line", "text", "sentences"),
+    [
+        ("en de", "  One day. \tTwo!  Three ", "  ONE DAY. \tTWO!  THREE ", 3),
+        ("en zh", "One day. Two!  Three.", "ONE DAY.TWO!  THREE.", 3),
+        ("zh en", "\u3000我累了。今天冷！ 好", "\u3000我累了。 今天冷！ 好", 3),
+        ("zh ja", "我累了。今天冷！", "我累了。今天冷！", 2),
+        ("en de", " \t", " \t", 0),
+    ],
+)
+def test_sentences_are_translated_one_by_one_and_their_space_is_kept(
+    languages: str, line: str, text: str, sentences: int
+) -> None:
+    source, target = languages.split()
+    engine = UpperCase()
+    translator = build_translator(
+        engine, source_language=source, language=target, split_sentences="auto"
+    )
+    (found,) = translator.stream([line])
+    assert found.text == text
+    assert (len(found.sentences), sum(map(len, engine.calls))) == (sentences, sentences)
+    assert found.status == ("ok" if sentences else "empty") or found.text == line.strip("\u3000")
+    assert found.score == -sentences
+
+
+def test_model_of_paragraphs_reads_paragraphs() -> None:
+    line = " One. Two. "
+    for mean, choice, calls in (
+        (None, "auto", [5, 5]),
+        (1.0, "auto", [5, 5]),
+        (1.5, "auto", [10]),
+        (1.5, "on", [5, 5]),
+        (1.0, "off", [12]),
+    ):
+        engine = UpperCase()
+        translator = build_translator(engine, sentences_per_line=mean, split_sentences=choice)
+        assert translator.translate([line]) == [" ONE. TWO. "]
+        assert engine.calls == [calls]
+
+
+def test_prefix_of_several_sentences_keeps_the_line_whole() -> None:
+    translator = build_translator(UpperCase(), split_sentences="on")
+    lines = [" One one. Two.", "One one. Two.", " One one. Two."]
+    found = list(translator.stream(lines, prefixes=["An a", "Well well. To", ""]))
+    texts = ["An aONE ONE. TWO.", "Well well. ToONE ONE. TWO.", " ONE ONE. TWO."]
+    assert [each.text for each in found] == texts
+    assert [len(each.sentences) for each in found] == [2, 1, 2]
+
+
+def test_long_sentence_is_cut_and_the_others_are_not() -> None:
+    engine = UpperCase()
+    translator = build_translator(engine, longest=12, split_sentences="on")
+    (found,) = translator.stream(["One two.  Three four, five six. Seven."])
+    assert found.text == "ONE TWO.  THREE FOUR, FIVE SIX. SEVEN."
+    assert (found.status, found.notes) == (
+        "split",
+        ("22 tokens, the model supports up to 12: translated in 2 parts",),
+    )
+    assert len(found.alternatives[0].parts) == 4

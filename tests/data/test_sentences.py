@@ -1,0 +1,54 @@
+"""Sentences of a line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mt.data.sentences import sentences_per_line, split_sentences, whole_line
+
+
+@pytest.mark.parametrize(
+    ("language", "parts"),
+    [
+        ("en", ["Dr. Smith paid $3.50 at 5 p.m. in Paris.", " ", "He left."]),
+        ("en", ['"Why?" she asked.', "\t ", "See https://a.b/c.d?e=f.", " ", "Done"]),
+        ("en", ["Wait... what?", " ", "The U.S. economy grew.", "  ", "Version 2.0.1 is out!"]),
+        ("en", ["1. First item.", " ", "2. Second item.  ..."]),
+        ("de", ["Am 3. Oktober war es kalt, z. B. dort.", " ", "Ludwig XIV. war König."]),
+        ("de", ['Er sagte: „Komm her!"', " ", "Dann ging er."]),
+        ("fr", ["M. Dupont est là.", " ", "« Bonjour ! » dit-il.", " ", "Pourquoi ?"]),
+        ("es", ["¿Qué tal?", " ", "¡Bien!", " ", "Sr. López vino."]),
+        ("zh-CN", ["我累了。", "", "价格是3.5元……吗？", "", "“走吧。”", "", "他说！"]),
+        ("ja", ["疲れた。", "", "「行こう。」", "", "元気？"]),
+        ("hi", ["मैं थक गया हूँ।", " ", "आज ठंड है।"]),
+        ("xx", ["Languages without rules.", " ", "They are split as English."]),
+    ],
+)
+def test_sentence_ends_are_those_of_the_language(language: str, parts: list[str]) -> None:
+    found = split_sentences("".join(parts), language)
+    assert [*found.texts] == parts[::2]
+    assert [*found.gaps] == ["", *parts[1::2], ""]
+
+
+PIECES = st.sampled_from(
+    ["A word", "Mr.", ". ", "! ", "?", "。", "\n", "\t", "\u3000", " ", "1", "é"]
+)
+
+
+@given(st.lists(PIECES).map("".join) | st.text(), st.sampled_from(["en", "zh", "de", "th"]))
+def test_sentences_and_gaps_give_the_line_again(line: str, language: str) -> None:
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        return
+    for found in (split_sentences(line, language), whole_line(line)):
+        assert len(found.gaps) == len(found.texts) + 1
+        pairs = zip(found.gaps, [*found.texts, ""], strict=True)
+        assert "".join(gap + text for gap, text in pairs) == line
+        assert all(text == text.strip() != "" for text in found.texts)
+        assert not "".join(found.gaps).strip()
+
+
+def test_sentences_per_line_leaves_blank_lines_out() -> None:
+    assert sentences_per_line(["One. Two. Three.", "", " ", "One"], "en") == 2
+    assert sentences_per_line(["", " "], "en") == 1
