@@ -143,6 +143,20 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     assert choose_settings(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "algorithm"),
+    [("de", "en", "unigram"), ("lzh", "zh", "bpe"), ("en", "th", "bpe"), ("ja", "ko", "bpe")],
+)
+def test_text_without_spaces_is_cut_by_bpe(
+    source: str, target: str, algorithm: str, tmp_path: Path, speed: object
+) -> None:
+    write(tmp_path, ENGLISH, GERMAN)
+    data = config(tmp_path).data.model_copy(
+        update={"source_language": source, "target_language": target}
+    )
+    assert choose_settings(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
+
+
 class Machine:
     """Faked speed of a device, in target tokens per second at a width of 256."""
 
