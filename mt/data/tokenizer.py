@@ -93,8 +93,15 @@ class Tokenizer:
         return self.source.decode(ids)
 
     def decode_target(self, ids: Sequence[int]) -> str:
-        """Return the target text of `ids` up to the first EOS; any sequence of ids is valid."""
-        return self.target.decode(ids)
+        """Return the target text of `ids` up to the first EOS; any sequence of ids is valid.
+
+        Bytes that form no character are left out.
+        """
+        return self.target.decode(ids, errors="ignore")
+
+    def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
+        """Return whether some bytes of a target text form no character."""
+        return self.target.decode(ids) != self.decode_target(ids)
 
 
 def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:

@@ -7,7 +7,7 @@ text. Decoding is done here instead of in SentencePiece, so that it is defined f
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import sentencepiece
 
@@ -104,10 +104,12 @@ class Vocabulary:
         ids: list[list[int]] = self.processor.encode(escaped, add_eos=True, num_threads=threads)
         return ids
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(
+        self, ids: Sequence[int], *, errors: Literal["replace", "ignore"] = "replace"
+    ) -> str:
         """Return the text of `ids` up to the first EOS, without PAD and BOS.
 
-        UNK and invalid UTF-8 become U+FFFD.
+        UNK becomes U+FFFD; `errors` says what becomes of invalid UTF-8.
         """
         found: list[bytes] = []
         for number in ids:
@@ -116,7 +118,7 @@ class Vocabulary:
                 break
             found.append(self.token_bytes[number])
         # Encoding adds one space in front, so that a word has the same token everywhere.
-        text = b"".join(found).decode("utf-8", errors="replace").removeprefix(" ")
+        text = b"".join(found).decode("utf-8", errors=errors).removeprefix(" ")
         return unescape(text)
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction, chosen_direction
+from mt.data.copied import not_copied
 from mt.data.sentences import Sentences, split_sentences, whole_line
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
@@ -25,20 +26,29 @@ from mt.decoding.text import (
     split_line,
     unknown_characters,
 )
-from mt.errors import UserError
+from mt.errors import UserError, listed
 from mt.languages import written_without_spaces
 from mt.special_ids import UNK
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
-    "empty", "repeated", "length-limited", "copied", "unknown-characters", "split", "ok"
+    "empty",
+    "repeated",
+    "length-limited",
+    "copied",
+    "altered",
+    "invalid-bytes",
+    "unknown-characters",
+    "split",
+    "ok",
 ]
 """Status of a line: the first of these that applies.
 
 empty: the line or its translation is empty; repeated: the translation repeated itself and was
-decoded again; length-limited: it was cut at its length limit; copied: it equals the line;
-unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
-is too long was translated in parts; ok: none of these.
+decoded again; length-limited: it was cut at its length limit; copied: it equals the line; altered:
+numbers, addresses, placeholders or emoji of the line are lost or changed; invalid-bytes: bytes that
+form no character were left out; unknown-characters: the tokenizer does not know some characters of
+the line; split: a sentence that is too long was translated in parts; ok: none of these.
 """
 
 
@@ -373,6 +383,10 @@ class Translator:
             statuses.append(("length-limited", _LIMITED_NOTE))
         if text.strip() == line.text.strip() and any(map(str.isalpha, text)):
             statuses.append(("copied", "the translation is the line itself"))
+        if altered := not_copied(line.text, text):
+            statuses.append(("altered", f"not in the translation: {listed(altered)}"))
+        if any(self.tokenizer.has_invalid_bytes(part.hypotheses[0].ids) for part in found):
+            statuses.append(("invalid-bytes", "bytes that form no character are left out"))
         if line.unknown:
             note = f"the tokenizer does not know {name_characters(line.unknown)}"
             statuses.append(("unknown-characters", note))

@@ -10,6 +10,9 @@ from mt.decoding.engine import Engine
 from mt.decoding.translator import Translator
 from mt.special_ids import EOS, UNK
 
+INVALID = 0xE000
+"""Stands for a byte that forms no character."""
+
 
 class Characters:
     """A tokenizer whose tokens are characters; those from `known` on are unknown."""
@@ -30,6 +33,9 @@ class Characters:
 
     def decode_target(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
+
+    def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
+        return INVALID in ids
 
 
 def text_of(ids: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from mt.decoding.text import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Part, Translation, log_notes
 from mt.errors import UserError
 from mt.special_ids import EOS
-from tests.decoding.fakes import build_translator, text_of
+from tests.decoding.fakes import INVALID, build_translator, text_of
 
 
 class UpperCase(Engine):
@@ -334,3 +335,23 @@ def test_long_sentence_is_cut_and_the_others_are_not() -> None:
         ("22 tokens, the model supports up to 12: translated in 2 parts",),
     )
     assert len(found.alternatives[0].parts) == 4
+
+
+def test_altered_numbers_and_invalid_bytes_are_noted() -> None:
+    class Careless(UpperCase):
+        """Writes an invalid byte for a placeholder."""
+
+        def n_best_ids(self, *arguments: Any, **options: Any) -> Any:
+            found = super().n_best_ids(*arguments, **options)
+            return [
+                [replace(best, ids=upper(text_of(best.ids).replace("{N}", chr(INVALID))))]
+                for best, *_ in found
+            ]
+
+    for_name, plain = build_translator(Careless()).stream(["for {n} now", "for now"])
+    assert for_name.status == "altered"
+    assert for_name.notes == (
+        "not in the translation: `{n}`",
+        "bytes that form no character are left out",
+    )
+    assert plain.status == "ok"

@@ -20,7 +20,7 @@ Serve = Callable[..., Any]
 
 def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
-    status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\n12"]})
+    status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\nef"]})
     assert status == 200
     plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": [], "attention": None}
     assert answer == {
@@ -28,7 +28,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
             {**plain, "text": "ba"},
             {**plain, "text": "", "status": "empty", "score": 0.0},
             {**plain, "text": "b\0\ufffda", "notes": ["lone surrogates are read as U+FFFD"]},
-            {**plain, "text": "dc\r\n\n21", "score": -2.0},
+            {**plain, "text": "dc\r\n\nfe", "score": -2.0},
         ]
     }
     assert client.post({"texts": []}) == (200, {"translations": []})

@@ -1,0 +1,36 @@
+"""Text that translations repeat unchanged."""
+
+import pytest
+
+from mt.data.copied import copied_parts, not_copied
+
+
+def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
+    text = (
+        "见https://a.b/c_(d)?e=f#g，或 http://x.org. Write to a.b+c@mail.example.org! "
+        "Hello {name}, {0} {}, %s %(count)d %d% 100 %, $HOME ${user} $5 👍🏽 ☺"
+    )
+    assert copied_parts(text) == [
+        *("https://a.b/c_(d)?e=f#g", "http://x.org", "a.b+c@mail.example.org", "{name}", "{0}"),
+        *("{}", "%s", "%(count)d", "%d", "$HOME", "${user}", "👍", "🏽", "☺"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "lacking"),
+    [
+        ("Cliquez ici, {name} !", "Click here, {name}!", []),
+        ("Cliquez ici, {name} !", "Click here, name!", ["{name}"]),
+        ("%s and %s", "%s und", ["%s"]),
+        ("12", "1222.", ["12"]),
+        ("Room 12", "Zimmer zwölf", []),
+        ("In 1984 it cost 1,250.50.", "Es war teuer.", ["1984", "1,250.50"]),
+        ("1,250 people", "1.250 Menschen", []),
+        ("40,000 people", "4万人", []),
+        ("See https://a.b/12 now", "Siehe https://a.b/12 jetzt", []),
+        ("See https://a.b/12 now", "Siehe https://a.b/13 jetzt", ["https://a.b/12"]),
+        ("Mail a@b.org 👍", "Mail a@b.org", ["👍"]),
+    ],
+)
+def test_lost_parts_are_named(source: str, translation: str, lacking: list[str]) -> None:
+    assert not_copied(source, translation) == lacking
