@@ -74,6 +74,35 @@ class CleaningConfig(Section):
     """Seed of the noise; the line number also decides which noise a source gets."""
 
 
+class AugmentationConfig(Section):
+    """Shares of the training pairs that are changed, other pairs in each epoch.
+
+    A pair has at most one change. Validation and test splits are not changed.
+    """
+
+    upper_case: Share = 0.03
+    """Both sides in upper case."""
+    title_case: Share = 0.02
+    """Both sides with upper case at the start of each word."""
+    lower_case: Share = 0.03
+    """The source in lower case."""
+    no_final_punctuation: Share = 0.05
+    """Both sides without the marks at the end."""
+    typos: Share = 0.08
+    """The source with typos."""
+    no_diacritics: Share = 0.02
+    """The source without diacritics on Latin letters."""
+    joined_pairs: Share = 0.05
+    """Joined with the one to three pairs that follow in the corpus."""
+    copied_text: Share = 0.06
+    """Both sides with the same number, address, placeholder, emoji or run of marks."""
+
+    def _broken_rules(self) -> Iterator[str]:
+        total = sum(self.model_dump().values())
+        if total > 1:
+            yield f"the shares of `data.augmentation` add up to {total:.2f}; at most 1 is possible"
+
+
 class PairSection(Section):
     """Keys shared by corpora and held-out splits."""
 
@@ -295,6 +324,8 @@ class DataConfig(Section):
     """Warn of suspicious data before training; `mt data check` gives the full report."""
     cleaning: CleaningConfig = CleaningConfig()
     """Cleaning of the training pairs."""
+    augmentation: AugmentationConfig | None = None
+    """Changes of training pairs: capitals, typos, joined pairs, addresses; `{}`: usual shares."""
 
     def _broken_rules(self) -> Iterator[str]:
         for name in sorted({"train", "valid"} & set(self.tests)):

@@ -1,4 +1,4 @@
-"""Subword sampling: a new segmentation of the training pairs for each epoch.
+"""New tokens of the training pairs for each epoch: changed text, and sampled segmentations.
 
 SentencePiece can sample, but version 0.2.3 mixes an entropy of the process into its generator:
 after `set_random_generator_seed` a second process draws other tokens, so a run could not resume
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from mt.data.augmentation import Augmentation
 from mt.data.mixture import joined
 from mt.data.store import Chunk, PairStore, Rows, concatenate, open_store, write_store
 from mt.data.tokenizer import Tokenizer
@@ -39,13 +40,15 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sampling:
-    """Parameters of the draws; BPE's dropout or the unigram model's exponent for each side."""
+    """Parameters of the draws: BPE's dropout or the unigram model's exponent, and changed text."""
 
     source: float
     """0 keeps the usual segmentation."""
     target: float
     max_tokens: int
     seed: int
+    augmentation: Augmentation | None = None
+    """Changes of the text before it is cut into tokens."""
 
 
 def drawn_store(
@@ -75,7 +78,12 @@ def drawn_store(
             for number, chunk in enumerate(store.chunks):
                 if is_cancelled():
                     raise CancelledError
-                seeds = np.random.SeedSequence([sampling.seed, epoch], spawn_key=(number,)).spawn(2)
+                *seeds, third = np.random.SeedSequence(
+                    [sampling.seed, epoch], spawn_key=(number,)
+                ).spawn(3)
+                if changes := sampling.augmentation:
+                    limit = sampling.max_tokens
+                    chunk = changes.apply(chunk, tokenizer, third, max_tokens=limit)
                 yield Chunk(
                     source.draw(chunk.source, seeds[0], max_tokens=sampling.max_tokens),
                     target.draw(chunk.target, seeds[1], max_tokens=sampling.max_tokens),

@@ -13,6 +13,7 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
+from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpora import cache_folder
 from mt.data.filters import TrainingCorpus, cleaned_pairs
@@ -51,7 +52,7 @@ class Corpus:
     sentences_per_line: float
     """Mean of the training sources, from a sample."""
     drawn: DrawnEpochs | None = None
-    """Stores by epoch, if `tokenizer.sampling` is on."""
+    """Stores by epoch, if `tokenizer.sampling` or `data.augmentation` is on."""
 
     def epoch_store(self, epoch: int) -> PairStore:
         """Return the training pairs in the tokens of an epoch, drawing them if necessary."""
@@ -194,12 +195,14 @@ def _sentences_per_line(store: PairStore, tokenizer: Tokenizer, language: str) -
 def _drawn_epochs(
     config: Config, tokenizer: Tokenizer, stores: Sequence[PairStore]
 ) -> DrawnEpochs | None:
-    """Return the epochs that `tokenizer.sampling` draws from the stores; None if it is off."""
+    """Return the epochs that subword sampling and augmentation draw; None if both are off."""
     source, target = config.tokenizer.sampling, config.tokenizer.sampling_target
     target = source if target is None else target
-    if not source and not target:
+    shares = config.data.augmentation
+    changes = None if shares is None else Augmentation(**shares.model_dump())
+    if not source and not target and changes is None:
         return None
-    sampling = Sampling(source, target, max_tokens=config.data.max_tokens, seed=config.seed)
+    sampling = Sampling(source, target, config.data.max_tokens, config.seed, changes)
     return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
 
 

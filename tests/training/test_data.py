@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mt.config import Config
+from mt.config.data import AugmentationConfig
 from mt.config.loading import load_config
 from mt.data import sources as sources_module
 from mt.data.corpora import cache_folder
@@ -100,10 +101,29 @@ def test_tokens_of_one_side_alone_can_be_drawn(
     corpus.close()
 
 
+def test_augmentation_changes_other_pairs_in_each_epoch(tiny_recipe: Path, tmp_path: Path) -> None:
+    shares = {**dict.fromkeys(AugmentationConfig.model_fields, 0), "upper_case": 0.5}
+    setting = f"data.augmentation={json.dumps(shares)}"
+    _, corpus = prepared(tiny_recipe, tmp_path / "run", setting)
+    plain = texts(corpus)
+    first, second = (texts(corpus, corpus.epoch_store(epoch)) for epoch in (0, 1))
+    changed = [
+        [new != old for new, old in zip(epoch, plain, strict=True)] for epoch in (first, second)
+    ]
+    assert changed[0] != changed[1]
+    for new, old in zip(first, plain, strict=True):
+        assert new in {old, (old[0].upper(), old[1].upper())}
+    assert 0 < sum(changed[0]) < len(plain)
+    corpus.close()
+
+
 def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
-    settings = ("tokenizer.sampling=0.3", "training.max_epochs=2", "training.max_updates=null")
+    settings = (
+        *("tokenizer.sampling=0.3", "data.augmentation={}"),
+        *("training.max_epochs=2", "training.max_updates=null"),
+    )
 
     def batches(state: TrainState) -> list[list[list[int]]]:
         config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)

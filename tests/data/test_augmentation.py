@@ -1,0 +1,136 @@
+"""Changed copies of training pairs."""
+
+from collections import Counter
+from dataclasses import asdict
+from random import Random
+
+import numpy as np
+import pytest
+
+from mt.config import TokenizerConfig
+from mt.config.data import AugmentationConfig
+from mt.data.augmentation import Augmentation, copied_text
+from mt.data.pairs import SentencePair
+from mt.data.store import Chunk, LeftOut, Rows
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_model
+from mt.data.vocabulary import Vocabulary
+
+PAIRS = [
+    SentencePair(f"The café number {n} doesn't open.", f"Das Café Nummer {n} öffnet nicht!")
+    for n in range(300)
+]
+CONFIG = TokenizerConfig(vocabulary_size=400, tags=("<bt>",))
+LINES = [side for pair in PAIRS for side in (pair.source, pair.target)]
+VOCABULARY = Vocabulary.from_model(train_model(LINES, config=CONFIG, seed=1))
+TOKENIZER = Tokenizer(VOCABULARY, VOCABULARY, "")
+NONE = dict.fromkeys(AugmentationConfig.model_fields, 0.0)
+
+
+def chunk_of(pairs: list[SentencePair], tokenizer: Tokenizer = TOKENIZER) -> Chunk:
+    source = tokenizer.encode_source([pair.source for pair in pairs])
+    target = tokenizer.encode_target([pair.target for pair in pairs])
+    return Chunk(Rows.of(source), Rows.of(target), LeftOut(0, 0, len(pairs)))
+
+
+def drawn(
+    shares: dict[str, float], *, seed: int = 1, max_tokens: int = 999, chunk: Chunk | None = None
+) -> Chunk:
+    augmentation = Augmentation(**{**NONE, **shares})
+    found = np.random.SeedSequence(seed)
+    return augmentation.apply(chunk or chunk_of(PAIRS), TOKENIZER, found, max_tokens=max_tokens)
+
+
+def texts(chunk: Chunk) -> list[SentencePair]:
+    return [
+        SentencePair(
+            TOKENIZER.decode_source(chunk.source[row].tolist()),
+            TOKENIZER.decode_target(chunk.target[row].tolist()),
+        )
+        for row in range(len(chunk.source))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "target"),
+    [
+        ("upper_case", "THE CAFÉ NUMBER 7 DOESN'T OPEN.", "DAS CAFÉ NUMMER 7 ÖFFNET NICHT!"),
+        ("title_case", "The Café Number 7 Doesn't Open.", "Das Café Nummer 7 Öffnet Nicht!"),
+        ("lower_case", "the café number 7 doesn't open.", "Das Café Nummer 7 öffnet nicht!"),
+        (
+            "no_final_punctuation",
+            "The café number 7 doesn't open",
+            "Das Café Nummer 7 öffnet nicht",
+        ),
+        ("no_diacritics", "The cafe number 7 doesn't open.", "Das Café Nummer 7 öffnet nicht!"),
+    ],
+)
+def test_each_kind_changes_its_sides(kind: str, source: str, target: str) -> None:
+    assert texts(drawn({kind: 1.0}))[7] == SentencePair(source, target)
+
+
+def test_typos_change_the_source_alone() -> None:
+    found = texts(drawn({"typos": 1.0}))
+    assert all(new.source != old.source for new, old in zip(found, PAIRS, strict=True))
+    assert [pair.target for pair in found] == [pair.target for pair in PAIRS]
+
+
+def test_joined_pairs_are_those_that_follow() -> None:
+    counts = Counter[int]()
+    for row, pair in enumerate(texts(drawn({"joined_pairs": 1.0}))):
+        count = pair.source.count("number")
+        joined = PAIRS[row : row + count]
+        assert pair.source == " ".join(each.source for each in joined)
+        assert pair.target == " ".join(each.target for each in joined)
+        counts[count] += 1
+    assert set(counts) == {1, 2, 3, 4}, "the last row has no pair after it"
+    assert counts[1] == 1
+
+
+def test_ideographs_are_joined_without_a_space() -> None:
+    chunk = chunk_of([SentencePair("我累。", "I am.")] * 2)
+    assert texts(drawn({"joined_pairs": 1.0}, chunk=chunk))[0] == SentencePair(
+        "我累。我累。", "I am. I am."
+    )
+
+
+def test_copied_text_is_the_same_on_both_sides() -> None:
+    found = texts(drawn({"copied_text": 1.0}))
+    extras = set()
+    for new, old in zip(found, PAIRS, strict=True):
+        assert old.source in new.source
+        extra = new.source.replace(old.source, "", 1)
+        assert extra == new.target.replace(old.target, "", 1) != ""
+        assert extra.startswith(" ") != extra.endswith(" ")
+        extras.add(extra.strip())
+    assert len(extras) > 200
+    some = {copied_text(Random(seed)) for seed in range(500)}
+    for sign in ("https://", "@", "{", "%", "$", "...", "-0", ":"):
+        assert any(sign in each for each in some), sign
+
+
+def test_draws_follow_from_the_seed_and_leave_the_rest_unchanged() -> None:
+    shares = AugmentationConfig().model_dump()
+    plain = texts(chunk_of(PAIRS))
+    one, again, other = (texts(drawn(shares, seed=seed)) for seed in (1, 1, 2))
+    assert one == again != other
+    same = sum(new == old for new, old in zip(one, plain, strict=True)) / len(plain)
+    assert same == pytest.approx(1 - sum(shares.values()), abs=0.08)
+    assert texts(drawn({})) == plain
+
+
+def test_long_rows_and_tags_are_kept() -> None:
+    tagged = chunk_of(PAIRS, TOKENIZER.tagged("<bt>"))
+    limit = int(max(tagged.source.lengths.max(), tagged.target.lengths.max()))
+    longer = drawn({"joined_pairs": 1.0}, chunk=tagged, max_tokens=limit)
+    assert texts(longer) == PAIRS
+    tag = VOCABULARY.tags["<bt>"]
+    upper = drawn({"upper_case": 1.0}, chunk=tagged)
+    assert [upper.source[row][0] for row in range(len(PAIRS))] == [tag] * len(PAIRS)
+    assert texts(upper)[0].source == PAIRS[0].source.upper()
+
+
+def test_config_and_changes_have_the_same_kinds_in_the_same_order() -> None:
+    assert [*asdict(Augmentation(**NONE))] == [*AugmentationConfig.model_fields]
+    with pytest.raises(ValueError, match="at most 1 is possible"):
+        AugmentationConfig(typos=0.9, joined_pairs=0.9)
