@@ -161,12 +161,16 @@ def copied_text(random: Random) -> str:
     return random.choice(choices)()
 
 
+def with_copied_text(text: str, copied: str) -> str:
+    """Return a text with another one in front, or behind if the length of that one is even."""
+    return f"{copied} {text}" if len(copied) % 2 else f"{text} {copied}"
+
+
 def _with_copied_text(pair: SentencePair, random: Random) -> SentencePair:
-    """Return a pair with the same text in front of both sides, or behind them."""
-    text = copied_text(random)
-    if random.random() < 0.5:
-        return SentencePair(f"{text} {pair.source}", f"{text} {pair.target}")
-    return SentencePair(f"{pair.source} {text}", f"{pair.target} {text}")
+    copied = copied_text(random)
+    return SentencePair(
+        with_copied_text(pair.source, copied), with_copied_text(pair.target, copied)
+    )
 
 
 CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {

@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from mt.data.augmentation import copied_text, with_copied_text, without_final_mark
 from mt.data.noise import in_capitals, with_typos, without_punctuation
 from mt.evaluation.scores import Evaluation, evaluate, form_of
 from mt.languages import written_without_spaces
@@ -21,13 +22,20 @@ JOINED = 4
 """Number of neighbouring lines that `long input` joins."""
 UNTOUCHED = "untouched"
 LONG = "long input"
+COPIED = "copied text"
 
 _LINE_CHANGES: dict[str, Callable[[str, Random], str]] = {
     "upper case": in_capitals,
     "lower case": lambda text, _: text.lower(),
     "no punctuation": without_punctuation,
+    "no final mark": lambda text, _: without_final_mark(text),
     "typos": with_typos,
 }
+_REFERENCE_CHANGES: dict[str, Callable[[str], str]] = {
+    "upper case": str.upper,
+    "no final mark": without_final_mark,
+}
+"""Variants whose references are changed as the sources are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,8 @@ class Variant:
     """One tuple for each reference set."""
     changed: int
     """Number of lines that differ from the unchanged split."""
+    copied: tuple[str, ...] = ()
+    """Text that was added to each line of `copied text`, on both sides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,8 @@ class ScoredVariant:
     scores: Evaluation
     untouched: Evaluation
     """For `long input`, the scores of the single lines' translations, joined."""
+    intact: float | None = None
+    """For `copied text`, the share of the lines that have the added text unchanged."""
 
     def drops(self) -> tuple[float, float]:
         """Return how much lower BLEU and chrF2 are than for the untouched text."""
@@ -77,6 +89,7 @@ class ScoredVariant:
             "chrf": {**self.scores.chrf.as_record(), "drop": chrf},
             "untouched_bleu": self.untouched.bleu.as_record(),
             "untouched_chrf": self.untouched.chrf.as_record(),
+            **({} if self.intact is None else {"intact": self.intact}),
         }
 
     def cells(self) -> tuple[str, ...]:
@@ -121,13 +134,19 @@ class RobustnessCard:
         }
 
     def _remarks(self) -> Iterator[str]:
-        yield "drop: how much lower than for the untouched text, against the same references."
+        yield "drop: how much lower than for the untouched text."
+        yield f"{' and '.join(_REFERENCE_CHANGES)}: the references are changed as the sources are."
         for each in self.scored:
             if each.variant.name == LONG:
                 bleu, chrf = each.untouched.bleu.value, each.untouched.chrf.value
                 yield (
                     f"{LONG}: {JOINED} neighbouring lines joined, references too; translated line "
                     f"by line\nand then joined: BLEU {bleu:.2f}, chrF2 {chrf:.2f}."
+                )
+            if each.intact is not None:
+                yield (
+                    f"{COPIED}: a number, address, placeholder, emoji or run of marks added to\n"
+                    f"both sides; {each.intact:.2%} of the translations have it unchanged."
                 )
         for left_out in self.left_out:
             yield f"{left_out.name}: left out, {left_out.reason}."
@@ -142,8 +161,8 @@ def variants(
 ) -> tuple[tuple[Variant, ...], tuple[LeftOut, ...]]:
     """Return the untouched split and its variants, and the variants that would test nothing.
 
-    `references` has one list for each set. Only `long input` changes the references: it joins them
-    as it joins the sources.
+    `references` has one list for each set. `long input` joins them as it joins the sources; other
+    variants with changed references are named in the card.
     """
     variant = partial(variant_of, references=references, target_language=target_language)
     made, left_out = [variant(UNTOUCHED, sources)], []
@@ -162,6 +181,16 @@ def variants(
         made.append(variant(LONG, long, changed=len(long)))
     else:
         left_out.append(LeftOut(LONG, "there is only one line"))
+    added = [copied_text(Random(f"{SEED} {n}")) for n in range(1, len(sources) + 1)]
+    made.append(
+        Variant(
+            COPIED,
+            tuple(map(with_copied_text, sources, added)),
+            tuple(tuple(map(with_copied_text, each, added)) for each in references),
+            len(sources),
+            tuple(added),
+        )
+    )
     return tuple(made), tuple(left_out)
 
 
@@ -176,6 +205,8 @@ def variant_of(
     """Pair the sources of a variant with their references, joined for `long input`."""
     if name == LONG:
         references = [joined(each, target_language) for each in references]
+    if change := _REFERENCE_CHANGES.get(name):
+        references = [[*map(change, each)] for each in references]
     return Variant(name, tuple(sources), tuple(map(tuple, references)), changed)
 
 
@@ -211,7 +242,9 @@ def score_variants(
         baseline = untouched
         if form.name == LONG:
             baseline = score(joined(translations[0], target_language), form)
-        scored.append(ScoredVariant(form, score(made, form), baseline))
+        arrived = [text in line for text, line in zip(form.copied, made, strict=False)]
+        intact = sum(arrived) / len(arrived) if arrived else None
+        scored.append(ScoredVariant(form, score(made, form), baseline, intact))
     return tuple(scored)
 
 

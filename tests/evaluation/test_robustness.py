@@ -52,7 +52,6 @@ def card(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Robustne
 def test_drop_of_a_copying_model_is_that_of_the_perturbed_text(card: RobustnessCard) -> None:
     changed = {each.variant.name: each for each in card.scored}
     for name, made in (
-        ("upper case", [line.upper() for line in LINES]),
         ("lower case", [line.lower() for line in LINES]),
         ("no punctuation", [line.translate({ord(mark): None for mark in ",.!"}) for line in LINES]),
     ):
@@ -60,7 +59,9 @@ def test_drop_of_a_copying_model_is_that_of_the_perturbed_text(card: RobustnessC
         chrf = sacrebleu.corpus_chrf(made, [LINES]).score
         assert changed[name].drops() == pytest.approx((100 - bleu, 100 - chrf))
         assert changed[name].drops()[0] > 10
-    assert changed["untouched"].drops() == (0.0, 0.0)
+    for name in ("untouched", "upper case", "no final mark", "copied text"):
+        assert changed[name].drops() == (0.0, 0.0), "the references are changed alike"
+    assert (changed["copied text"].intact, changed["typos"].intact) == (1.0, None)
     assert changed["typos"].drops()[0] > 5
     # A copying model loses nothing on joined lines, compared with the joined single lines.
     long = changed["long input"]
@@ -72,11 +73,12 @@ def test_card_as_text_has_a_row_for_each_variant(card: RobustnessCard) -> None:
     rows = card.as_text().split("\n")
     assert rows[0].split() == ["source", "lines", "changed", "BLEU", "drop", "chrF2", "drop"]
     assert rows[1].split() == ["untouched", "5", "-", "100.00", "-", "100.00", "-"]
-    assert rows[6].split() == ["long", "input", "2", "2", "100.00", "0.00", "100.00", "0.00"]
-    bleu, chrf = card.scored[1].drops()
+    assert rows[7].split() == ["long", "input", "2", "2", "100.00", "0.00", "100.00", "0.00"]
+    bleu, chrf = card.scored[2].drops()
     expected = (100 - bleu, bleu, 100 - chrf, chrf)
-    assert rows[2].split()[2:] == ["5", "5", *(f"{number:.2f}" for number in expected)]
-    assert rows[8].startswith("BLEU   nrefs:1|case:mixed|eff:no|tok:13a|")
+    assert rows[3].split()[2:] == ["5", "5", *(f"{number:.2f}" for number in expected)]
+    assert rows[10].startswith("BLEU   nrefs:1|case:mixed|eff:no|tok:13a|")
+    assert rows[-1] == "both sides; 100.00% of the translations have it unchanged."
 
 
 def test_record_of_a_card_names_the_kept_texts(card: RobustnessCard, run: Path) -> None:
@@ -102,7 +104,7 @@ def test_card_of_a_run_has_its_score_and_removes_stale_files(run: Path) -> None:
     job = EvaluationJob(allow=("lowercased", "tokenized"))
     card = evaluate_robustness(run, device="cpu", job=job)
     names = [each.variant.name for each in card.scored]
-    assert names == ["untouched", "upper case", "typos", "long input"]
+    assert names == ["untouched", "upper case", "typos", "long input", "copied text"]
     assert not stale.exists()
     assert notes.read_text() == "mine"
     scores = evaluate_run(run, device="cpu", job=job)
@@ -127,18 +129,29 @@ def made(sources: list[str] = SOURCES, language: str = "en") -> tuple[Any, tuple
     return {variant.name: variant for variant in found}, left_out
 
 
-def test_variants_change_the_sources_only() -> None:
+def test_variants_change_the_sources_and_some_the_references() -> None:
     forms: dict[str, Variant] = made()[0]
-    names = ["untouched", "upper case", "lower case", "no punctuation", "typos", "long input"]
-    assert list(forms) == names
+    assert list(forms) == [
+        *("untouched", "upper case", "lower case", "no punctuation", "no final mark", "typos"),
+        *("long input", "copied text"),
+    ]
     upper = ("A DOG, A CAT.", "RAIN?", "NO MARKS", "STRASSE 5!", "IT ENDS.")
     assert forms["upper case"].sources == upper
     assert forms["lower case"].sources[0] == "a dog, a cat."
     assert forms["no punctuation"].sources[:2] == ("A dog a cat", "Rain")
     changed = {name: form.changed for name, form in forms.items() if name != "typos"}
-    assert list(changed.values()) == [0, 5, 4, 4, 2]
+    assert list(changed.values()) == [0, 5, 4, 4, 4, 2, 5]
     right = (tuple(TARGETS), tuple(f"{line} 2" for line in TARGETS))
-    assert {form.references for name, form in forms.items() if name != "long input"} == {right}
+    for name in ("untouched", "lower case", "no punctuation", "typos"):
+        assert forms[name].references == right
+    assert forms["upper case"].references[1][1] == "REGEN? 2"
+    bare = forms["no final mark"]
+    assert (bare.sources[1], bare.references[0][1]) == ("Rain", "Regen")
+    copied = forms["copied text"]
+    sides = copied.sources, *copied.references
+    for text, *lines in zip(copied.copied, *sides, strict=True):
+        assert len({line.startswith(f"{text} ") for line in lines}) == 1
+        assert all(line.startswith(f"{text} ") or line.endswith(f" {text}") for line in lines)
     long = forms["long input"]
     assert long.sources == ("A dog, a cat. Rain? no marks Straße 5!", "It ends.")
     assert long.references == (
