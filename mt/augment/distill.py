@@ -4,7 +4,7 @@ Kim and Rush 2016, "Sequence-Level Knowledge Distillation", sections 3.2 and 3.3
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.augment.resumable import Job, Made, Shard
 from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
 from mt.config.data import DataConfig
-from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.filters import cleaned_pairs
 from mt.data.held_out import open_training_corpora
 from mt.data.lines import scan
 from mt.data.pairs import SentencePair
@@ -90,7 +90,7 @@ class Distillation:
     def _pairs(self) -> Iterator[SentencePair]:
         if isinstance(self.origin, Path):
             return (SentencePair(line, "") for line in read_lines(self.origin))
-        return cleaned_pairs(_corpora(self.origin))
+        return cleaned_pairs(open_training_corpora(self.origin))
 
     def _text(self, path: Path) -> tuple[str, int, dict[str, Any]]:
         text = existing_text(path)
@@ -103,7 +103,7 @@ class Distillation:
     def _corpus(self, data: DataConfig) -> tuple[int, dict[str, Any]]:
         of = "the config's corpora are"
         self.teacher.require_direction(data.source_language, data.target_language, of=of)
-        corpora = _corpora(data)
+        corpora = open_training_corpora(data)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         settings = {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
         return sum(1 for _ in cleaned_pairs(corpora)), settings
@@ -118,11 +118,3 @@ def _choose(translation: Translation, pair: SentencePair, metric: Metric | None)
         return SentencePair(pair.source, choices[scores.index(max(scores))].text)
     reason = why_left_out(translation.source, *translation.alternatives[:1])
     return reason or SentencePair(translation.source, translation.text)
-
-
-def _corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
-    """Return the training corpora without noise, which the student adds itself."""
-    return tuple(
-        replace(corpus, cleaning=corpus.cleaning.without_noise())
-        for corpus in open_training_corpora(data)
-    )

@@ -84,7 +84,6 @@ def _cleaning_text(cleaned: "CleanedFiles") -> str:
         *(row(f"removed by `{name}`", count) for name, count in cleaned.taken.items()),
         row("pairs kept", cleaned.left),
         ("changed among these", f"{cleaned.changed:,}", ""),
-        *(row(f"changed by `{name}`", count) for name, count in cleaned.noisy.items()),
     ]
     return "\n".join([aligned(rows, right=(1, 2)), *map(str, cleaned.files)])
 

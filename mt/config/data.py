@@ -8,7 +8,6 @@ from pydantic import Discriminator, Field, Tag
 
 from mt.config.base import LocalPath, Section, TagText
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
@@ -23,9 +22,8 @@ SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 class CleaningConfig(Section):
     """Steps applied to the training pairs, in this order; valid and test splits are not cleaned.
 
-    The text is normalized first. The first filter that matches a pair removes it. Noise is added
-    to the sources of the remaining pairs. Held-out splits are taken from the pairs that the filters
-    leave, before noise.
+    The text is normalized first. The first filter that matches a pair removes it. Held-out splits
+    are taken from the pairs that the filters leave.
     """
 
     strip_control: bool = False
@@ -63,15 +61,6 @@ class CleaningConfig(Section):
     """Remove pairs with a side that also occurs, on that side, in `valid` or a test split."""
     duplicates: Literal["pair", "source", "target"] | None = None
     """Keep only the first of the pairs with the same text: both sides, or this one."""
-
-    noise_case: Share = 0.0
-    """Share of the sources to upper-case, from 0 to 1."""
-    noise_punctuation: Share = 0.0
-    """Share of the sources to strip of punctuation, from 0 to 1."""
-    noise_typos: Share = 0.0
-    """Share of the sources to give typos in one or more words, from 0 to 1."""
-    noise_seed: Annotated[int, Field(ge=0)] = 1
-    """Seed of the noise; the line number also decides which noise a source gets."""
 
 
 class AugmentationConfig(Section):

@@ -25,11 +25,9 @@ class CleanedFiles:
     files: tuple[Path, ...]
     total: int
     changed: int
-    """Remaining pairs that a change of text or noise has altered."""
+    """Remaining pairs that a change of text has altered."""
     taken: dict[str, int]
     """Removed pairs by filter, in their order, zeros included."""
-    noisy: dict[str, int]
-    """Sources with noise, by kind."""
 
     @property
     def left(self) -> int:
@@ -72,7 +70,6 @@ def write_cleaned(
 def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
     total = changed = 0
     taken = dict.fromkeys(corpus.cleaning.filters, 0)
-    noisy = dict.fromkeys(corpus.cleaning.noises, 0)
     judged = corpus.cleaning.judge(corpus.source.pairs())
     with ExitStack() as stack:
         sources, targets, *removed = (
@@ -82,8 +79,6 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
             total += 1
             if each.taken_by is None:
                 changed += each.pair != each.original
-                for name in each.noise:
-                    noisy[name] += 1
                 sources.write(f"{each.pair.source}\n")
                 targets.write(f"{each.pair.target}\n")
                 continue
@@ -93,7 +88,7 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
                 file.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
     if total == sum(taken.values()):
         raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
-    return CleanedFiles(corpus.key, tuple(files), total, changed, taken, noisy)
+    return CleanedFiles(corpus.key, tuple(files), total, changed, taken)
 
 
 def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Cleaning of training corpora: changes, filters and noise by key of `data.cleaning`."""
+"""Cleaning of training corpora: changes and filters by key of `data.cleaning`."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ from hashlib import blake2b
 
 from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
 from mt.data import language_id, pair_checks
-from mt.data.noise import NOISES, noised
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_source
 
@@ -94,8 +93,6 @@ class Judged:
     pair: SentencePair
     taken_by: str | None
     """Key of the filter, or None for a pair that remains."""
-    noise: tuple[str, ...] = ()
-    """Keys of the noise that changed the source of a remaining pair."""
 
 
 @dataclass(frozen=True)
@@ -120,17 +117,6 @@ class Cleaning:
         """Names of the filters in use, in order of application."""
         asked = tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
         return (HELD_OUT, *asked) if self.held_out else asked
-
-    @cached_property
-    def noises(self) -> tuple[str, ...]:
-        """Keys of the configured noise, in order of application."""
-        return tuple(name for name in NOISES if getattr(self.data.cleaning, name))
-
-    def without_noise(self) -> "Cleaning":
-        """Return the same cleaning without noise."""
-        off = {name: getattr(CleaningConfig(), name) for name in (*NOISES, "noise_seed")}
-        settings = self.data.cleaning.model_copy(update=off)
-        return replace(self, data=self.data.model_copy(update={"cleaning": settings}))
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -178,32 +164,23 @@ class Cleaning:
         """
         constructors = {HELD_OUT: _held_out, **FILTERS}
         filters = {name: constructors[name](self) for name in self.filters}
-        for line, pair in enumerate(pairs, 1):
+        for pair in pairs:
             changed = self.changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
-            noise: tuple[str, ...] = ()
-            if taken_by is None and self.noises:
-                source, noise = noised(changed.source, self.data.cleaning, line=line)
-                changed = SentencePair(source, changed.target)
-            yield Judged(pair, changed, taken_by, noise)
+            yield Judged(pair, changed, taken_by)
 
     def clean(
-        self,
-        pairs: Iterable[SentencePair],
-        taken: Counter[str] | None = None,
-        noisy: Counter[str] | None = None,
+        self, pairs: Iterable[SentencePair], taken: Counter[str] | None = None
     ) -> Iterator[SentencePair]:
         """Stream the remaining pairs of a corpus from the first.
 
-        `taken` counts removed pairs by filter, `noisy` sources with noise by kind.
+        `taken` counts removed pairs by filter.
         """
         if not self.is_on:
             yield from pairs
             return
         for judged in self.judge(pairs):
             if judged.taken_by is None:
-                if noisy is not None:
-                    noisy.update(judged.noise)
                 yield judged.pair
             elif taken is not None:
                 taken[judged.taken_by] += 1

@@ -121,7 +121,7 @@ def _open_candidates(data: DataConfig, name: str, source: HeldOutSource) -> _Spl
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.model_copy(update={"overlap": None, "duplicates": None})
     cleaning = Cleaning(data.of(source).model_copy(update={"cleaning": settings}))
-    return _Split(name, source.held_out, source.seed, corpora, cleaning.without_noise())
+    return _Split(name, source.held_out, source.seed, corpora, cleaning)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,9 @@ of synthetic sources, which makes them less regular.
 
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from mt.config.data import CleaningConfig
 from mt.errors import UserError
 from mt.languages import written_without_spaces
 
@@ -48,29 +46,6 @@ def with_typos(text: str, random: Random) -> str:
     for word in reversed(chosen):  # from the end, so that positions stay valid
         text = text[: word.start()] + _misspelt(word[0], random) + text[word.end() :]
     return text
-
-
-NOISES: dict[str, Callable[[str, Random], str]] = {
-    "noise_case": in_capitals,
-    "noise_punctuation": without_punctuation,
-    "noise_typos": with_typos,
-}
-"""Noise on a share of the sources by key of `data.cleaning`, in order of application."""
-
-
-def noised(text: str, settings: CleaningConfig, *, line: int) -> tuple[str, tuple[str, ...]]:
-    """Return the text with the noise of its line, and the kinds that changed it."""
-    changed = []
-    for name, change in NOISES.items():
-        share = getattr(settings, name)
-        random = Random(f"{settings.noise_seed} {name} {line}")
-        if not share or random.random() >= share:
-            continue
-        noisy = change(text, random)
-        if noisy != text:
-            changed.append(name)
-        text = noisy
-    return text, tuple(changed)
 
 
 def _is_punctuation(text: str, place: int) -> bool:

@@ -27,7 +27,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
 from mt.files import naming, replacing
 
-_FORMAT = 1
+_FORMAT = 2
 """Part of a store's name; raised whenever the same corpus would be stored differently."""
 _CHUNK_PAIRS = 8192
 """Part of the format: subword sampling draws chunk by chunk."""
@@ -89,7 +89,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Counts of the pairs of a corpus: omitted from its store, changed, and in all."""
+    """Counts of the pairs of a corpus: omitted from its store, and in all."""
 
     too_long: int
     """More than `max_tokens` tokens on a side, EOS included."""
@@ -102,8 +102,6 @@ class LeftOut:
 
     The other counts are of the pairs that remain.
     """
-    noisy: dict[str, int] = field(default_factory=dict)
-    """Pairs in the store whose source has got noise, by kind."""
 
     def plus(self, other: "LeftOut") -> "LeftOut":
         """Add the counts of two parts of a corpus."""
@@ -112,7 +110,6 @@ class LeftOut:
             self.empty + other.empty,
             self.total + other.total,
             dict(Counter(self.cleaned) + Counter(other.cleaned)),
-            dict(Counter(self.noisy) + Counter(other.noisy)),
         )
 
 
@@ -283,8 +280,8 @@ def _encoded(
 ) -> Iterator[Chunk]:
     """Encode a corpus chunk by chunk; raise `DataError` at the end if no pair remains."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
-    removed, noisy = Counter[str](), Counter[str]()
-    remaining = cleaning.clean(pairs.pairs(), removed, noisy) if cleaning else iter(pairs.pairs())
+    removed = Counter[str]()
+    remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
     while read := list(islice(remaining, _CHUNK_PAIRS)):
         chunk = _encode(read, tokenizer, max_tokens=max_tokens)
         left_out = left_out.plus(chunk.left_out)
@@ -297,9 +294,9 @@ def _encoded(
             f"and {left_out.too_long:,} have more than `data.max_tokens` {max_tokens} tokens on a "
             "side"
         )
-    if removed or noisy:
+    if removed:
         nothing = Rows.of([])
-        yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed), dict(noisy)))
+        yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed)))
 
 
 def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:

@@ -50,8 +50,7 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
     Defects that the corpus's cleaning removes are left out. The result is deterministic. Raises
     DataError if a corpus cannot be read.
     """
-    cleaning = corpus.cleaning.without_noise()
-    data = cleaning.data
+    data = corpus.cleaning.data
     # Training leaves held-out pairs out, so that only the other splits can be in it.
     splits = {
         name: {(pair.source, pair.target) for pair in open_source(split, data).pairs()}
@@ -69,7 +68,7 @@ def first_look(corpus: TrainingCorpus) -> list[str]:
             yield block
 
     stretches = spread_stretches(watched_blocks(), at_least=SAMPLED_STRETCHES)
-    sample = list(cleaning.clean(sample_pairs(stretches)))
+    sample = list(corpus.cleaning.clean(sample_pairs(stretches)))
     warnings = list(_out_of_step(stretches))
     if len(sample) >= _MIN_PAIRS:
         languages = data.source_language, data.target_language

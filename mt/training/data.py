@@ -99,8 +99,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
         warn_about_corpora(corpora, sums, folder)
         warn_about_validation(config, valid, folder)
     corpus = _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
-    left_out = {key: store.left_out for key, store in corpus.parts.items()}
-    folder.record_cleaning({key: {**each.cleaned, **each.noisy} for key, each in left_out.items()})
+    folder.record_cleaning({key: store.left_out.cleaned for key, store in corpus.parts.items()})
     return corpus
 
 

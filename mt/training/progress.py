@@ -314,8 +314,6 @@ def _cleaning_lines(corpus: Corpus) -> Iterator[str]:
         if removed:
             count = f"{sum(removed.values()):,} of {total:,} pairs{of_part}"
             yield f"cleaning removed {count}: {_by_filter(removed)}"
-        if store.left_out.noisy:
-            yield f"noise changed sources{of_part}: {_by_filter(store.left_out.noisy)}"
 
 
 def _by_filter(counts: Mapping[str, int]) -> str:

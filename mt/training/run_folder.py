@@ -93,7 +93,7 @@ class RunFolder:
         self._add_to_record({"tokenizer": {"fingerprint": fingerprint}})
 
     def record_cleaning(self, removed: dict[str, dict[str, int]]) -> None:
-        """Record how many pairs each filter or noise has removed or changed, by corpus.
+        """Record how many pairs each filter has removed, by corpus.
 
         The keys of the corpora begin with `train`, those in the file with `cleaning`.
         """

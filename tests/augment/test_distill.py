@@ -43,11 +43,8 @@ def test_the_training_sources_of_a_config_are_translated(
     assert {path.name for path in tmp_path.glob("[!.]*")} == {"train.en", "train.de", "train.json"}
 
 
-def test_cleaning_applies_without_its_noise(
-    teacher: Teacher, tiny_recipe: Path, tmp_path: Path
-) -> None:
-    overrides = ["data.cleaning.min_characters=20", "data.cleaning.noise_case=1"]
-    data = load_config(tiny_recipe, overrides=overrides).data
+def test_cleaning_applies(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
+    data = load_config(tiny_recipe, overrides=["data.cleaning.min_characters=20"]).data
     pairs = list(open_source(data.train, data).pairs())
     wanted = [pair.source for pair in pairs if min(len(pair.source), len(pair.target)) >= 20]
     assert 0 < len(wanted) < len(pairs)

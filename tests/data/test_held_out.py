@@ -146,17 +146,17 @@ def test_pairs_are_chosen_after_the_cleaning(
 ) -> None:
     good = numbered(30)
     dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1300)]
-    cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True, "noise_case": 1.0}
+    cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True}
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
     data = config(source, valid=6, test=5, cleaning=cleaning)
     found = chosen(data)
     assert [len(found[name]) for name in NAMES] == [5, 6]
     held = {*found["test"], *found["valid"]}
-    assert held < {*good}  # without noise
+    assert held < {*good}
     counts = Counter[str]()
     remain = trained(data, counts)
-    assert remain == [(a.upper(), b) for a, b in good if (a, b) not in held]
+    assert remain == [pair for pair in good if pair not in held]
     assert counts == {"held_out": 11, "markup": 300}
     module._choose_once.cache_clear()
     monkeypatch.setattr(module, "_MIN_WINDOW", 1)  # cleans few pairs at a time

@@ -196,27 +196,6 @@ def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> 
     assert second.startswith(f"{len(lines) - 3} pairs to train on (0 too long and ")
 
 
-def test_noise_changes_the_training_sources_alone_and_is_counted(
-    dirty: Path, tmp_path: Path
-) -> None:
-    noise = ("data.cleaning.duplicates=pair", "data.cleaning.noise_case=0.5")
-    config, corpus = prepared(dirty, tmp_path / "run", *noise, "tokenizer.sampling=0.3")
-    lines = (dirty.parent / "train.en").read_text().splitlines()
-    sources, targets = zip(*texts(corpus), strict=True)
-    assert [text.lower() for text in sources] == [line.lower() for line in lines[:2] + lines[4:]]
-    assert texts(corpus, corpus.epoch_store(1)) == texts(corpus)
-    loud = sum(text.isupper() for text in sources)
-    assert 0 < loud < len(sources)
-    assert corpus.store.left_out.noisy == {"noise_case": loud}
-    assert not any(map(str.isupper, targets))
-    assert [pair.source.lower() for pair in corpus.valid] == [pair.source for pair in corpus.valid]
-    recorded = json.loads((tmp_path / "run/corpora.json").read_text())
-    assert recorded["cleaning"] == {"duplicates": 2, "noise_case": loud}
-    lines = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
-    assert lines[1] == f"noise changed sources: {loud} by `noise_case`"
-    corpus.close()
-
-
 def test_store_is_found_again_unless_the_cleaning_changed(dirty: Path, tmp_path: Path) -> None:
     def stores() -> set[str]:
         return {path.name for path in (cache_folder() / "pairs").iterdir()}
