@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from mt.config.base import LocalPath, Section, TagText
 
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

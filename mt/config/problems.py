@@ -22,7 +22,10 @@ RENAMED_KEYS = {
     "tokenizer.added_pieces": "tokenizer.added_tokens",
 }
 """New dotted key by old dotted key."""
-REMOVED_KEYS: dict[str, str] = {}
+REMOVED_KEYS = {
+    f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
+    for name in ("case", "punctuation", "typos", "seed")
+}
 """Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message."""
 
 ANY_NAME = "NAME"

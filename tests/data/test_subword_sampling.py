@@ -11,6 +11,7 @@ from functools import cache
 from itertools import count, pairwise
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,7 +68,7 @@ def ids(store: PairStore) -> list[tuple[list[int], list[int]]]:
 
 
 def drawn(
-    folder: Path, vocabulary: Vocabulary, rows: list[list[int]], strength: float, **keys: int
+    folder: Path, vocabulary: Vocabulary, rows: list[list[int]], strength: float, **keys: Any
 ) -> list[list[int]]:
     """Return rows in the tokens of the first epoch."""
     sampling = replace(SAMPLING, source=strength, target=0.0, **keys)
@@ -190,9 +191,9 @@ def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path, vocabulary: V
     both = Tokenizer(vocabulary, vocabulary, "")
     rows = vocabulary.encode(LINES)
 
-    def draw(epoch: int = 0, **keys: float) -> list[tuple[list[int], list[int]]]:
+    def draw(epoch: int = 0, **keys: Any) -> list[tuple[list[int], list[int]]]:
         plain = stored(folder, rows, rows, rows[:2])
-        return ids(drawn_store(plain, both, replace(SAMPLING, **keys), epoch))  # type: ignore[arg-type]
+        return ids(drawn_store(plain, both, replace(SAMPLING, **keys), epoch))
 
     first = draw()
     with ThreadPoolExecutor(3) as pool:
