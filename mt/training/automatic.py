@@ -26,8 +26,9 @@ from mt.data.tokenizer import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError
 from mt.languages import in_letters, written_without_spaces
+from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan
-from mt.training.setup import most_updates, new_model
+from mt.training.setup import most_updates
 from mt.training.speed import training_speed
 
 LETTERS_PER_TOKEN = 3.5
@@ -274,9 +275,10 @@ def _choose_shape(choices: Choices, size: Size, reason: str) -> None:
 
 
 def parameters(config: Config) -> int:
-    """Return the parameters of a model whose vocabularies have the size in the config."""
-    sizes = (config.tokenizer.vocabulary_size,) * 2
-    model = new_model(config.model, sizes, torch.device("meta"))
+    """Return the number of parameters of a model whose vocabularies have the size in the config."""
+    size = config.tokenizer.vocabulary_size
+    with torch.device("meta"):  # moving a model there would untie its matrices
+        model = Transformer(config.model, source_vocabulary=size, target_vocabulary=size)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -14,7 +14,8 @@ import torch
 from mt.config import Config
 from mt.config.loading import automatic_keys, load_config, value_at
 from mt.training import automatic
-from mt.training.automatic import COVERAGES, Facts, choose_settings
+from mt.training.automatic import COVERAGES, Facts, choose_settings, parameters
+from mt.training.setup import new_model
 from tests.factories import Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -155,6 +156,14 @@ def test_text_without_spaces_is_cut_by_bpe(
         update={"source_language": source, "target_language": target}
     )
     assert choose_settings(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
+
+
+@pytest.mark.parametrize(("layout", "tied"), [("joint", "all"), ("separate", "decoder")])
+def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) -> None:
+    shape = {"d_model": 32, "d_ff": 64, "heads": 2, "tie_embeddings": tied}
+    built = config(tmp_path, tokenizer={"vocabulary": layout, "vocabulary_size": 500}, model=shape)
+    model = new_model(built.model, (500, 500), CPU)
+    assert parameters(built) == sum(each.numel() for each in model.parameters())
 
 
 class Machine:
