@@ -160,23 +160,24 @@ class Size:
     d_model: int
     heads: int
     layers: int
+    vocabulary: int
+    """Tokens; an embedding as large as the layers is learned too slowly."""
     pairs: int = 0
     """Least number of pairs in the corpus; fewer are memorised."""
 
 
 SIZES = (
-    Size(96, 3, 3),
-    Size(128, 4, 3),
-    Size(192, 6, 3),
-    Size(256, 4, 3),
-    Size(384, 6, 4, pairs=50_000),
-    Size(512, 8, 6, pairs=300_000),
+    Size(96, 3, 3, 4000),
+    Size(128, 4, 3, 4000),
+    Size(192, 6, 3, 4000),
+    Size(256, 4, 3, 8000),
+    Size(384, 6, 4, 12_000, pairs=50_000),
+    Size(512, 8, 6, 16_000, pairs=300_000),
 )
 """Shapes in order of size; the rule chooses the largest that is trained on enough tokens."""
 TOKENS_PER_PARAMETER = 2.0
 """Least number of target tokens to train on for each parameter: a smaller model learns more from
 fewer."""
-VOCABULARY_SIZE = 4000
 COVERAGES = (0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.96, 0.93)
 CHARACTER_SHARE = 0.8
 """Largest share of a vocabulary for single characters; a larger one leaves too few words."""
@@ -206,6 +207,7 @@ def choose_settings(config: Config, device: torch.device) -> Choices:
     else:
         for name in ModelConfig.automatic_keys():
             choices(f"model.{name}", getattr(shape, name), "as in `training.init_from`")
+    _choose_coverage(choices, facts)
     _choose_updates(choices, facts, device)
     return choices
 
@@ -225,9 +227,10 @@ def _choose_tokenizer(choices: Choices, facts: Facts) -> None:
         choices("tokenizer.algorithm", "bpe", "unigram takes minutes without spaces")
     else:
         choices("tokenizer.algorithm", "unigram", "a little better than BPE")
-    reason = "2,000 and 8,000 learned less in short trainings"
-    size = choices("tokenizer.vocabulary_size", VOCABULARY_SIZE, reason)
-    source, target = facts.characters
+
+
+def _choose_coverage(choices: Choices, facts: Facts) -> None:
+    size, (source, target) = choices.value("tokenizer.vocabulary_size"), facts.characters
     is_joint = choices.value("tokenizer.vocabulary") == "joint"
     sides = [source + target] if is_joint else [source, target]
     for coverage in COVERAGES:
@@ -245,6 +248,9 @@ def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
     else:
         choices("model.tie_embeddings", "decoder", "only the target side has one vocabulary")
     if "model.d_model" not in choices.open:
+        width = choices.value("model.d_model")
+        like = next((size for size in SIZES if size.d_model >= width), SIZES[-1])
+        choices("tokenizer.vocabulary_size", like.vocabulary, "for a model of this width")
         return
     best, reason = SIZES[0], ""
     for size in SIZES:
@@ -264,6 +270,7 @@ def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
 
 
 def _choose_shape(choices: Choices, size: Size, reason: str) -> None:
+    choices("tokenizer.vocabulary_size", size.vocabulary, "for a model of this width")
     heads = choices("model.heads", size.heads, "32 or 64 numbers a head")
     width = choices("model.d_model", size.d_model - size.d_model % (2 * heads), reason)
     choices("model.encoder_layers", size.layers, "the depth for this width")
