@@ -85,7 +85,7 @@ class AugmentationConfig(Section):
     joined_pairs: Share = 0.05
     """Joined with the one to three pairs that follow in the corpus."""
     copied_text: Share = 0.06
-    """Both sides with the same number, address, placeholder, emoji or run of marks."""
+    """Both sides with the same number, address, placeholder or emoji, or such text alone."""
 
     def _broken_rules(self) -> Iterator[str]:
         total = sum(self.model_dump().values())

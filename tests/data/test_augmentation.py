@@ -96,14 +96,18 @@ def test_ideographs_are_joined_without_a_space() -> None:
 
 def test_copied_text_is_the_same_on_both_sides() -> None:
     found = texts(drawn({"copied_text": 1.0}))
+    alone = [pair for pair in found if pair.source == pair.target]
+    assert len(alone) == pytest.approx(0.2 * len(PAIRS), abs=25)
     extras = set()
     for new, old in zip(found, PAIRS, strict=True):
+        if new in alone:
+            continue
         assert old.source in new.source
         extra = new.source.replace(old.source, "", 1)
         assert extra == new.target.replace(old.target, "", 1) != ""
         assert extra.startswith(" ") != extra.endswith(" ")
         extras.add(extra.strip())
-    assert len(extras) > 200
+    assert len(extras) > 150
     some = {copied_text(Random(seed)) for seed in range(500)}
     for sign in ("https://", "@", "{", "%", "$", "...", "-0", ":"):
         assert any(sign in each for each in some), sign
