@@ -124,7 +124,7 @@ def serve(
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Serve translations over HTTP: a JSON API, LibreTranslate's API and a web page."""
+    """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page."""
     checked = decoding_only(overrides)
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
