@@ -62,11 +62,14 @@ def read_libre_request(
     if (body.get("format") or "text") != "text":
         raise _invalid("`format`: only `text` is supported; send texts without markup")
     is_auto = source.lower() == AUTO
-    asked = {"target": (target, direction.target), "source": (source, direction.source)}
-    for name, (code, own) in asked.items():
-        if not _same_language(code, own) and not (name == "source" and is_auto):
-            code = " ".join(_readable(code).split())[:_SHOWN]
-            raise _invalid(f"`{name}`: `{code}` is not supported; the model translates {direction}")
+    for name, code, own in (
+        ("source", direction.source if is_auto else source, direction.source),
+        ("target", target, direction.target),
+    ):
+        if not _same_language(code, own):
+            shown = " ".join(_readable(code).split())[:_SHOWN]
+            message = f"`{name}`: `{shown}` is not supported; the model translates {direction}"
+            raise _invalid(message)
     try:
         alternatives = int(body.get("alternatives") or 0)
     except (TypeError, ValueError, OverflowError):
