@@ -92,6 +92,7 @@ def test_invalid_requests_have_one_line_of_error(
             400,
             "`target`: `x \ufffdyyyyyyyyyyyyyyyyy` is not supported; the model translates fr to zh",
         ),
+        ({"source": "frr"}, 400, "`source`: `frr` is not supported; the model"),
         ({"target": "auto"}, 400, "`target`: `auto` is not supported; the model"),
         ({"format": "html"}, 400, "`format`: only `text` is supported; send texts without markup"),
         ({"format": ["text"]}, 400, "`format`: only `text` is supported"),
