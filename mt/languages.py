@@ -40,6 +40,32 @@ def written_without_spaces(code: str) -> bool:
     return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in _parts(code)
 
 
+_NAMES = """
+ar Arabic, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, cy Welsh,
+da Danish, de German, el Greek, en English, eo Esperanto, es Spanish, et Estonian, eu Basque,
+fa Persian, fi Finnish, fr French, ga Irish, gl Galician, gu Gujarati, he Hebrew, hi Hindi,
+hr Croatian, hu Hungarian, hy Armenian, id Indonesian, is Icelandic, it Italian, ja Japanese,
+ka Georgian, kk Kazakh, km Khmer, ko Korean, ky Kyrgyz, la Latin, lo Lao, lt Lithuanian, lv Latvian,
+lzh Classical Chinese, mk Macedonian, mn Mongolian, mr Marathi, ms Malay, my Burmese,
+nb Norwegian Bokmål, ne Nepali, nl Dutch, nn Norwegian Nynorsk, no Norwegian, pa Punjabi, pl Polish,
+ps Pashto, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sq Albanian, sr Serbian,
+sv Swedish, sw Swahili, ta Tamil, te Telugu, th Thai, tl Tagalog, tr Turkish, uk Ukrainian, ur Urdu,
+uz Uzbek, vi Vietnamese, yue Cantonese, zh Chinese
+"""
+"""Codes and English names of languages."""
+
+
+def language_name(code: str) -> str:
+    """Return the English name of a language, or the code if it has none here.
+
+    The code follows the name if it adds a country or script: `Chinese (zh-Hant)`.
+    """
+    first, *more = _parts(code)
+    pairs = (each.strip().split(" ", 1) for each in _NAMES.split(","))
+    name = dict(pairs).get(first)
+    return f"{name} ({code})" if name and more else name or code
+
+
 def _parts(code: str) -> list[str]:
     return re.split("[-_]", code.lower())
 

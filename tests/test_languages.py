@@ -9,6 +9,7 @@ from mt.languages import (
     base_language,
     count_in,
     in_letters,
+    language_name,
     script_share,
     scripts_of,
     written_without_spaces,
@@ -103,3 +104,18 @@ def test_share_of_letters_in_the_script(text: str, language: str, share: float |
 def test_length_in_letters() -> None:
     assert in_letters("abc d") == 5
     assert in_letters("三十か한é") == 3 + 3 + 2 + 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("zh", "Chinese"),
+        ("AR", "Arabic"),
+        ("nb", "Norwegian Bokmål"),
+        ("pt_BR", "Portuguese (pt_BR)"),
+        ("tlh", "tlh"),
+        ("x-a", "x-a"),
+    ],
+)
+def test_language_has_an_english_name_or_its_code(code: str, name: str) -> None:
+    assert language_name(code) == name

@@ -110,15 +110,29 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of lines in the queue.")
     ] = 1024,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ask for an API key; the file has one per line."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Let web pages of another origin use the server; * for all; repeatable.",
+        ),
+    ] = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Serve translations over HTTP: a JSON API and a web page."""
+    """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page."""
     checked = decoding_only(overrides)
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
-    from mt.serving.app import Limits
+    from mt.serving.access import read_access
+    from mt.serving.bodies import Limits
     from mt.serving.server import Address, serve_run
 
+    access = read_access(api_key_file, allow_origin or ())
     limits = Limits(sentences=max_sentences, characters=max_characters, waiting=max_waiting)
-    serve_run(run, Address(host, port), limits=limits, overrides=checked, device=device)
+    address = Address(host, port)
+    serve_run(run, address, limits=limits, access=access, overrides=checked, device=device)

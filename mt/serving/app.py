@@ -1,12 +1,9 @@
-"""HTTP application: the JSON API and the page."""
+"""HTTP application: the JSON API, LibreTranslate's API, and the page."""
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any, get_args
 
@@ -20,15 +17,26 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from mt import __version__
 from mt.decoding.translator import Status, Translation
 from mt.errors import did_you_mean
+from mt.serving.access import Access
 from mt.serving.batching import Answer, Batcher, FailedError, QueueFullError, StoppedError, Wanted
+from mt.serving.bodies import FORM, Limits, Text, check_size, read_body, read_text
+from mt.serving.libretranslate import (
+    INVALID,
+    REQUEST_SCHEMA,
+    as_answer,
+    detect,
+    detect_sources,
+    is_libretranslate,
+    languages,
+    read_key,
+    read_libre_request,
+    read_texts,
+)
 from mt.serving.metrics import CLIENT_GONE, Metrics, RequestMetrics
 
 TRANSLATE = "/translate"
-BODY_SECONDS = 30.0
-"""Time limit for the arrival of a request body."""
 MOST_WEIGHTS = 100_000
 """Largest number of attention weights in the answer for a text."""
-_ESCAPED_BYTES, _OTHER_BYTES = 12, 2**16
 _MESSAGE_LENGTH = 300
 _STOPPING = "the server is being stopped"
 # Only the contents of the page itself, and the API of its own server.
@@ -37,27 +45,6 @@ _PAGE_POLICY = (
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits on single requests, and on all requests together."""
-
-    sentences: int = 256
-    """Lines of a request, over all its texts."""
-    characters: int = 20_000
-    """Characters of a request, over all its texts."""
-    waiting: int = 1024
-    """Lines in the queue, over all requests."""
-    alternatives: int = 0
-    """Alternatives of a text."""
-    requests: int = 512
-    """Concurrent requests."""
-
-    @property
-    def body_bytes(self) -> int:
-        """Largest body that `characters` can need: a JSON escape takes up to 12 bytes."""
-        return _ESCAPED_BYTES * self.characters + _OTHER_BYTES
 
 
 def _string(value: object) -> str:
@@ -134,6 +121,9 @@ class Problem(BaseModel):
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": description}
     for status, description in (
+        (400, "Invalid request of LibreTranslate's API, or one without its API key."),
+        (401, "No API key."),
+        (403, "Wrong API key, or a page of an origin that is not allowed."),
         (413, "Too many bytes, characters or lines."),
         (422, "Invalid request."),
         (429, "Too many lines in the queue; try again later."),
@@ -142,7 +132,9 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) -> FastAPI:
+def build_app(
+    batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits, access: Access
+) -> FastAPI:
     """Return the application; it starts and stops `batcher`. `name` is the model's on the page."""
 
     @asynccontextmanager
@@ -155,38 +147,22 @@ def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) 
     # FastAPI's own documentation pages load scripts from the network.
     app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(RequestMetrics, metrics=metrics, path=TRANSLATE)
+    access.add_to(app)
     app.add_exception_handler(StarletteHTTPException, _error_response)
     metrics.watch_queue(lambda: batcher.waiting)
+    _add_translation(app, batcher, limits, access)
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
     @app.get("/", include_in_schema=False)
     async def index() -> HTMLResponse:
         return HTMLResponse(page, headers={"Content-Security-Policy": _PAGE_POLICY})
 
-    schema = {"schema": TranslationRequest.model_json_schema()}
-    body = {"required": True, "content": {"application/json": schema}}
-    places = asyncio.Semaphore(limits.requests)  # uvicorn's own limit does not answer in JSON
-
-    @app.post(TRANSLATE, responses=_PROBLEMS, openapi_extra={"requestBody": body})
-    async def translate(request: Request) -> TranslationResponse:
-        """Translate texts, each line as one sentence."""
-        if places.locked():
-            message = f"too many requests at once, at most {limits.requests:,} are taken; try again"
-            raise HTTPException(503, message, {"Retry-After": "1"})
-        async with places:
-            wanted = await read_request(request, limits)
-            texts = [read_text(text) for text in wanted.texts]
-            lines = [line for text in texts for line in text.lines]
-            per_line = Wanted(wanted.alternatives + 1, wanted.attention)
-            answers = iter(await _translated(request, batcher, lines, per_line))
-        found = [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
-        return TranslationResponse(translations=found)
-
     @app.get("/health")
     async def health() -> JSONResponse:
-        """Return the status of the server, the model and its limits."""
+        """Return the status of the server, the model, its limits, and if it needs an API key."""
         status, code = ("ok", 200) if batcher.working else ("stopped", 503)
         about = {"characters": limits.characters, "alternatives": limits.alternatives}
+        about["api_key"] = bool(access.keys)
         return JSONResponse({"status": status, "model": name, **about}, code)
 
     @app.get("/metrics")
@@ -197,57 +173,89 @@ def build_app(batcher: Batcher, metrics: Metrics, *, name: str, limits: Limits) 
     return app
 
 
+def _add_translation(app: FastAPI, batcher: Batcher, limits: Limits, access: Access) -> None:
+    """Add the endpoints that translate or identify texts, and `/languages`."""
+    schemas = [TranslationRequest.model_json_schema(), REQUEST_SCHEMA]
+    body_of_translate = {
+        "required": True,
+        "content": {
+            "application/json": {"schema": {"anyOf": schemas}},
+            FORM: {"schema": REQUEST_SCHEMA},
+        },
+    }
+    direction = batcher.translator.direction
+    places = asyncio.Semaphore(limits.requests)  # uvicorn's own limit does not answer in JSON
+
+    @asynccontextmanager
+    async def received(request: Request, *, invalid: int) -> AsyncIterator[Any]:
+        access.check_origin(request)
+        if places.locked():
+            message = f"too many requests at once, at most {limits.requests:,} are taken; try again"
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        async with places:
+            yield await read_body(request, limits, invalid=invalid)
+
+    async def translated(
+        request: Request, texts: Sequence[str], wanted: Wanted
+    ) -> list[TranslatedText]:
+        split = [read_text(text) for text in texts]
+        lines = [line for text in split for line in text.lines]
+        answers = iter(await _translated(request, batcher, lines, wanted))
+        return [_answer(text, [next(answers) for _ in text.lines]) for text in split]
+
+    @app.post(
+        TRANSLATE,
+        response_model=TranslationResponse,
+        responses=_PROBLEMS,
+        openapi_extra={"requestBody": body_of_translate},
+    )
+    async def translate(request: Request) -> Any:
+        """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
+        async with received(request, invalid=422) as body:
+            if not is_libretranslate(body):
+                access.check_key(request, missing=401)
+                wanted = read_request(body, limits)
+                per_line = Wanted(wanted.alternatives + 1, wanted.attention)
+                found = await translated(request, wanted.texts, per_line)
+                return TranslationResponse(translations=found)
+            access.check_key(request, missing=INVALID, field=read_key(body))
+            libre = read_libre_request(body, direction, limits)
+            detected = None
+            if libre.is_auto:
+                detected = await asyncio.to_thread(detect_sources, libre.texts, direction)
+            found = await translated(request, libre.texts, Wanted(libre.alternatives + 1))
+            others = [[other.text for other in each.alternatives] for each in found]
+            return JSONResponse(as_answer(libre, [each.text for each in found], others, detected))
+
+    @app.post("/detect", responses=_PROBLEMS)
+    async def detect_language(request: Request) -> JSONResponse:
+        """Identify the language of the field `q`, as LibreTranslate does."""
+        async with received(request, invalid=INVALID) as body:
+            access.check_key(request, missing=INVALID, field=read_key(body))
+            return JSONResponse(await asyncio.to_thread(detect, read_texts(body, limits)))
+
+    @app.get("/languages")
+    async def list_languages() -> JSONResponse:
+        """Return the languages of the model, as LibreTranslate does."""
+        return JSONResponse(languages(direction))
+
+
 async def _error_response(_: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def read_request(request: Request, limits: Limits) -> TranslationRequest:
-    """Read and check a request.
-
-    Raises HTTPException with a message of one line: 413 for too much content, 422 for invalid
-    content, 408 if the body does not arrive in time.
-    """
+def read_request(body: Any, limits: Limits) -> TranslationRequest:
+    """Check a request; raise HTTPException, 422 for invalid and 413 for too much content."""
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            body = await _receive(request, limits.body_bytes)
-    except TimeoutError:
-        message = f"the body did not arrive within {BODY_SECONDS:g} s"
-        raise HTTPException(408, message) from None
-    try:
-        wanted = TranslationRequest.model_validate(json.loads(body))
+        wanted = TranslationRequest.model_validate(body)
     except ValidationError as error:
         raise HTTPException(422, _one_line(error.errors(include_url=False))) from None
-    except json.JSONDecodeError as error:
-        raise HTTPException(422, f"the body is not JSON: {error}") from None
-    except UnicodeDecodeError:
-        raise HTTPException(422, "the body is not JSON: it is not UTF-8") from None
-    except (ValueError, RecursionError):
-        raise HTTPException(422, "the body is not readable JSON") from None
-    for count, most, unit in (
-        (sum(map(len, wanted.texts)), limits.characters, "characters"),
-        (sum(len(read_text(text).lines) for text in wanted.texts), limits.sentences, "lines"),
-    ):
-        if count > most:
-            raise HTTPException(413, f"`texts`: {count:,} {unit} in all, the limit is {most:,}")
+    check_size(wanted.texts, limits, name="texts", status=413)
     if wanted.alternatives > limits.alternatives:
         message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
         raise HTTPException(422, message)
     return wanted
-
-
-async def _receive(request: Request, most: int) -> bytes:
-    """Return the body; uvicorn drops the rest of a body that is too large."""
-    body, more = bytearray(), True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise HTTPException(CLIENT_GONE)
-        body += message.get("body", b"")
-        if len(body) > most:
-            raise HTTPException(413, f"the body is larger than the limit of {most:,} bytes")
-        more = message.get("more_body", False)
-    return bytes(body)
 
 
 def _one_line(problems: list[ErrorDetails]) -> str:
@@ -300,29 +308,6 @@ async def _unless_gone(request: Request, future: Future[list[Answer]]) -> list[A
     finally:
         gone.cancel()
         answer.cancel()
-
-
-_LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Lines of a text and the line ends between them."""
-
-    lines: tuple[str, ...]
-    ends: tuple[str, ...]
-    """One fewer than lines."""
-
-    def join(self, lines: Sequence[str]) -> str:
-        """Return other lines joined by the line ends of this text."""
-        pairs = zip(lines, (*self.ends, ""), strict=True)
-        return "".join(part for pair in pairs for part in pair)
-
-
-def read_text(text: str) -> Text:
-    """Split a text at its line ends: newline, carriage return, or both."""
-    parts = _LINE_END.split(text)
-    return Text(tuple(parts[::2]), tuple(parts[1::2]))
 
 
 def _answer(text: Text, answers: list[Answer]) -> TranslatedText:

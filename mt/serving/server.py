@@ -14,8 +14,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.app import Limits, build_app
+from mt.serving.access import NO_KEY_OWN_ORIGIN, Access
+from mt.serving.app import build_app
 from mt.serving.batching import Batcher
+from mt.serving.bodies import Limits
 from mt.serving.metrics import Metrics
 
 GRACE_SECONDS = 5.0
@@ -44,6 +46,7 @@ def serve_run(
     address: Address,
     *,
     limits: Limits,
+    access: Access = NO_KEY_OWN_ORIGIN,
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> None:
@@ -60,12 +63,16 @@ def serve_run(
     _allow_connections()
     with _bind(address) as listener:
         translator = Translator.load(run, overrides=overrides, device=device)
-        if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-            _logger.warning("%s is open to other machines, without a password", address.host)
-        build_server(translator, run.resolve().name, limits=limits).run(sockets=[listener])
+        is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        if not is_local and not access.keys:
+            _logger.warning("%s is open to other machines, without an API key", address.host)
+        name = run.resolve().name
+        build_server(translator, name, limits=limits, access=access).run(sockets=[listener])
 
 
-def build_server(translator: Translator, name: str, *, limits: Limits) -> "Server":
+def build_server(
+    translator: Translator, name: str, *, limits: Limits, access: Access = NO_KEY_OWN_ORIGIN
+) -> "Server":
     """Return a server to run on a bound socket."""
     decoding = translator.decoding
     found = {"greedy": 1, "beam": decoding.beam, "sample": MOST_ALTERNATIVES + 1}
@@ -74,7 +81,7 @@ def build_server(translator: Translator, name: str, *, limits: Limits) -> "Serve
     metrics = Metrics()
     batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(
-        build_app(batcher, metrics, name=name, limits=limits),
+        build_app(batcher, metrics, name=name, limits=limits, access=access),
         loop="asyncio",
         http=_Protocol,
         ws="none",

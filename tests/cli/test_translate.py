@@ -14,7 +14,8 @@ import pytest
 
 from mt import Translator
 from mt.decoding.files import FileJob
-from mt.serving.app import Limits
+from mt.serving.access import Access
+from mt.serving.bodies import Limits
 from mt.serving.server import Address
 from tests.factories import Program
 
@@ -157,19 +158,28 @@ def test_score_as_json_has_the_log_probability_of_each_token(
     assert text.removesuffix("</s>").split() == Path(files[3]).read_text().split("\n")[0].split()
 
 
-def test_options_of_serve_are_passed_on(program: Program, recorded: Recorded) -> None:
+def test_options_of_serve_are_passed_on(
+    program: Program, recorded: Recorded, tmp_path: Path
+) -> None:
     calls = recorded("mt.serving.server.serve_run")
+    keys = tmp_path / "keys"
+    keys.write_bytes(b"one\r\n\n two \n")
     assert program("serve", "r") == (0, "", "")
     address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
     limits = ["--max-sentences", "1", "--max-characters", "2", "--max-waiting", "3"]
-    assert program("serve", "r", *address, *limits) == (0, "", "")
+    origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
+    access = ["--api-key-file", str(keys), *origins]
+    assert program("serve", "r", *address, *limits, *access) == (0, "", "")
+    given = Access((b"one", b"two"), ("https://example.org", "*"))
+    defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
+    others = {"limits": Limits(1, 2, 3), "access": given}
     assert calls == [
         (
             (Path("r"), Address("127.0.0.1", 8000)),
-            {"limits": Limits(256, 20_000, 1024), "overrides": (), "device": "auto"},
+            {**defaults, "overrides": (), "device": "auto"},
         ),
         (
             (Path("r"), Address("::1", 0)),
-            {"limits": Limits(1, 2, 3), "overrides": ["decoding.beam=2"], "device": "cpu"},
+            {**others, "overrides": ["decoding.beam=2"], "device": "cpu"},
         ),
     ]

@@ -14,7 +14,8 @@ import pytest
 
 from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.translator import Translator
-from mt.serving.app import Limits
+from mt.serving.access import NO_KEY_OWN_ORIGIN, Access
+from mt.serving.bodies import Limits
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
 
@@ -91,17 +92,17 @@ class Client:
         self.stop = stop
 
     def request(
-        self, method: str, path: str, body: Any = None
+        self, method: str, path: str, body: Any = None, headers: Any = None
     ) -> tuple[http.client.HTTPResponse, bytes]:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
-            connection.request(method, path, body)
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             return response, response.read()
 
-    def post(self, body: Any) -> tuple[int, Any]:
+    def post(self, body: Any, path: str = "/translate", headers: Any = None) -> tuple[int, Any]:
         """Send bytes, chunks or an object as JSON; return the status and the JSON answer."""
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
-        response, answer = self.request("POST", "/translate", sent)
+        response, answer = self.request("POST", path, sent, headers)
         return response.status, json.loads(answer)
 
     def texts(self, *texts: str) -> list[str]:
@@ -125,8 +126,10 @@ class Client:
 
 
 @contextmanager
-def running(translator: Translator, **limits: int) -> Iterator[Client]:
-    server = build_server(translator, "my run", limits=Limits(**limits))
+def running(
+    translator: Translator, access: Access = NO_KEY_OWN_ORIGIN, **limits: int
+) -> Iterator[Client]:
+    server = build_server(translator, "my run", limits=Limits(**limits), access=access)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -158,7 +161,7 @@ def _all_servers_end() -> Iterator[None]:
 def serve() -> Iterator[Callable[..., Client]]:
     """Return a function that serves a translator until the test ends, and returns a client."""
     with ExitStack() as servers:
-        yield lambda translator, **limits: servers.enter_context(running(translator, **limits))
+        yield lambda *given, **limits: servers.enter_context(running(*given, **limits))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator, load_translator
-from mt.serving.app import read_text
+from mt.serving.bodies import read_text
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -121,8 +121,8 @@ def test_number_of_alternatives_depends_on_the_search(
         (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"{", "the body is not JSON: Expecting property name"),
         (b'{"texts": ["\xff"]}', "the body is not JSON: it is not UTF-8"),
-        (b"[" * 60_000, "the body is not readable JSON"),
-        (b"1" * 5000, "the body is not readable JSON"),
+        (b"[" * 60_000, "the body cannot be read as JSON"),
+        (b"1" * 5000, "the body cannot be read as JSON"),
         ([1], 'an object was expected: {"texts": ["...", "..."]}'),
         ({}, "`texts`: is missing"),
         ({"text": ["a"]}, "`text`: unknown; did you mean `texts`? (and 1 more)"),
@@ -203,7 +203,7 @@ def test_overload_is_refused_with_retry_after(
     ("limit", "sent", "answer"),
     [
         (
-            "app.BODY_SECONDS",
+            "bodies.BODY_SECONDS",
             b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
             b"HTTP/1.1 408 ",
         ),
@@ -276,14 +276,18 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
 
 def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
-    about = {"status": "ok", "model": "my run", "characters": 20_000, "alternatives": 4}
+    limits = {"characters": 20_000, "alternatives": 4, "api_key": False}
+    about = {"status": "ok", "model": "my run", **limits}
     assert json.loads(client.request("GET", "/health")[1]) == about
     described = json.loads(client.request("GET", "/openapi.json")[1])
-    assert set(described["paths"]) == {"/translate", "/health", "/metrics"}
+    paths = {"/translate", "/detect", "/languages", "/health", "/metrics"}
+    assert set(described["paths"]) == paths
     post = described["paths"]["/translate"]["post"]
-    schema = post["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["properties"]["texts"]["items"] == {"type": "string"}
-    assert set(post["responses"]) == {"200", "413", "422", "429", "503"}
+    own, libre = post["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
+    assert own["properties"]["texts"]["items"] == {"type": "string"}
+    assert libre["required"] == ["q", "source", "target"]
+    statuses = {"200", "400", "401", "403", "413", "422", "429", "503"}
+    assert set(post["responses"]) == statuses
 
 
 def test_page_loads_nothing_from_elsewhere(serve: Serve, backwards: Build) -> None:

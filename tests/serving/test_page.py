@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mt.decoding.translator import Translator, load_translator
+from mt.serving.access import Access
 
 pytestmark = [
     pytest.mark.slow,
@@ -201,6 +202,18 @@ def test_missing_attention_is_shown(serve: Serve, silent: Translator, page: Brow
     message = "Attention is not available here."
     assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == message
     assert page.run(LINES) == ["ba"]
+
+
+def test_page_asks_for_a_key_if_the_server_does(
+    serve: Serve, backwards: Build, page: Browser
+) -> None:
+    page.open(serve(backwards(), Access(keys=(b"a%b",))).port)
+    page.type("#input", f"ab{_CONTROL}{_ENTER}")
+    message = page.wait_for("document.getElementById('problem').textContent")
+    assert message.startswith("an API key is needed")
+    page.type("#key", f"a%b{_ENTER}")
+    assert page.wait_for(f"{LINES}.length && {LINES}") == ["ba"]
+    assert page.run("document.getElementById('problem').textContent") == ""
 
 
 def test_page_works_by_keyboard_and_in_chinese(

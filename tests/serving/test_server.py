@@ -18,7 +18,7 @@ import pytest
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
 from mt.serving import server
-from mt.serving.app import Limits
+from mt.serving.bodies import Limits
 from mt.serving.server import Address, serve_run
 
 Build = Callable[..., Translator]
@@ -138,7 +138,7 @@ def test_address_open_to_others_is_logged_as_a_warning(
     host: str, serve_nothing: Callable[[Address], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     serve_nothing(Address(host, 0))
-    warning = "0.0.0.0 is open to other machines, without a password"
+    warning = "0.0.0.0 is open to other machines, without an API key"
     assert caplog.messages == [warning] * (host == "0.0.0.0")
 
 

@@ -1,0 +1,196 @@
+"""Requests and answers of LibreTranslate's API, for its clients."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import HTTPException
+
+from mt.config.data import Direction
+from mt.data.language_id import identify, in_other_language
+from mt.decoding.text import repair_unicode
+from mt.errors import DataError
+from mt.languages import base_language, language_name
+from mt.serving.bodies import Limits, check_size
+
+INVALID = 400
+AUTO = "auto"
+_FIELDS = ("q", "source", "target", "format", "api_key")
+_SHOWN = 20
+REQUEST_SCHEMA = {
+    "title": "LibreTranslate's request",
+    "type": "object",
+    "required": ["q", "source", "target"],
+    "properties": {
+        "q": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+        "source": {"type": "string", "description": "Language code, or `auto`."},
+        "target": {"type": "string"},
+        "format": {"enum": ["text"], "default": "text"},
+        "alternatives": {"type": "integer", "minimum": 0, "default": 0},
+        "api_key": {"type": "string"},
+    },
+}
+"""JSON schema of a request to translate."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibreRequest:
+    """Request to translate, checked."""
+
+    texts: tuple[str, ...]
+    is_list: bool
+    """True for a list of texts, which is answered by lists."""
+    is_auto: bool
+    """True if the source language is to be identified."""
+    alternatives: int
+
+
+def is_libretranslate(body: Any) -> bool:
+    """Return True for a body with fields of LibreTranslate's and without `texts`."""
+    return isinstance(body, dict) and "texts" not in body and any(map(body.__contains__, _FIELDS))
+
+
+def read_libre_request(
+    body: Mapping[str, Any], direction: Direction, limits: Limits
+) -> LibreRequest:
+    """Check a request to translate; unknown fields are ignored, as LibreTranslate does.
+
+    Raises HTTPException (400) with a message of one line.
+    """
+    texts = read_texts(body, limits)
+    source, target = (_string(body, name) for name in ("source", "target"))
+    if (body.get("format") or "text") != "text":
+        raise _invalid("`format`: only `text` is supported; send texts without markup")
+    is_auto = source.lower() == AUTO
+    for name, code, own in (
+        ("source", direction.source if is_auto else source, direction.source),
+        ("target", target, direction.target),
+    ):
+        if not _same_language(code, own):
+            shown = " ".join(_readable(code).split())[:_SHOWN]
+            message = f"`{name}`: `{shown}` is not supported; the model translates {direction}"
+            raise _invalid(message)
+    try:
+        alternatives = int(body.get("alternatives") or 0)
+    except (TypeError, ValueError, OverflowError):
+        alternatives = -1
+    if alternatives < 0:
+        raise _invalid("`alternatives`: a number from 0 on was expected")
+    is_list = isinstance(body["q"], list)
+    return LibreRequest(texts, is_list, is_auto, min(alternatives, limits.alternatives))
+
+
+def read_texts(body: Any, limits: Limits) -> tuple[str, ...]:
+    """Return the texts of the field `q`; raise HTTPException (400) if it is missing or too long."""
+    given = body.get("q") if isinstance(body, dict) else None
+    if given is None:
+        raise _missing("q")
+    texts = tuple(given) if isinstance(given, list) else (given,)
+    if not all(isinstance(text, str) for text in texts):
+        raise _invalid("`q`: a string or a list of strings was expected")
+    check_size(texts, limits, name="q", status=INVALID)
+    return texts
+
+
+def read_key(body: Any) -> str | None:
+    """Return the field `api_key` of a body, or None without one."""
+    key = body.get("api_key") if isinstance(body, dict) else None
+    return key if isinstance(key, str) else None
+
+
+def detect(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the most probable language of texts, as `/detect` answers.
+
+    Raises HTTPException: 400 for blank texts, 501 if py3langid is not installed.
+    """
+    text = "\n".join(texts)
+    if not text.strip():
+        raise _missing("q")
+    try:
+        found = identify(_readable(text))
+    except DataError as error:
+        raise HTTPException(501, str(error)) from None
+    return [_detected(found.language, found.probability)]
+
+
+def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str, Any]]:
+    """Return the `detectedLanguage` of each text, which is the source language of the model.
+
+    The confidence is 0 if the language could not be identified: the text is too short, the
+    language unsupported, or py3langid not installed. Raises HTTPException (400) for a text that is
+    clearly in another language.
+    """
+    detected = []
+    for text in map(_readable, texts):
+        try:
+            found = identify(text)
+            other = in_other_language(text, direction.source)
+        except DataError:
+            detected.append(_detected(direction.source, 0.0))
+            continue
+        if other:
+            raise _invalid(
+                f"`q`: the text is in {language_name(found.language)} (`{found.language}`); "
+                f"the model translates {direction}"
+            )
+        is_source = found.language == base_language(direction.source)
+        detected.append(_detected(direction.source, found.probability if is_source else 0.0))
+    return detected
+
+
+def languages(direction: Direction) -> list[dict[str, Any]]:
+    """Return the languages of the model, each with those that it can be translated into."""
+    targets: dict[str, list[str]] = {direction.target: [], direction.source: [direction.target]}
+    return [
+        {"code": code, "name": language_name(code), "targets": targets[code]}
+        for code in dict.fromkeys((direction.source, direction.target))
+    ]
+
+
+def as_answer(
+    wanted: LibreRequest,
+    translations: Sequence[str],
+    alternatives: Sequence[Sequence[str]],
+    detected: Sequence[dict[str, Any]] | None,
+) -> dict[str, Any]:
+    """Return the answer to a request: lists for a list of texts, single values for a string.
+
+    `detected` are the languages of the texts if the source is `auto`.
+    """
+    fields: dict[str, Sequence[Any]] = {"translatedText": translations}
+    if wanted.is_auto:
+        fields["detectedLanguage"] = detected or []
+    if wanted.alternatives:
+        fields["alternatives"] = alternatives
+    return {name: list(each) if wanted.is_list else each[0] for name, each in fields.items()}
+
+
+def _string(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if value is None or value == "":
+        raise _missing(name)
+    if not isinstance(value, str):
+        raise _invalid(f"`{name}`: a string was expected")
+    return value
+
+
+def _same_language(asked: str, own: str) -> bool:
+    """Return True for equal codes, or if one adds a country or script to the other (zh, zh-CN)."""
+    short, long = sorted((each.lower().replace("_", "-") for each in (asked, own)), key=len)
+    return long == short or long.startswith(f"{short}-")
+
+
+def _detected(language: str, probability: float) -> dict[str, Any]:
+    return {"confidence": round(100 * probability, 1), "language": language}
+
+
+def _readable(text: str) -> str:
+    return repair_unicode(text)[0]
+
+
+def _invalid(message: str) -> HTTPException:
+    return HTTPException(INVALID, message)
+
+
+def _missing(name: str) -> HTTPException:
+    return _invalid(f"Invalid request: missing {name} parameter")

@@ -1,0 +1,142 @@
+"""API keys and other origins."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.decoding.translator import Translator
+from mt.errors import UserError
+from mt.serving.access import Access, read_access
+
+Build = Callable[..., Translator]
+Serve = Callable[..., Any]
+HERE, THERE = "https://here.org", "chrome-extension://abc"
+OWN = {"texts": ["ab"]}
+LIBRE = {"q": "ab", "source": "en", "target": "en"}
+
+
+def test_translating_needs_a_key_of_the_server(
+    serve: Serve, backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = serve(backwards(), Access(keys=(b"first", b"second")))
+    right, wrong = {"Authorization": "bearer second"}, {"Authorization": "Bearer secon"}
+    refused: list[tuple[Any, str, Any, int]] = [
+        (OWN, "/translate", None, 401),
+        (OWN, "/translate", {"Authorization": "Basic second"}, 401),
+        (OWN, "/translate", wrong, 403),
+        (OWN, "/translate", {"Authorization": "Bearer \xe9"}, 403),
+        (OWN | {"api_key": "first"}, "/translate", None, 401),
+        ([], "/translate", None, 401),
+        (LIBRE, "/translate", None, 400),
+        (LIBRE | {"api_key": ""}, "/translate", None, 400),
+        (LIBRE | {"api_key": ["first"]}, "/translate", None, 400),
+        (LIBRE | {"api_key": "second "}, "/translate", None, 403),
+        (LIBRE | {"api_key": "\ud800"}, "/translate", None, 403),
+        ({"q": "ab"}, "/detect", None, 400),
+        ({"q": "ab", "api_key": "firs"}, "/detect", None, 403),
+    ]
+    with caplog.at_level(logging.DEBUG):
+        for body, path, headers, status in refused:
+            found, answer = client.post(body, path, headers)
+            assert (found, list(answer)) == (status, ["error"]), (body, headers)
+            assert "key" in answer["error"]
+            assert not any(key in answer["error"] for key in ("first", "secon"))
+        assert engine.calls == []
+        assert client.post(OWN, headers=right)[1]["translations"][0]["text"] == "ba"
+        assert client.post(LIBRE, headers=right)[1] == {"translatedText": "ba"}
+        assert client.post(LIBRE | {"api_key": "first"})[1] == {"translatedText": "ba"}
+        assert client.post(LIBRE | {"q": "bell", "api_key": "first"})[0] == 500
+    assert not any(key in caplog.text for key in ("first", "second"))
+    assert json.loads(client.request("GET", "/health")[1])["api_key"] is True
+    assert [client.request("GET", path)[0].status for path in ("/", "/languages")] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("origins", "origin", "shown"),
+    [
+        ((), HERE, None),
+        ((HERE,), HERE, HERE),
+        ((HERE, THERE), THERE, THERE),
+        ((HERE,), "https://here.org.evil", None),
+        ((HERE,), "http://here.org", None),
+        ((HERE,), "null", None),
+        (("*",), "null", "*"),
+    ],
+)
+def test_other_origins_use_the_server_only_if_allowed(
+    origins: tuple[str, ...],
+    origin: str,
+    shown: str | None,
+    serve: Serve,
+    backwards: Build,
+    engine: Any,
+) -> None:
+    client = serve(backwards(), Access((b"key",), origins))
+    body = json.dumps(LIBRE | {"api_key": "key"}).encode()
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    asked["Access-Control-Request-Headers"] = "authorization,content-type"
+    preflight, _ = client.request("OPTIONS", "/translate", None, asked)
+    assert preflight.headers["Access-Control-Allow-Origin"] == shown
+    assert (preflight.status == 200) == bool(shown)
+    if shown:
+        assert "POST" in preflight.headers["Access-Control-Allow-Methods"]
+        assert "Authorization" in preflight.headers["Access-Control-Allow-Headers"]
+    response, answer = client.request("POST", "/translate", body, {"Origin": origin})
+    assert response.headers["Access-Control-Allow-Origin"] == shown
+    assert response.headers["Access-Control-Allow-Credentials"] is None
+    assert response.status == (200 if shown else 403)
+    assert list(json.loads(answer)) == ["translatedText" if shown else "error"]
+    assert bool(engine.calls) == bool(shown)
+    response, _ = client.request("POST", "/translate", b"{", {"Origin": origin})
+    assert response.headers["Access-Control-Allow-Origin"] == shown, "errors are readable too"
+    response, _ = client.request("GET", "/languages", None, {"Origin": origin})
+    assert response.headers["Access-Control-Allow-Origin"] == shown
+
+
+def test_page_of_the_server_is_no_other_origin(serve: Serve, backwards: Build) -> None:
+    client = serve(backwards())
+    for headers, status in (
+        ({"Origin": f"http://127.0.0.1:{client.port}"}, 200),
+        ({"Origin": "https://Translate.org", "Host": "translate.org"}, 200),
+        ({"Origin": "https://translate.org", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Origin": "https://translate.org", "Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": f"http://127.0.0.1:{client.port + 1}"}, 403),
+        ({"Origin": ""}, 403),
+    ):
+        assert client.post(OWN, headers=headers)[0] == status, headers
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        ("here.org", "--allow-origin here.org: an origin is a scheme and a host, with a port if "),
+        ("https://here.org/a?b", "needed; did you mean `https://here.org`?"),
+        ("https://*.here.org", "as in `https://example.org`"),
+        ("", "--allow-origin : an origin is a scheme and a host"),
+    ],
+)
+def test_other_text_is_no_origin(origin: str, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        read_access(None, [origin])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b" \n\n", "keys: has no API key; write one per line"),
+        (b"good\nnot good\n", "keys: line 2 is not a key: a key has ASCII characters without"),
+        (b"\xff", "keys: line 1 is not a key"),
+    ],
+)
+def test_file_without_keys_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        read_access(path, [])
+    assert message in str(error.value)
+    assert "good" not in str(error.value)

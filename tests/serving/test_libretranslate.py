@@ -1,0 +1,203 @@
+"""LibreTranslate's API, as its clients use it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+import pytest
+
+from mt.config.data import Direction
+from mt.decoding.translator import Translator
+from mt.errors import DataError
+from mt.serving.access import Access
+
+Build = Callable[..., Translator]
+Serve = Callable[..., Any]
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+PARTS = {"Content-Type": "multipart/form-data; boundary=line"}
+PAIR = {"source": "fr", "target": "zh"}
+FRENCH = "Nous irons au marché demain matin avec nos enfants."
+ENGLISH = "We are going to the market with our children tomorrow."
+
+
+@pytest.fixture
+def french(backwards: Build) -> Translator:
+    """Return a translator from French to Chinese."""
+    translator = backwards(beam=3)
+    translator.direction = Direction("fr", "zh")
+    return translator
+
+
+@pytest.fixture
+def no_langid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise DataError("py3langid is not installed")
+
+    monkeypatch.setattr("mt.data.language_id._identifier", refuse)
+
+
+def parts(fields: dict[str, str]) -> bytes:
+    head = '--line\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
+    return ("".join(head.format(*each) for each in fields.items()) + "--line--\r\n").encode()
+
+
+def test_requests_and_answers(serve: Serve, french: Translator) -> None:
+    client = serve(french, characters=100, sentences=3)
+    ask = {"q": "ab", **PAIR}
+    text = "a\r\n\nêb&=+"
+    back = "a\r\n\n+=&bê"
+    for body, headers, expected in (
+        (ask, None, {"translatedText": "ba"}),
+        (ask | {"format": "text", "secret": "x"}, None, {"translatedText": "ba"}),
+        (ask | {"source": "fr-CA", "target": "zh-Hans"}, None, {"translatedText": "ba"}),
+        (ask | {"q": text}, None, {"translatedText": back}),
+        (ask | {"q": ""}, None, {"translatedText": ""}),
+        (ask | {"q": "a\ud800"}, None, {"translatedText": "\ufffda"}),
+        (ask | {"q": []}, None, {"translatedText": []}),
+        (ask | {"q": ["ab", "", "c"]}, None, {"translatedText": ["ba", "", "c"]}),
+        (ask | {"alternatives": 1}, None, {"translatedText": "ba", "alternatives": ["ba!"]}),
+        (
+            ask | {"q": ["ab", "c\nd"], "alternatives": "9"},
+            None,
+            {"translatedText": ["ba", "c\nd"], "alternatives": [["ba!", "ba!!"], []]},
+        ),
+        (urlencode(ask | {"q": text}).encode(), FORM, {"translatedText": back}),
+        (parts(ask | {"q": text}), PARTS, {"translatedText": back}),
+    ):
+        assert client.post(body, headers=headers) == (200, expected), body
+    [own] = client.post(b'{"texts": ["ab"]}', headers=FORM)[1]["translations"]
+    assert own["text"] == "ba", "curl calls JSON a form"
+
+
+def test_invalid_requests_have_one_line_of_error(
+    serve: Serve, french: Translator, engine: Any
+) -> None:
+    client = serve(french, characters=100, sentences=3)
+    for change, status, message in (
+        ({"q": None}, 400, "Invalid request: missing q parameter"),
+        ({"source": ""}, 400, "Invalid request: missing source parameter"),
+        ({"target": None}, 400, "Invalid request: missing target parameter"),
+        ({"q": ["a", 3]}, 400, "`q`: a string or a list of strings was expected"),
+        ({"q": {}}, 400, "`q`: a string or a list of strings was expected"),
+        ({"source": ["fr"]}, 400, "`source`: a string was expected"),
+        (
+            {"source": "zh"},
+            400,
+            "`source`: `zh` is not supported; the model translates fr to zh",
+        ),
+        (
+            {"target": "x\n\ud800" + "y" * 999},
+            400,
+            "`target`: `x \ufffdyyyyyyyyyyyyyyyyy` is not supported; the model translates fr to zh",
+        ),
+        ({"source": "frr"}, 400, "`source`: `frr` is not supported; the model"),
+        ({"target": "auto"}, 400, "`target`: `auto` is not supported; the model"),
+        ({"format": "html"}, 400, "`format`: only `text` is supported; send texts without markup"),
+        ({"format": ["text"]}, 400, "`format`: only `text` is supported"),
+        ({"alternatives": -1}, 400, "`alternatives`: a number from 0 on was expected"),
+        ({"alternatives": float("inf")}, 400, "`alternatives`: a number from 0 on was expected"),
+        ({"alternatives": [1]}, 400, "`alternatives`: a number from 0 on was expected"),
+        ({"q": "a" * 101}, 400, "`q`: 101 characters in all, the limit is 100"),
+        ({"q": ["a", "\n\r"]}, 400, "`q`: 4 lines in all, the limit is 3"),
+        ({"x": "a" * 99_999}, 413, "the body is larger than the limit of 66,736 bytes"),
+    ):
+        found, answer = client.post({"q": "ab", **PAIR, **change})
+        assert (found, list(answer)) == (status, ["error"]), change
+        assert answer["error"].startswith(message)
+        assert "\n" not in answer["error"]
+    for body, headers, message in (
+        (b"q=%ff&source=fr", FORM, "the body is not a form: it is not UTF-8"),
+        (b"q=\xff", FORM, "the body is not a form: it is not UTF-8"),
+        (b"&".join([b"q=a"] * 101), FORM, "the body cannot be read as a form"),
+        (parts({"q": "a"}).replace(b"a\r", b"\xff\r"), PARTS, "the body is not a form: it is not"),
+        (parts({"q": "ab"}), PARTS, "Invalid request: missing source parameter"),
+        (b"q=ab", FORM, "Invalid request: missing source parameter"),
+        (parts({"q": "ab"}), {"Content-Type": "multipart/form-data"}, "the body cannot be read"),
+    ):
+        status, answer = client.post(body, headers=headers)
+        assert (status, answer["error"][: len(message)]) == (400, message)
+    assert engine.calls == []
+
+
+def test_source_is_identified_if_it_is_auto(serve: Serve, french: Translator) -> None:
+    pytest.importorskip("py3langid")
+    client = serve(french)
+    ask = {"q": FRENCH, "source": "auto", "target": "zh"}
+    status, answer = client.post(ask)
+    assert (status, answer["translatedText"]) == (200, FRENCH[::-1])
+    assert answer["detectedLanguage"]["language"] == "fr"
+    assert 90 < answer["detectedLanguage"]["confidence"] <= 100
+    status, answer = client.post(ask | {"q": [FRENCH, "OK \ud800"]})
+    assert [each["language"] for each in answer["detectedLanguage"]] == ["fr", "fr"]
+    message = "`q`: the text is in English (`en`); the model translates fr to zh"
+    assert client.post(ask | {"q": [FRENCH, ENGLISH]}) == (400, {"error": message})
+    assert client.post(ask | {"q": ENGLISH, "source": "fr"})[0] == 200, "only auto is checked"
+
+    assert client.post({"q": [""]}, "/detect")[0] == 400
+    for body, headers in (({"q": ENGLISH}, None), (urlencode({"q": ENGLISH}).encode(), FORM)):
+        status, [found] = client.post(body, "/detect", headers)
+        assert (status, found["language"]) == (200, "en")
+        assert 90 < found["confidence"] <= 100
+    for body, status in ((b"{", 400), (b"[1]", 400), (b"", 400), (b"a" * 999_999, 413)):
+        assert client.post(body, "/detect")[0] == status
+
+
+def test_auto_is_the_source_language_without_langid(
+    serve: Serve, french: Translator, no_langid: None
+) -> None:
+    client = serve(french)
+    answer = {
+        "translatedText": ENGLISH[::-1],
+        "detectedLanguage": {"confidence": 0.0, "language": "fr"},
+    }
+    assert client.post({"q": ENGLISH, "source": "auto", "target": "zh"}) == (200, answer)
+    error = {"error": "py3langid is not installed"}
+    assert client.post({"q": ENGLISH}, "/detect") == (501, error)
+
+
+def test_languages_are_the_pair_of_the_model(serve: Serve, french: Translator) -> None:
+    french.direction = Direction("fr", "zh-Hant")
+    response, body = serve(french).request("GET", "/languages", b"")
+    assert response.status == 200
+    assert json.loads(body) == [
+        {"code": "fr", "name": "French", "targets": ["zh-Hant"]},
+        {"code": "zh-Hant", "name": "Chinese (zh-Hant)", "targets": []},
+    ]
+
+
+def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None:
+    pytest.importorskip("py3langid")
+    LibreTranslateAPI = pytest.importorskip("libretranslatepy").LibreTranslateAPI  # noqa: N806
+    client = serve(french, Access(keys=(b"first", b"se+c=r&t")))
+    url = f"http://127.0.0.1:{client.port}"
+    api = LibreTranslateAPI(url, "se+c=r&t")
+    assert api.translate("Ça va ?\n\nOui & non.", "fr", "zh") == "? av aÇ\n\n.non & iuO"
+    assert api.translate(FRENCH, "auto", "zh") == FRENCH[::-1]
+    assert [each["code"] for each in api.languages()] == ["fr", "zh"]
+    [found] = api.detect(ENGLISH)
+    assert found["language"] == "en"
+    for key, status in (("wrong", 403), (None, 400)):
+        with pytest.raises(HTTPError) as error:
+            LibreTranslateAPI(url, key).translate("ab", "fr", "zh")
+        assert error.value.code == status
+        assert "API key" in json.load(error.value)["error"]
+
+
+def test_waiting_lines_and_slow_clients_are_limited(
+    serve: Serve, french: Translator, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.serving.bodies.BODY_SECONDS", 0.1)
+    client = serve(french, waiting=2, sentences=3, requests=1)
+    status, answer = client.post({"q": ["a", "b", "c"], **PAIR})
+    assert (status, answer["error"][:34]) == (429, "too many lines in the queue, the l")
+    with client.connect() as connection:
+        connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        assert connection.recv(1000)[:13] == b"HTTP/1.1 408 "
+    monkeypatch.setattr("mt.serving.bodies.BODY_SECONDS", 30)
+    with client.connect() as connection:
+        connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        client.metrics()  # connections are accepted in turn
+        assert client.post({"q": "a", **PAIR})[0] == 503
+        assert client.post({"q": "a"}, "/detect")[0] == 503
