@@ -181,16 +181,8 @@ def variants(
         made.append(variant(LONG, long, changed=len(long)))
     else:
         left_out.append(LeftOut(LONG, "there is only one line"))
-    added = [copied_text(Random(f"{SEED} {n}")) for n in range(1, len(sources) + 1)]
-    made.append(
-        Variant(
-            COPIED,
-            tuple(map(with_copied_text, sources, added)),
-            tuple(tuple(map(with_copied_text, each, added)) for each in references),
-            len(sources),
-            tuple(added),
-        )
-    )
+    added = tuple(map(with_copied_text, sources, _copied_texts(len(sources))))
+    made.append(variant(COPIED, added, changed=len(added)))
     return tuple(made), tuple(left_out)
 
 
@@ -202,12 +194,21 @@ def variant_of(
     target_language: str,
     changed: int = 0,
 ) -> Variant:
-    """Pair the sources of a variant with their references, joined for `long input`."""
+    """Pair the sources of a variant with the references, changed as the variant asks for."""
+    copied: tuple[str, ...] = ()
     if name == LONG:
         references = [joined(each, target_language) for each in references]
-    if change := _REFERENCE_CHANGES.get(name):
+    elif name == COPIED:
+        copied = _copied_texts(len(sources))
+        references = [[*map(with_copied_text, each, copied)] for each in references]
+    elif change := _REFERENCE_CHANGES.get(name):
         references = [[*map(change, each)] for each in references]
-    return Variant(name, tuple(sources), tuple(map(tuple, references)), changed)
+    return Variant(name, tuple(sources), tuple(map(tuple, references)), changed, copied)
+
+
+def _copied_texts(count: int) -> tuple[str, ...]:
+    """Return the text that `copied text` adds to each line."""
+    return tuple(copied_text(Random(f"{SEED} {number}")) for number in range(1, count + 1))
 
 
 def joined(lines: Sequence[str], language: str) -> tuple[str, ...]:
