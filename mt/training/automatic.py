@@ -185,7 +185,7 @@ UPDATE_TOKENS = 500
 """Target tokens of an update for a training on a million tokens."""
 LEARNING_RATE = 0.36
 """Peak learning rate times the width of the model."""
-DROPOUT = ((30, 0.3), (10, 0.2), (0, 0.1))
+DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 
 
