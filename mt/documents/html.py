@@ -5,16 +5,22 @@ from collections.abc import Iterator
 from html import unescape
 
 from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
-from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
+from mt.documents.segments import Segment, SegmentBuilder, TagKind, escaping, has_letters
 
 INLINE = frozenset(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd mark math q s samp "
-    "small span strike strong sub sup time tt u var wbr".split()
-)
+    {
+        "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del",
+        "dfn", "em", "font", "i", "img", "ins", "kbd", "mark", "math", "q", "s", "samp",
+        "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr",
+    }
+)  # fmt: skip
 """Elements inside a sentence; all others begin and end a block."""
 VOID = frozenset(
-    "area base br col embed hr img input link meta param source track wbr".split()
-)
+    {
+        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param",
+        "source", "track", "wbr",
+    }
+)  # fmt: skip
 """Elements without content or end tag."""
 PROTECTED = frozenset({"code", "math", "pre", "script", "style", "textarea"})
 """Elements whose content is not translated."""
@@ -42,7 +48,8 @@ def read_html(source: str) -> Iterator[Segment]:
             attributes = tuple(attribute_segments(source, token))
             if token.name in INLINE:
                 empty = token.name in VOID or (token.kind == "empty" and self_closing)
-                kind = "close" if token.kind == "close" else "single" if empty else "open"
+                is_close = token.kind == "close"
+                kind: TagKind = "close" if is_close else "single" if empty else "open"
                 builder.add_tag(token.start, token.end, kind, attributes)
             else:
                 yield from builder.finish()
@@ -58,9 +65,7 @@ def is_protected(source: str, token: MarkupToken) -> bool:
     return token.name in PROTECTED or (value or "").lower() == "no"
 
 
-def _element_end(
-    first: MarkupToken, tokens: Iterator[MarkupToken], *, self_closing: bool
-) -> int:
+def _element_end(first: MarkupToken, tokens: Iterator[MarkupToken], *, self_closing: bool) -> int:
     """Read the tokens of an element and return its end, or that of the text if it has none."""
     depth, end = 1, first.end
     for token in tokens:

@@ -195,7 +195,7 @@ class _Block:
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segment of the block."""
-        builder = SegmentBuilder(self.source, "".join)
+        builder = SegmentBuilder(self.source, escaping(str))
         events = self._events(self.content)
         for each in events:
             first, last = self._place(each.start), self._place(each.end)
@@ -283,9 +283,11 @@ class _Block:
             if is_markup:
                 at_start = bool(_BREAK.match(text))
                 if spaced and _EMPHASIS.fullmatch(text):
-                    is_close = opened[-1:] == [text]
-                    _ = opened.pop() if is_close else opened.append(text)
-                    text = f"{text} " if is_close else f" {text}"
+                    if opened[-1:] == [text]:
+                        text = f"{opened.pop()} "
+                    else:
+                        opened.append(text)
+                        text = f" {text}"
             else:
                 if escaped:
                     text = _SPECIAL.sub(r"\\\g<0>", text)
@@ -399,6 +401,4 @@ def _moved(segment: Segment, by: int) -> Segment:
         )
         for tag in segment.tags
     )
-    return replace(
-        segment, start=segment.start + by, end=segment.end + by, tags=tuple(tags)
-    )
+    return replace(segment, start=segment.start + by, end=segment.end + by, tags=tuple(tags))

@@ -164,6 +164,7 @@ def has_letters(text: str) -> bool:
 
 
 _SPACES = re.compile(f"[{SPACE}]+")
+_BREAKS = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 
 
 @dataclass(slots=True)
@@ -178,13 +179,13 @@ class _Event:
 
 @dataclass(slots=True)
 class SegmentBuilder:
-    """Collects text and inline tags of a block; white space is collapsed as in HTML."""
+    """Collects text and inline tags of a block."""
 
     source: str
     """The document."""
     join: Callable[[Pieces], str]
     keeps_lines: bool = False
-    """Return line ends in the text as breaks."""
+    """Return line ends as breaks, and keep other white space; else it is collapsed as in HTML."""
     _events: list[_Event] = field(default_factory=list)
 
     def add_text(self, start: int, end: int, text: str | None = None) -> None:
@@ -218,7 +219,10 @@ class SegmentBuilder:
                 yield from each.attributes
             return
         # A tag with other markup than the document's cannot stay outside.
-        first, last = filled[0], max(filled[-1], *(n for n, each in enumerate(events) if each.markup), 0)
+        first, last = (
+            filled[0],
+            max(filled[-1], *(n for n, each in enumerate(events) if each.markup), 0),
+        )
         for each in events[:first]:
             yield from each.attributes
         yield self._segment(events[first : last + 1])
@@ -243,9 +247,9 @@ class SegmentBuilder:
                     text += " "
                 continue
             place = 0
-            for space in _SPACES.finditer(each.text):
+            for space in (_BREAKS if self.keeps_lines else _SPACES).finditer(each.text):
                 text += each.text[place : space.start()]
-                if self.keeps_lines and "\n" in space[0]:
+                if self.keeps_lines:
                     tags.append(Tag(len(text), "break", space[0]))
                 if not text.endswith(" "):
                     text += " "
