@@ -51,7 +51,10 @@ def read_markdown(source: str) -> Iterator[Segment]:
             find = cells.find if is_cell else _line_place
             places = _places(token, source, lines, find)
             if places is not None:
-                yield from _Block(source, token.content, places, parser, env, is_cell).segments()
+                around = lines[token.map[0] + 1 : token.map[1] + 1]
+                rule = any(_RULE.match(source, start) for start in around)
+                pipe = r"\|" if is_cell else "&#124;" if rule else "|"
+                yield from _Block(source, token.content, places, parser, env, pipe).segments()
         elif token.type == "html_block" and token.map and not token.level:
             start, end = (lines[number] for number in token.map)
             for segment in read_html(source[start:end]):
@@ -191,7 +194,8 @@ class _Block:
     places: list[_Place]
     parser: "MarkdownIt"
     env: dict[str, Any]
-    is_cell: bool
+    pipe: str
+    """Markup of `|`, which makes a table of a line before a rule and cells in a table."""
 
     def segments(self) -> Iterator[Segment]:
         """Yield the segment of the block."""
@@ -228,12 +232,17 @@ class _Block:
             alt = markup[2 : max(markup.find("]("), markup.find("][")) if "](" in markup else 2]
             if has_letters(alt) and not _SPECIAL.search(alt):
                 place = self._place(start + 2)
-                escape = escaping(lambda text: _SPECIAL.sub(r"\\\g<0>", text))
-                yield Segment(place, place + len(alt), " ".join(alt.split()), alt, escape)
+                join = escaping(lambda text: _escape(text).replace("|", self.pipe))
+                yield Segment(place, place + len(alt), " ".join(alt.split()), alt, join)
         elif markup.startswith("<"):
             for token in scan(markup):
-                for each in attribute_segments(markup, token):
+                for each in map(self._without_pipes, attribute_segments(markup, token)):
                     yield _moved(each, self._place(start))
+
+    def _without_pipes(self, segment: Segment) -> Segment:
+        """Return an attribute that ends no cell of a table."""
+        pipe = "|" if self.pipe == "|" else "&#124;"
+        return replace(segment, join=lambda pieces: segment.join(pieces).replace("|", pipe))
 
     def _events(self, content: str) -> "list[_Event]":
         """Return the text and markup of a block in order."""
@@ -290,9 +299,8 @@ class _Block:
                         text = f" {text}"
             else:
                 if escaped:
-                    text = _SPECIAL.sub(r"\\\g<0>", text)
-                elif self.is_cell:
-                    text = text.replace("|", r"\|")
+                    text = _escape(text)
+                text = text.replace("|", self.pipe)
                 if at_start and (start := _BLOCK_START.match(text)):
                     text = f"{text[: start.end()]}\\{text[start.end() :]}"
                 at_start = False
@@ -301,10 +309,15 @@ class _Block:
 
 
 _BLOCK_START = re.compile(r"(?=(?:[-+*]|#{1,6})(?:\s|$)|>|~~~|```)|\d{1,9}(?=[.)](?:\s|$))")
-_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#|]")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!#]")
+_RULE = re.compile(r"[\s>]*[-:| ]+[\r\n]*$", re.MULTILINE)
 _EMPHASIS = re.compile(r"[*_~]+")
 _BREAK = re.compile(r"(?: +|\\)(?:\r\n?|\n)[\s>]*")
 _ANY_SPACE = re.compile(r"\s+")
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +358,7 @@ def _piece_events(piece: _Piece, content: str) -> Iterator[_Event]:
         tag = next(scan(content[start:end]))
         kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
         kind = "single" if tag.name in VOID else kinds.get(tag.kind, "single")
+        kind = "break" if tag.name == "br" else kind
         yield _Event(start, end, kind=kind)
     else:
         yield _Event(start, end)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 TagKind = Literal["open", "close", "single", "break"]
-"""Kind of an inline tag; a break is a line break that replaces the white space around it."""
+"""Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
 Pieces = list[tuple[str, bool]]
 """Text and markup in order; True marks markup."""
 SPACE = " \t\r\n\f"
@@ -102,6 +102,7 @@ def _edited(markup: str, start: int, edits: Sequence[tuple[int, int, str]]) -> s
 
 
 _WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WITHOUT_SPACES_BETWEEN = re.compile(f"[{_WITHOUT_SPACES}]")
 _WORD = re.compile(
     rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]+(?:['’.-][^\W{_WITHOUT_SPACES}]+)*|[^\w\s]"
 )
@@ -112,15 +113,15 @@ def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | Non
     """Return the part of the translation that each tag replaces: white space of a break, or none.
 
     Tags stay in order, so they stay nested. A tag goes to the word boundary in proportion to its
-    place in the source; a pair of tags encloses a word if there is one. None is a break without
-    words before or after it, which is left out.
+    place in the source; a pair encloses a word if it does in the source. None is a line end
+    without words before or after it, which is left out.
     """
     words = [match.span() for match in _WORD.finditer(translation)]
     count = len(words)
     source = [match.span() for match in _WORD.finditer(segment.text)]
     starts, ends = [start for start, _ in source], [end for _, end in source]
     places: list[tuple[int, int] | None] = []
-    opened: list[int] = []
+    opened: list[tuple[int, int]] = []
     word = offset = last_break = 0
     for tag in segment.tags:
         is_open = tag.kind == "open"
@@ -130,18 +131,24 @@ def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | Non
         if tag.kind == "single" and tag.offset < len(segment.text):
             wanted = min(wanted, max(count - 1, 0))
         if tag.kind == "close" and opened:
-            wanted = max(wanted, min(opened.pop() + 1, count))
+            first, source_first = opened.pop()
+            is_empty = before == source_first
+            wanted = first if is_empty else max(wanted, min(first + 1, count))
         word = max(word, wanted)
         if is_open:
-            opened.append(word)
+            opened.append((word, before))
+        while tag.kind == "break" and 0 < word < count and _is_joined(translation, words[word][0]):
+            word += 1
         left = words[word - 1][1] if word else 0
         right = words[word][0] if word < count else len(translation)
         span = left, right
         if tag.kind == "break":
-            if word in {last_break, count}:
+            is_outer = word in {last_break, count}
+            if is_outer and "<" not in tag.markup:
                 places.append(None)
                 continue
             last_break = word
+            span = (left, left) if is_outer else span
         else:
             spaced = segment.text[: tag.offset][-1:] in {"", " "}
             to_right = is_open or (tag.kind == "single" and spaced)
@@ -149,6 +156,12 @@ def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | Non
         places.append((max(offset, span[0]), max(offset, span[1])))
         offset = max(offset, span[1])
     return places
+
+
+def _is_joined(text: str, place: int) -> bool:
+    """Test for two words without white space, in a script that has it between words."""
+    around = text[place - 1 : place + 1]
+    return not (around[0].isspace() or _WITHOUT_SPACES_BETWEEN.search(around))
 
 
 def escaping(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
@@ -164,7 +177,9 @@ def has_letters(text: str) -> bool:
 
 
 _SPACES = re.compile(f"[{SPACE}]+")
-_BREAKS = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+_NEAR = 8
+"""Number of tags that are looked at for one without text."""
+_BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
 
 
 @dataclass(slots=True)
@@ -249,12 +264,14 @@ class SegmentBuilder:
             place = 0
             for space in (_BREAKS if self.keeps_lines else _SPACES).finditer(each.text):
                 text += each.text[place : space.start()]
-                if self.keeps_lines:
+                is_break = self.keeps_lines and space[0].strip(" \t") != ""
+                if is_break:
                     tags.append(Tag(len(text), "break", space[0]))
                 if not text.endswith(" "):
-                    text += " "
-                elif tags and tags[-1].kind == "single" and tags[-1].offset == len(text):
-                    # White space on both sides of a tag stays on both sides.
+                    text += space[0] if self.keeps_lines and not is_break else " "
+                elif not is_break and any(
+                    tag.kind == "single" and tag.offset == len(text) for tag in tags[-_NEAR:]
+                ):  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 place = space.end()
             text += each.text[place:]
