@@ -288,7 +288,11 @@ def test_targets_are_written(
         ("xliff", b"<xliff version='2.0' srcLang='fr'/>", "`srcLang` is `fr`, but the model"),
         ("xliff", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "declares the entity `b`"),
         ("xliff", b"<xliff><trans-unit>" + b"<g>" * 1000, "more than 100 elements"),
-        ("tmx", b"<tmx><tu><tuv xml:lang='fr'><seg>x</seg></tuv></tu></tmx>", "no text is in `en`.*`fr`"),
+        (
+            "tmx",
+            b"<tmx><tu><tuv xml:lang='fr'><seg>x</seg></tuv></tu></tmx>",
+            "no text is in `en`.*`fr`",
+        ),
         ("tsv", b"id\ttext\n", "name the texts.*--column.*`id`, `text`"),
         ("jsonl", b'{"text": "a", "b": {"c": "d"}}', "`text`, `b.c`; did you mean `text`"),
         ("jsonl", b'{"a": "b"}\n{"a": ', "file: line 2: not JSON"),
@@ -296,7 +300,7 @@ def test_targets_are_written(
         ("html", b"<p>caf\xe9</p>", "file: is not UTF-8; convert it with iconv"),
         ("markdown", b"\xff", "file: is not UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_bad_documents_are_refused(format: Format, content: bytes, message: str) -> None:
     column = "texts" if "did you mean" in message else "a" if format == "jsonl" else None
     with pytest.raises(DataError, match=message):

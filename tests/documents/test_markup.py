@@ -15,41 +15,67 @@ from tests.documents.samples import longer, translated
 HTML = [
     ("<p>Hello <b>big <i>world</i></b>!</p>", "<p>HELLO <b>BIG <i>WORLD</i></b>!</p>"),
     ("<p>One\r\n  two &amp; 3<br>four", "<p>ONE TWO &amp; 3<br>FOUR"),
-    ("\ufeff<!DOCTYPE html><title>a <b>c</title>", "\ufeff<!DOCTYPE html><title>A &lt;B&gt;C</title>"),
+    (
+        "\ufeff<!DOCTYPE html><title>a <b>c</title>",
+        "\ufeff<!DOCTYPE html><title>A &lt;B&gt;C</title>",
+    ),
     ("<p>Use <code>ls <b>x</b></code> now</p>", "<p>USE <code>ls <b>x</b></code> NOW</p>"),
     ("<pre>a\n<b>b</b></pre>c<pre>d", "<pre>a\n<b>b</b></pre>C<pre>d"),
     ("<div translate=no>a<div>b</div>c</div>d", "<div translate=no>a<div>b</div>c</div>D"),
-    ("<script>'</p><p>x'</script><STYLE>a{}</Style >b", "<script>'</p><p>x'</script><STYLE>a{}</Style >B"),
-    ("a <img alt=dog title='my \"cat\"'> b", "A <img alt=\"DOG\" title='MY \"CAT\"'> B"),
-    ('<input placeholder="a &quot;b&quot;" value="c">', '<input placeholder="A &quot;B&quot;" value="c">'),
-    ("a <!-- b > c --> d &unknown; e&nbsp;&eacute;<![CDATA[e]]>", "A <!-- b > c --> D &unknown; E&#160;É<![CDATA[e]]>"),
+    (
+        "<script>'</p><p>x'</script><STYLE>a{}</Style >b",
+        "<script>'</p><p>x'</script><STYLE>a{}</Style >B",
+    ),
+    ("a <img alt=dog title='my \"cat\"'> b", 'A <img alt="DOG" title=\'MY "CAT"\'> B'),
+    (
+        '<input placeholder="a &quot;b&quot;" value="c">',
+        '<input placeholder="A &quot;B&quot;" value="c">',
+    ),
+    (
+        "a <!-- b > c --> d &unknown; e&nbsp;&eacute;<![CDATA[e]]>",
+        "A <!-- b > c --> D &unknown; E&#160;É<![CDATA[e]]>",
+    ),
     ("<p>1 < 2 and <3 a</p><a href='x>y'>b</a>", "<p>1 &lt; 2 AND &lt;3 A</p><a href='x>y'>B</a>"),
     ("a<p title='b>c", "A<p title='b>c"),
     ("</p>a</b></i> <b>b<p>c</b> d", "</p>A</b></i> <b>B<p>C</b> D"),
     ("a <!-- b", "A <!-- b"),
     ("<?php echo '>a'; ?>b", "<?php echo '>a'; ?>B"),
     ("12 <b>34</b> &copy; …", "12 <b>34</b> &copy; …"),
-    ("<textarea>a</textarea><button title=ok>b</button>", '<textarea>a</textarea><button title="OK">B</button>'),
+    (
+        "<textarea>a</textarea><button title=ok>b</button>",
+        '<textarea>a</textarea><button title="OK">B</button>',
+    ),
     ("", ""),
-]  # fmt: skip
+]
 MARKDOWN = [
     ("# Head *line* #\n\nPara\ngraph\n", "# HEAD *LINE* #\n\nPARA GRAPH\n"),
     ("Setext\n===\n\n---\n\n    code\n", "SETEXT\n===\n\n---\n\n    code\n"),
     ("---\ntitle: x\n---\n\ntext\n", "---\ntitle: x\n---\n\nTEXT\n"),
     ("a\r\n\r\n```py\r\ncode\r\n```\r\nb\r\n", "A\r\n\r\n```py\r\ncode\r\n```\r\nB\r\n"),
-    ("> a\n> b\n>\n> - c `d` [e](f \"g\")\n", "> A B\n>\n> - C `d` [E](f \"g\")\n"),
+    ('> a\n> b\n>\n> - c `d` [e](f "g")\n', '> A B\n>\n> - C `d` [E](f "g")\n'),
     ("- [x] task\n  1. sub **item**\n", "- [x] TASK\n  1. SUB **ITEM**\n"),
-    ("| a | b `c` |\n|:--|--:|\n| a | <br>d *e* |\n", "| A | B `c` |\n|:--|--:|\n| A | <br>D *E* |\n"),
+    (
+        "| a | b `c` |\n|:--|--:|\n| a | <br>d *e* |\n",
+        "| A | B `c` |\n|:--|--:|\n| A | <br>D *E* |\n",
+    ),
     ("one  \ntwo\\\nthree\n", "ONE  \nTWO\\\nTHREE\n"),
-    ("see [ref], [a b][ref] and [ref][].\n\n[ref]: http://x 'title'\n",
-     "SEE [REF][ref], [A B][ref] AND [REF][ref].\n\n[ref]: http://x 'title'\n"),
-    ("![an image](a.png \"t\") text <b>bold</b> <http://a.b>\n", "![AN IMAGE](a.png \"t\") TEXT <b>BOLD</b> <http://a.b>\n"),
-    ("<div align='x'>\n<p>html <b>text</b></p>\n</div>\n", "<div align='x'>\n<p>HTML <b>TEXT</b></p>\n</div>\n"),
+    (
+        "see [ref], [a b][ref] and [ref][].\n\n[ref]: http://x 'title'\n",
+        "SEE [REF][ref], [A B][ref] AND [REF][ref].\n\n[ref]: http://x 'title'\n",
+    ),
+    (
+        '![an image](a.png "t") text <b>bold</b> <http://a.b>\n',
+        '![AN IMAGE](a.png "t") TEXT <b>BOLD</b> <http://a.b>\n',
+    ),
+    (
+        "<div align='x'>\n<p>html <b>text</b></p>\n</div>\n",
+        "<div align='x'>\n<p>HTML <b>TEXT</b></p>\n</div>\n",
+    ),
     ("<!-- a\n\nb -->\n\nc &amp; d&copy;\n", "<!-- a\n\nb -->\n\nC & D©\n"),
     ("snake_case 2 * 3 a<b\n", "SNAKE_CASE 2 * 3 A<B\n"),
     ("not \\*this\\* one[^1]\n\n[^1]: the note\n", "NOT \\*THIS\\* ONE[^1]\n\n[^1]: THE NOTE\n"),
     ("use <code>ls *x*</code> here ~~gone~~\n", "USE <code>ls *x*</code> HERE ~~GONE~~\n"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -66,9 +92,15 @@ def test_translation_that_would_be_markup_is_escaped() -> None:
         return lambda _: text
 
     for text, wanted in {
-        "1. a": "1\\. a", "- a": "\\- a", "# a": "\\# a", "*a* <b>": "\\*a\\* \\<b\\>", "a | b": "a | b",
-        "[ref]": "\\[ref\\]", "> a": "\\> a", "&amp;": "\\&amp;",
-    }.items():  # fmt: skip
+        "1. a": "1\\. a",
+        "- a": "\\- a",
+        "# a": "\\# a",
+        "*a* <b>": "\\*a\\* \\<b\\>",
+        "a | b": "a | b",
+        "[ref]": "\\[ref\\]",
+        "> a": "\\> a",
+        "&amp;": "\\&amp;",
+    }.items():
         assert translated(b"text\n\n[ref]: x", "markdown", only(text)).decode() == (
             f"{wanted}\n\n[ref]: x"
         )
@@ -103,14 +135,49 @@ class _Markup(HTMLParser):
 
 
 SOUP = st.lists(
-    st.sampled_from([
-        "<p>", "</p>", "<b>", "</b>", "<i class='a b'>", "</i>", "<br>", "<code>", "</code>", "<a href=x title=\"the title\">",
-        "</a>", "<img alt=dog>", "<!-- c -->", "<div translate='no'>", "</div>", "<pre>", "</pre>", "word ", "two words", " ",
-        "\n", "\r\n", "&amp;", "&lt;b>", " &nope; ", "&eacute;", "&", "1 ", ". ", "你好", "<script>a<b</script>", "<title>t & u</title>",
-        "</x>", "<hr/>", "\t", "e\u0301", "😀",
-    ]),
+    st.sampled_from(
+        [
+            "<p>",
+            "</p>",
+            "<b>",
+            "</b>",
+            "<i class='a b'>",
+            "</i>",
+            "<br>",
+            "<code>",
+            "</code>",
+            '<a href=x title="the title">',
+            "</a>",
+            "<img alt=dog>",
+            "<!-- c -->",
+            "<div translate='no'>",
+            "</div>",
+            "<pre>",
+            "</pre>",
+            "word ",
+            "two words",
+            " ",
+            "\n",
+            "\r\n",
+            "&amp;",
+            "&lt;b>",
+            " &nope; ",
+            "&eacute;",
+            "&",
+            "1 ",
+            ". ",
+            "你好",
+            "<script>a<b</script>",
+            "<title>t & u</title>",
+            "</x>",
+            "<hr/>",
+            "\t",
+            "e\u0301",
+            "😀",
+        ]
+    ),
     max_size=30,
-).map("".join)  # fmt: skip
+).map("".join)
 
 
 @settings(max_examples=300, deadline=None)
@@ -130,14 +197,47 @@ def _letters(text: str) -> str:
 
 
 LINES = st.lists(
-    st.sampled_from([
-        "# head *line*", "text with `code` and **bold** words", "> quote", "> > deep", "- item [a](b)", "  - inner", "1. first",
-        "```", "    indented", "", "", "| a | b |", "|---|---|", "---", "===", "<div>", "</div>", "<b>x</b> y", "a  ", "b\\",
-        "*open", "__strong__ _em_", "[ref]", "[ref]: /x", "![alt](x)", "\\*no\\*", "a &amp; b", "\tcode", "~~~", "<!-- c", "-->",
-        "你好 **世界**。", "+ plus", "2) two", "[^1]: note",
-    ]),
+    st.sampled_from(
+        [
+            "# head *line*",
+            "text with `code` and **bold** words",
+            "> quote",
+            "> > deep",
+            "- item [a](b)",
+            "  - inner",
+            "1. first",
+            "```",
+            "    indented",
+            "",
+            "",
+            "| a | b |",
+            "|---|---|",
+            "---",
+            "===",
+            "<div>",
+            "</div>",
+            "<b>x</b> y",
+            "a  ",
+            "b\\",
+            "*open",
+            "__strong__ _em_",
+            "[ref]",
+            "[ref]: /x",
+            "![alt](x)",
+            "\\*no\\*",
+            "a &amp; b",
+            "\tcode",
+            "~~~",
+            "<!-- c",
+            "-->",
+            "你好 **世界**。",
+            "+ plus",
+            "2) two",
+            "[^1]: note",
+        ]
+    ),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None)
