@@ -92,6 +92,26 @@ def test_only_text_changes(
     assert upper == (mark + change(wanted)).encode()
 
 
+@pytest.mark.parametrize(
+    ("format", "source", "texts"),
+    [
+        ("srt", SRT, ["Hello there, my friend.", "- Who?", "- Me & you"]),
+        ("vtt", VTT, ["Hello & good bye"]),
+        ("jsonl", '{"text": "One\\ntwo\\nThree\\n\\nFour"}', ["One two", "Three", "Four"]),
+        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
+    ],
+)
+def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
+    found: list[str] = []
+
+    def record(text: str) -> str:
+        found.append(text)
+        return text
+
+    translated(source.encode(), format, record, column="text")
+    assert found == texts
+
+
 def test_cue_keeps_its_lines_and_tags_in_other_words() -> None:
     cue = b"1\n00:01:00,000 --> 00:01:02,000\n<i>one two</i> three\nfour five six\n"
     start, text = translated(cue, "srt", longer).decode().split("2,000\n")

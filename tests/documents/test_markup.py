@@ -39,6 +39,7 @@ HTML = [
     ("a<p title='b>c", "A<p title='b>c"),
     ("</p>a</b></i> <b>b<p>c</b> d", "</p>A</b></i> <b>B<p>C</b> D"),
     ("a <!-- b", "A <!-- b"),
+    ("<script>'<script>'</script>b", "<script>'<script>'</script>B"),
     ("<?php echo '>a'; ?>b", "<?php echo '>a'; ?>B"),
     ("12 <b>34</b> &copy; …", "12 <b>34</b> &copy; …"),
     (
@@ -48,6 +49,7 @@ HTML = [
     ("", ""),
 ]
 MARKDOWN = [
+    ("![an *x*](y) some *text* here\n", "![an *x*](y) SOME *TEXT* HERE\n"),
     ("# Head *line* #\n\nPara\ngraph\n", "# HEAD *LINE* #\n\nPARA GRAPH\n"),
     ("Setext\n===\n\n---\n\n    code\n", "SETEXT\n===\n\n---\n\n    code\n"),
     ("---\ntitle: x\n---\n\ntext\n", "---\ntitle: x\n---\n\nTEXT\n"),
@@ -85,6 +87,17 @@ MARKDOWN = [
 def test_only_text_changes(format: Format, source: str, wanted: str) -> None:
     assert translated(source.encode(), format, str) == source.encode()
     assert translated(source.encode(), format, str.upper).decode() == wanted
+
+
+def test_tags_enclose_words_in_proportion() -> None:
+    for source, translation, wanted in (
+        ("<b>a</b> <i>b</i> c d", "x y", "<b>x</b> <i>y</i>"),
+        ("a <b>b <i>c</i></b> d", "v w x y", "v <b>w <i>x</i></b> y"),
+        ("a <b>b</b> c", "x", "<b>x</b>"),
+        ("a <i>b</i> <code>c</code> d", "这是盔。", "这<i>是盔</i><code>c</code> 。"),
+        ("a <a><code>c</code></a> d e f", "x y", "x <a><code>c</code></a> y"),
+    ):
+        assert translated(source.encode(), "html", lambda _, to=translation: to).decode() == wanted
 
 
 def test_translation_that_would_be_markup_is_escaped() -> None:
