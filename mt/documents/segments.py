@@ -63,8 +63,10 @@ class Segment:
                 continue
             stop = tag.start + len(tag.markup)
             inside = [edit for edit in edits if tag.start <= edit[0] < stop]
-            pieces.append((translation[place : span[0]], False))
-            pieces.append((_edited(tag.markup, tag.start, inside), True))
+            markup = _edited(tag.markup, tag.start, inside)
+            if tag.kind != "break" and translation[: span[0]][-1:] not in {"", " "}:
+                markup = markup.rstrip(" ")
+            pieces += [(translation[place : span[0]], False), (markup, True)]
             place = span[1]
         pieces.append((translation[place:], False))
         return self.join([piece for piece in pieces if piece[0]])
@@ -137,7 +139,8 @@ def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | Non
         word = max(word, wanted)
         if is_open:
             opened.append((word, before))
-        while tag.kind == "break" and 0 < word < count and _is_joined(translation, words[word][0]):
+        needs_space = tag.kind == "break" or (tag.kind == "single" and tag.markup.endswith(" "))
+        while needs_space and 0 < word < count and _is_joined(translation, words[word][0]):
             word += 1
         left = words[word - 1][1] if word else 0
         right = words[word][0] if word < count else len(translation)
