@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only
+from mt.documents.options import FORMATS, Format, format_of
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def translate(
     run: RunArgument,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Text with a sentence per line; default: stdin."),
+        typer.Argument(metavar="FILE", help="Text by line, or a document; default: stdin."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -29,6 +30,19 @@ def translate(
             help="Output file, replaced once the translation is complete; default: stdout.",
         ),
     ] = None,
+    format: Annotated[
+        Format | None,
+        typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: by suffix, or text."),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|NUMBER", help="Column of TSV or field of JSON lines to translate."
+        ),
+    ] = None,
+    fuzzy: Annotated[
+        bool, typer.Option("--fuzzy", help="Mark the filled entries of a PO file as fuzzy.")
+    ] = False,
     prefixes: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Start the translation of line N with its line N."),
@@ -54,8 +68,26 @@ def translate(
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
-    """Translate text line by line."""
+    """Translate text line by line, or the texts of a document.
+
+    In a document, everything but its text is kept byte for byte.
+    """
     checked = decoding_only(overrides)
+    kind = format or format_of(file)
+    if kind != "text":
+        given = {"--json": json, "--n-best": n_best, "--prefixes": prefixes}
+        given["--unbuffered"] = unbuffered
+        for name in (name for name, value in given.items() if value):
+            raise UserError(
+                f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
+            )
+        from mt.decoding.documents import DocumentJob, translate_document
+
+        document = DocumentJob(file, output, kind, report, column, fuzzy)
+        translate_document(run, document, overrides=checked, device=device)
+        return
+    for name in (name for name, value in {"--column": column, "--fuzzy": fuzzy}.items() if value):
+        raise UserError(f"`{name}` is not for text; name the format with `--format`")
     from mt.decoding.files import FileJob, translate_file
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"

@@ -8,7 +8,7 @@ removed, line breaks become spaces, and units without one of the sides are left 
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,14 +33,17 @@ class XmlUnit:
     around: dict[str, str]
 
 
-def read_units(path: Path, names: frozenset[str]) -> Iterator[XmlUnit]:
+def read_units(
+    path: Path, names: frozenset[str], *, utf8: Iterable[bytes] | None = None
+) -> Iterator[XmlUnit]:
     """Stream the elements with these names, of nested ones the outermost.
 
-    Attributes keep their prefix, as in `xml:lang`. Raises `DataError` with the line if the file is
-    not XML, nests too deep, or declares or uses an entity of its own.
+    Attributes keep their prefix, as in `xml:lang`. `utf8` is the content of the file if it is read
+    already, in UTF-8 whatever it declares. Raises `DataError` with the line if the file is not XML,
+    nests too deep, or declares or uses an entity of its own.
     """
     collector = _Collector(names)
-    parser = expat.ParserCreate()
+    parser = expat.ParserCreate("utf-8" if utf8 is not None else None)
     parser.buffer_text = True
     parser.StartElementHandler = collector.start
     parser.EndElementHandler = collector.end
@@ -48,7 +51,7 @@ def read_units(path: Path, names: frozenset[str]) -> Iterator[XmlUnit]:
     parser.EntityDeclHandler = _refuse_declaration
     parser.SkippedEntityHandler = _refuse_use
     try:
-        for chunk in read_chunks(path):
+        for chunk in read_chunks(path) if utf8 is None else utf8:
             parser.Parse(chunk, False)
             yield from collector.taken()
         parser.Parse(b"", True)
@@ -118,9 +121,9 @@ class _Collector:
 Texts = Mapping[str, str]
 """Texts of a unit by language code; "" is a language without a code."""
 _BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
-_NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
+NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Tags with markup of the document inside; other tags contain text or nothing."""
-_UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
+UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
 """States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
 _MOST_CODES = 20
 
@@ -151,8 +154,8 @@ class UnitPairs(FileSource):
             _warn_of_left_out(self.path, left_out, units)
 
     def _pair(self, texts: Texts) -> SentencePair | None:
-        source = _find(texts, self.source_language)
-        target = _find(texts, self.target_language)
+        source = find_language(texts, self.source_language)
+        target = find_language(texts, self.target_language)
         if source is None or target is None or source == target:
             return None
         left, right = one_line(texts[source]), one_line(texts[target])
@@ -164,7 +167,7 @@ class UnitPairs(FileSource):
             return f"no unit has a text in {both}; the file names no language"
         named = dict.fromkeys(codes, "")
         wanted = self.source_language, self.target_language
-        absent = [language for language in wanted if _find(named, language) is None]
+        absent = [language for language in wanted if find_language(named, language) is None]
         if absent:
             more = ", ..." if len(codes) > _MOST_CODES else ""
             near = did_you_mean(absent[0], codes)
@@ -200,7 +203,7 @@ def read_xliff(path: Path) -> Iterator[Texts]:
             code = around.get("source-language") or around.get("srcLang") or ""
             texts[code] = _text(source)
         states = {unit.element.get("state"), target.get("state")} if target is not None else set()
-        if target is not None and not _UNTRANSLATED & states:
+        if target is not None and not UNTRANSLATED & states:
             code = around.get("target-language") or around.get("trgLang") or ""
             texts.setdefault(target.get("xml:lang") or code, _text(target))
         yield texts
@@ -263,13 +266,13 @@ def _text(element: Element) -> str:
     """Return the visible text of an element, without tags and their markup."""
     parts = [element.text or ""]
     for child in element:
-        if child.tag not in _NATIVE_CODES:
+        if child.tag not in NATIVE_CODES:
             parts.append(_text(child))
         parts.append(child.tail or "")
     return "".join(parts)
 
 
-def _find(texts: Texts, wanted: str) -> str | None:
+def find_language(texts: Mapping[str, object], wanted: str) -> str | None:
     """Return the code that matches a language: the same, a longer one, or \"\"."""
     parts = _parts(wanted)
     same = [code for code in texts if _parts(code) == parts]

@@ -54,15 +54,20 @@ def translate_file(
     overrides before any work starts.
     """
     lines = _open_input(job)
-    if not is_exported(run):  # an exported model needs no torch
-        from mt.model.device import keep_freed_memory
-
-        keep_freed_memory()
-    translator = Translator.load(run, overrides=overrides, device=device)
+    translator = load_for_files(run, overrides=overrides, device=device)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
         write_translations(translator, lines, job=job, out=out, report=report)
+
+
+def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
+    """Load a translator, and keep freed memory for the batches to come."""
+    if not is_exported(run):  # an exported model needs no torch
+        from mt.model.device import keep_freed_memory
+
+        keep_freed_memory()
+    return Translator.load(run, overrides=overrides, device=device)
 
 
 def write_translations(
@@ -289,14 +294,19 @@ def _is_special(path: Path) -> bool:
 
 
 @contextmanager
-def progress_bar(input: Path | None) -> Iterator["tqdm[Any]"]:
-    """Show lines per second on a terminal, and the remaining time if the input is a file."""
+def progress_bar(input: Path | None, *, texts: int | None = None) -> Iterator["tqdm[Any]"]:
+    """Show lines per second on a terminal, and the remaining time if the input is a file.
+
+    With `texts`, the number of texts of a document, show texts instead of lines.
+    """
     shown = sys.stderr is not None and sys.stderr.isatty()  # None after `2>&-`
+    total, unit = (texts, " texts") if texts is not None else (None, " lines")
     # A pipe can be read only once: counting its lines would consume them.
-    total = scan(input).lines if shown and input is not None and input.is_file() else None
+    if texts is None and shown and input is not None and input.is_file():
+        total = scan(input).lines
     with ExitStack() as stack:
         if shown:
             stack.enter_context(logging_redirect_tqdm())
         yield stack.enter_context(
-            tqdm(total=total, unit=" lines", disable=not shown, dynamic_ncols=True, smoothing=0.1)
+            tqdm(total=total, unit=unit, disable=not shown, dynamic_ncols=True, smoothing=0.1)
         )

@@ -99,10 +99,10 @@ class Translation:
     """Sentences of the line that were translated one by one; the whole line if it was not split."""
 
 
-def log_notes(translation: Translation) -> None:
-    """Log the notes on a translation as warnings, with the line number."""
+def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") -> None:
+    """Log the notes on a translation as warnings, with the number of its line or text."""
     for note in translation.notes:
-        _logger.warning("line %d: %s", translation.line_number, note)
+        _logger.warning("%s %d: %s", unit, translation.line_number, note)
 
 
 _LOOK_AHEAD_BATCHES = 32

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from mt import Translator
+from mt.decoding.documents import DocumentJob
 from mt.decoding.files import FileJob
 from mt.serving.access import Access
 from mt.serving.bodies import Limits
@@ -115,6 +116,28 @@ def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -
         if "cpu" in arguments:
             named = {"overrides": ["decoding.beam=2"], "device": "cpu"}
         assert calls.pop() == ((Path("r"), job), named)
+
+
+def test_documents_make_a_job_of_their_own(
+    program: Program, recorded: Recorded, refused: Callable[..., str]
+) -> None:
+    calls = recorded("mt.decoding.documents.translate_document")
+    for arguments, job in {
+        ("a.html", "-o", "b"): DocumentJob(Path("a.html"), Path("b"), "html"),
+        ("--format", "po", "--fuzzy"): DocumentJob(None, None, "po", fuzzy=True),
+        ("a.tsv", "--column", "2", "--report", "r"): DocumentJob(
+            Path("a.tsv"), None, "tsv", Path("r"), "2"
+        ),
+    }.items():
+        assert program("translate", "r", *arguments) == (0, "", "")
+        assert calls.pop() == ((Path("r"), job), {"overrides": (), "device": "auto"})
+    for option in (["--json"], ["--n-best", "2"], ["--prefixes", "p"], ["--unbuffered"]):
+        message = f"`{option[0]}` is for text, the format is srt; `--format text` reads lines"
+        assert refused("translate", "r", "a.srt", *option) == message
+    assert "`--column` is not for text" in refused("translate", "r", "a", "--column", "1")
+    lines = recorded("mt.decoding.files.translate_file")
+    assert program("translate", "r", "a.md", "--format", "text") == (0, "", "")
+    assert lines.pop()[0] == (Path("r"), FileJob(Path("a.md")))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A tokenizer of characters and a translator with any engine."""
+"""A tokenizer of characters, an engine of capitals, and a translator with any engine."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -6,7 +6,7 @@ from typing import Any, cast
 from mt.config import DecodingConfig
 from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine
+from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
 from mt.special_ids import EOS, UNK
 
@@ -40,6 +40,28 @@ class Characters:
 
 def text_of(ids: Sequence[int]) -> str:
     return "".join(map(chr, ids))
+
+
+class UpperCase(Engine):
+    """An engine that returns the prefix and the source in upper case, and records its calls."""
+
+    def __init__(self, *, finished: bool = True) -> None:
+        self.calls: list[list[int]] = []
+        self.prefixes: list[list[str]] = []
+        self.finished = finished
+
+    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
+        self.calls.append([len(source) for source in sources])
+        self.prefixes.append([text_of(prefix) for prefix in prefixes])
+        assert all(source[-1] == EOS for source in sources)
+        return [
+            [Hypothesis((*prefix, *upper(text_of(source[:-1]))), -2.0, -1.0, self.finished)]
+            for source, prefix in zip(sources, prefixes, strict=True)
+        ]
+
+
+def upper(text: str) -> tuple[int, ...]:
+    return tuple(map(ord, text.upper()))
 
 
 def build_translator(

@@ -10,29 +10,7 @@ from mt.decoding.text import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Part, Translation, log_notes
 from mt.errors import UserError
 from mt.special_ids import EOS
-from tests.decoding.fakes import INVALID, build_translator, text_of
-
-
-class UpperCase(Engine):
-    """An engine that returns the prefix and the source in upper case, and records its calls."""
-
-    def __init__(self, *, finished: bool = True) -> None:
-        self.calls: list[list[int]] = []
-        self.prefixes: list[list[str]] = []
-        self.finished = finished
-
-    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
-        self.calls.append([len(source) for source in sources])
-        self.prefixes.append([text_of(prefix) for prefix in prefixes])
-        assert all(source[-1] == EOS for source in sources)
-        return [
-            [Hypothesis((*prefix, *upper(text_of(source[:-1]))), -2.0, -1.0, self.finished)]
-            for source, prefix in zip(sources, prefixes, strict=True)
-        ]
-
-
-def upper(text: str) -> tuple[int, ...]:
-    return tuple(map(ord, text.upper()))
+from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
 
 
 def test_every_line_gives_one_line_in_order() -> None:

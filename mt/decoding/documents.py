@@ -1,0 +1,80 @@
+"""Translation of documents: text is replaced, everything else is kept."""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from mt.data.lines import existing_file, read_chunks
+from mt.decoding.files import check_outputs, load_for_files, open_output, progress_bar, report_line
+from mt.decoding.translator import log_notes
+from mt.documents.document import read_document
+from mt.documents.options import Format, Options
+from mt.errors import UserError
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentJob:
+    """Input and output of `mt translate` for a document."""
+
+    input: Path | None
+    """Input file; None: stdin."""
+    output: Path | None
+    """Output file, replaced when the new one is complete; None: stdout."""
+    format: Format
+    report: Path | None = None
+    """File for the number, status and notes of each text; replaced like `output`."""
+    column: str | None = None
+    """Field of JSON lines; name or number of a column of TSV."""
+    fuzzy: bool = False
+    """Mark the entries of gettext files that are filled as fuzzy."""
+
+
+def translate_document(
+    run: Path, job: DocumentJob, *, overrides: Sequence[str] = (), device: str = "auto"
+) -> None:
+    """Translate the texts of a document, by default from stdin to stdout.
+
+    Notes on a text are logged with its number. Raises UserError for invalid files, device, run
+    folder or overrides, and DataError for a damaged document, before a text is translated.
+    """
+    if job.column is not None and job.format not in {"jsonl", "tsv"}:
+        raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
+    if job.fuzzy and job.format != "po":
+        raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
+    check_outputs([job.output, job.report], [job.input and existing_file(job.input)])
+    name = str(job.input or "stdin")
+    document = read_document(_content(job.input), job.format, name)
+    translator = load_for_files(run, overrides=overrides, device=device)
+    direction = translator.direction
+    options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
+    total = sum(len(item.texts) for item in document.items(options))
+    if not total:
+        _logger.warning("%s: has no text to translate", name)
+    with ExitStack() as stack:
+        out = stack.enter_context(open_output(job.output))
+        report = stack.enter_context(open_output(job.report)) if job.report else None
+        bar = stack.enter_context(progress_bar(job.input, texts=total))
+
+        def translate(texts: Iterator[str]) -> Iterator[str]:
+            for translation in translator.stream(texts):
+                log_notes(translation, "text")
+                if report is not None:
+                    report.write(report_line(translation).encode())
+                bar.update()
+                yield translation.text
+
+        out.writelines(document.translated(options, translate))
+
+
+def _content(path: Path | None) -> bytes:
+    """Return the content of a file, decompressed, or of stdin."""
+    if path is not None:
+        return b"".join(read_chunks(path))
+    if sys.stdin is None:  # after `<&-`
+        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
+    return sys.stdin.buffer.read()

@@ -1,0 +1,133 @@
+"""Texts of a column of TSV or of a field of JSON lines."""
+
+import json
+import re
+from collections.abc import Iterator
+
+from mt.documents.options import Options
+from mt.documents.segments import Segment, SegmentBuilder, escaping
+from mt.errors import DataError, did_you_mean, listed
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def read_tsv(source: str, options: Options) -> Iterator[Segment]:
+    """Yield the cells of a column, given by its name in the first line or by its number from 1.
+
+    Raises DataError if there is no such column, with the line for a line that is too short.
+    """
+    lines = _LINE.finditer(source)
+    column = options.column
+    if column is None:
+        raise _column_needed(options, source.partition("\n")[0].rstrip("\r").split("\t"))
+    index = int(column) - 1 if column.isdecimal() else -1
+    if index < 0:
+        first = next(lines, None)
+        names = first[0].rstrip("\r\n").split("\t") if first else []
+        if column not in names:
+            raise _no_column(options, names)
+        index = names.index(column)
+    builder = SegmentBuilder(source, escaping(lambda text: re.sub(r"[\t\r]", " ", text)))
+    for number, line in enumerate(lines, start=1 if column.isdecimal() else 2):
+        cells = line[0].rstrip("\r\n").split("\t")
+        if cells == [""]:
+            continue
+        if index >= len(cells):
+            raise DataError(
+                f"{options.name}: line {number}: has {len(cells)} columns, none is `{column}`"
+            )
+        start = line.start() + sum(len(cell) + 1 for cell in cells[:index])
+        builder.add_text(start, start + len(cells[index]))
+        yield from builder.finish()
+
+
+def read_jsonl(source: str, options: Options) -> Iterator[Segment]:
+    """Yield the texts of a field, a name or a dotted path; other values stay as they are.
+
+    Raises DataError with the line if one is not a JSON object, or if no record has the field.
+    """
+    names: list[str] = []
+    found = False
+    for number, line in enumerate(_LINE.finditer(source), start=1):
+        if not line[0].strip():
+            continue
+        try:
+            record = json.loads(line[0])
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{options.name}: line {number}: not JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{options.name}: line {number}: not a JSON object")
+        names = names or list(_names(record))
+        if options.column is None:
+            raise _column_needed(options, names)
+        for start, end in _strings(source, line.start(), options.column):
+            found = True
+            yield from _value(source, start + 1, end - 1)
+    if names and not found:
+        raise _no_column(options, names)
+
+
+def _column_needed(options: Options, names: list[str]) -> DataError:
+    return DataError(
+        f"{options.name}: name the texts to translate with `--column`; there are {listed(names)}"
+    )
+
+
+def _no_column(options: Options, names: list[str]) -> DataError:
+    column = options.column or ""
+    hint = did_you_mean(column, names)
+    return DataError(f"{options.name}: no texts in `{column}`; there are {listed(names)}{hint}")
+
+
+def _names(record: dict[str, object]) -> Iterator[str]:
+    """Yield the fields with texts, nested ones with dots."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in _names(value))
+        elif isinstance(value, str):
+            yield name
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+
+
+def _strings(source: str, place: int, field: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of the strings of a field, with quotes, in the object at `place`."""
+
+    def after_space(place: int) -> int:
+        match = _SPACE.match(source, place)
+        return match.end() if match else place
+
+    place = after_space(after_space(place) + 1)
+    while source[place] != "}":
+        name, place = _DECODER.raw_decode(source, place)
+        start = after_space(after_space(place) + 1)
+        value, place = _DECODER.raw_decode(source, start)
+        if name == field and isinstance(value, str):
+            yield start, place
+        elif field.startswith(f"{name}.") and isinstance(value, dict):
+            yield from _strings(source, start, field.removeprefix(f"{name}."))
+        place = after_space(place)
+        if source[place] == ",":
+            place = after_space(place + 1)
+
+
+_CHARACTERS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.|[^\\]+")
+
+
+def _value(source: str, start: int, end: int) -> Iterator[Segment]:
+    """Yield the lines of a JSON string; one that begins in lower case continues the last one."""
+    is_ascii = "\\u" in source[start:end] and source[start:end].isascii()
+    builder = SegmentBuilder(
+        source,
+        lambda pieces: json.dumps("".join(each for each, _ in pieces), ensure_ascii=is_ascii)[1:-1],
+        keeps_lines=True,
+    )
+    for match in _CHARACTERS.finditer(source, start, end):
+        text = json.loads(f'"{match[0]}"', strict=False)
+        ends_line = match.start() > start and source.endswith("\\n", start, match.start())
+        if ends_line and not text[:1].islower():
+            yield from builder.finish()
+        builder.add_text(*match.span(), text)
+    yield from builder.finish()

@@ -1,0 +1,108 @@
+import io
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from mt.decoding.documents import DocumentJob, translate_document
+from mt.documents.options import Format
+from mt.errors import DataError, UserError
+from tests.decoding.fakes import UpperCase, build_translator
+
+PAGE = b"<p>First one. Second <b>one</b>.</p>\r\n<img alt='a dog'><pre>code</pre>\n"
+UPPER = b"<p>FIRST ONE. SECOND <b>ONE</b>.</p>\r\n<img alt='A DOG'><pre>code</pre>\n"
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> UpperCase:
+    engine = UpperCase()
+    translator = build_translator(engine, longest=30, split_sentences="on", batch_size=1)
+    monkeypatch.setattr(
+        "mt.decoding.documents.load_for_files", lambda run, *, overrides, device: translator
+    )
+    return engine
+
+
+def test_document_with_report(
+    engine: UpperCase, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, output, report = tmp_path / "page.html", tmp_path / "out.html", tmp_path / "report"
+    source.write_bytes(PAGE.replace(b"a dog", b"A DOG OF 7"))
+    output.write_bytes(b"old")
+    translate_document(tmp_path, DocumentJob(source, output, "html", report))
+    assert output.read_bytes() == UPPER.replace(b"A DOG", b"A DOG OF 7")
+    assert source.read_bytes() == PAGE.replace(b"a dog", b"A DOG OF 7")
+    first, second = report.read_text().splitlines()
+    assert first == "1\tok\t2 sentences: First one. | Second one."
+    assert second.startswith("2\tcopied\t")
+    assert "text 2: the translation is the line itself" in caplog.messages
+    assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
+
+
+def test_stdin_to_stdout(
+    engine: UpperCase,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for content, wanted in {PAGE: UPPER, b"<hr>\n": b"<hr>\n", b"": b""}.items():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        translate_document(Path("run"), DocumentJob(None, None, "html"))
+        assert capsysbinary.readouterr() == (wanted, b"")
+    assert caplog.messages == ["stdin: has no text to translate"] * 2
+
+
+def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:
+    source, output = tmp_path / "in.tmx", tmp_path / "out.tmx"
+    source.write_bytes(b"<tmx><tu><tuv xml:lang='fr'><seg>a</seg></tuv></tu></tmx>")
+    with pytest.raises(DataError, match=r"in\.tmx: no text is in `en`; there are `fr`"):
+        translate_document(tmp_path, DocumentJob(source, output, "tmx"))
+    assert not output.exists()
+    assert not engine.calls
+
+
+def test_bad_jobs_are_refused_before_the_run_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("the run is loaded")
+
+    monkeypatch.setattr("mt.decoding.documents.load_for_files", refuse)
+    page, output = tmp_path / "page.html", tmp_path / "out.html"
+    page.write_bytes(PAGE)
+    broken = tmp_path / "broken.html"
+    broken.write_bytes(b"\xff")
+    html: Format = "html"
+    for job, message in (
+        (DocumentJob(page, page, html), "page.html: is named twice, and would be written over"),
+        (DocumentJob(page, output, html, output), "out.html: is named twice"),
+        (DocumentJob(tmp_path / "pag.html", output, html), "did you mean `page.html`"),
+        (DocumentJob(page, tmp_path / "no" / "out", html), "there is no folder"),
+        (DocumentJob(broken, output, html), "broken.html: is not UTF-8"),
+        (DocumentJob(page, output, html, column="a"), "`--column` is for jsonl and tsv"),
+        (DocumentJob(page, output, html, fuzzy=True), "`--fuzzy` is for po"),
+    ):
+        with pytest.raises(UserError, match=message):
+            translate_document(tmp_path, job)
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "broken.html"}
+
+
+def test_failing_translation_keeps_the_old_output(
+    engine: UpperCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, output = tmp_path / "page.html", tmp_path / "out.html"
+    page.write_bytes(PAGE * 3)
+    output.write_bytes(b"old")
+    found = engine.n_best_ids
+
+    def fail(*arguments: Any, **named: Any) -> Any:
+        if len(engine.calls) == 3:
+            raise KeyboardInterrupt
+        return found(*arguments, **named)
+
+    monkeypatch.setattr(engine, "n_best_ids", fail)
+    with pytest.raises(KeyboardInterrupt):
+        translate_document(tmp_path, DocumentJob(page, output, "html"))
+    assert output.read_bytes() == b"old"
+    assert {path.name for path in tmp_path.iterdir()} == {"page.html", "out.html"}

@@ -1,0 +1,25 @@
+"""Translation of documents by functions from text to text."""
+
+from collections.abc import Callable
+
+from mt.documents.document import read_document
+from mt.documents.options import Format, Options
+
+
+def translated(
+    content: bytes,
+    format: Format,
+    translate: Callable[[str], str],
+    *,
+    column: str | None = None,
+    fuzzy: bool = False,
+    languages: tuple[str, str] = ("en", "de"),
+) -> bytes:
+    options = Options("file", *languages, column, fuzzy)
+    document = read_document(content, format, "file")
+    return b"".join(document.translated(options, lambda texts: map(translate, texts)))
+
+
+def longer(text: str) -> str:
+    """Other words in another number and order, with characters that are markup elsewhere."""
+    return " ".join(reversed(text.split())) + " & <zwei> *drei* [vier] \"fünf\" 'sechs' | _x_ 1. #"

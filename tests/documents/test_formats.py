@@ -1,0 +1,351 @@
+"""Subtitles, catalogues, exchange formats and records come back with translated texts."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import polib
+import pytest
+
+from mt.data.exchange import READERS as CORPUS_READERS
+from mt.documents.document import READERS, read_document
+from mt.documents.options import FORMATS, SUFFIXES, Format, format_of
+from mt.errors import DataError
+from tests.documents.samples import longer, translated
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500 X1:40
+<i>Hello there,</i>
+my friend.
+
+2
+00:00:02,000 --> 00:00:04,000
+- Who?
+- Me & you{\\an8}
+3
+00:00:05,000 --> 00:00:06,000
+12:30
+
+"""
+SRT_UPPER = (
+    SRT.replace("Hello there", "HELLO THERE")
+    .replace("my friend", "MY FRIEND")
+    .replace("Who", "WHO")
+    .replace("Me & you", "ME & YOU")
+)
+VTT = """WEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE a comment
+of two lines
+
+an id
+00:01.000 --> 00:02.000 align:start position:10%
+<v Bob>Hello &amp; <c.loud>good</c>
+<00:01.500>bye
+"""
+VTT_UPPER = (
+    VTT.replace("Hello", "HELLO").replace(">good", ">GOOD").replace("]bye", "]BYE")
+).replace(">bye", ">BYE")
+JSONL = """{"id": 1, "text": "Hello \\"you\\"\\nNext line\\nand \\u00e9", "n": {"t": "In \\/ x"}}
+
+{ "text" : null , "text2": "text" }
+{"text":"ok","text":"1.5"}
+"""
+JSONL_UPPER = (
+    (JSONL.replace("Hello", "HELLO").replace("you", "YOU").replace("Next line", "NEXT LINE"))
+    .replace("and \\u00e9", "AND \\u00c9")
+    .replace('"ok"', '"OK"')
+)
+TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
+
+
+@pytest.mark.parametrize(
+    "change", [str, lambda text: text.replace("\n", "\r\n")], ids=["LF", "CRLF"]
+)
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
+@pytest.mark.parametrize(
+    ("format", "source", "wanted", "column"),
+    [
+        ("srt", SRT, SRT_UPPER, None),
+        ("vtt", VTT, VTT_UPPER, None),
+        ("jsonl", JSONL, JSONL_UPPER, "text"),
+        ("jsonl", JSONL, JSONL.replace("In \\/ x", "IN / X"), "n.t"),
+        ("tsv", TSV, TSV.replace("Hello you", "HELLO YOU").replace("Bye", "BYE"), "text"),
+        ("tsv", TSV, TSV.replace("id", "ID"), "1"),
+    ],
+)
+def test_only_text_changes(
+    format: Format,
+    source: str,
+    wanted: str,
+    column: str | None,
+    mark: str,
+    change: Callable[[str], str],
+) -> None:
+    content = (mark + change(source)).encode()
+    assert translated(content, format, str, column=column) == content
+    upper = translated(content, format, str.upper, column=column)
+    assert upper == (mark + change(wanted)).encode()
+
+
+@pytest.mark.parametrize(
+    ("format", "source", "texts"),
+    [
+        ("srt", SRT, ["Hello there, my friend.", "- Who?", "- Me & you"]),
+        ("vtt", VTT, ["Hello & good bye"]),
+        ("jsonl", '{"text": "One\\ntwo\\nThree\\n\\nFour"}', ["One two", "Three", "Four"]),
+        ("po", 'msgid "One\\ntwo\\n- Three"\nmsgstr ""\n', ["One two", "- Three"]),
+    ],
+)
+def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
+    found: list[str] = []
+
+    def record(text: str) -> str:
+        found.append(text)
+        return text
+
+    translated(source.encode(), format, record, column="text")
+    assert found == texts
+
+
+def test_cue_keeps_its_lines_and_tags_in_other_words() -> None:
+    cue = b"1\n00:01:00,000 --> 00:01:02,000\n<i>one two</i> three\nfour five six\n"
+    start, text = translated(cue, "srt", longer).decode().split("2,000\n")
+    assert start == cue.decode().split("2,000\n")[0]
+    assert text.count("\n") == 2
+    assert text.count("<i>") == text.count("</i>") == 1
+    words = text.replace("<i>", "").replace("</i>", "").split()
+    assert words == longer("one two three four five six").split()
+    # A translation of one word has no place for a line end, and no blank line ends the cue.
+    assert translated(cue, "srt", lambda _: "x").endswith(b"2,000\n<i>x</i>\n")
+
+
+PO = r"""# translators
+msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\n"
+"Plural-Forms: nplurals=2; plural=n != 1;\n"
+"Language: de\n"
+
+#: a.c:1
+#, c-format
+msgctxt "menu"
+msgid "File %d"
+msgstr ""
+
+#, fuzzy
+#| msgid "Older"
+msgid "Old"
+msgstr "Alt"
+
+#. "quoted" in a comment
+#| msgid "Before"
+msgid "One \"file\""
+msgid_plural "Many\tfiles"
+msgstr[0] ""
+msgstr[1] "Viele"
+
+msgid ""
+"Usage:\n"
+"  -a  first\n"
+"\n"
+"Long text "
+"in parts\n"
+msgstr ""
+
+msgid "Done"
+msgstr "Fertig"
+
+#~ msgid "gone"
+#~ msgstr ""
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("fuzzy", [False, True])
+def test_untranslated_messages_are_filled(end: str, fuzzy: bool, tmp_path: Path) -> None:
+    source = PO.replace("\n", end).encode()
+    result = translated(source, "po", str.upper, fuzzy=fuzzy).decode()
+    before, after = polib.pofile(PO), polib.pofile(result.replace("\r\n", "\n"))
+    assert len(after) == len(before)
+    assert after.metadata == before.metadata
+    for old, new in zip(before, after, strict=True):
+        changed = not (old.translated() or old.fuzzy or old.obsolete)
+        assert ("fuzzy" in new.flags) == (old.fuzzy or (fuzzy and changed))
+        assert [flag for flag in new.flags if flag != "fuzzy"] == [
+            flag for flag in old.flags if flag != "fuzzy"
+        ]
+        for name in ("msgid", "msgctxt", "msgid_plural", "comment", "occurrences", "obsolete"):
+            assert getattr(new, name) == getattr(old, name)
+        assert new.msgstr == (
+            old.msgstr or (old.msgid.upper() if changed and not old.msgid_plural else "")
+        )
+    plural = next(entry for entry in after if entry.msgid_plural)
+    assert plural.msgstr_plural == {0: 'ONE "FILE"', 1: "Viele"}
+    removed = [line for line in source.decode().split(end) if line not in result.split(end)]
+    assert removed == (["#, c-format", 'msgstr[0] ""'] if fuzzy else ['msgstr[0] ""'])
+    assert translated(result.encode(), "po", str.lower).decode() == result, "nothing is left to do"
+    if shutil.which("msgfmt"):
+        (tmp_path / "de.po").write_bytes(translated(PO.encode(), "po", str))
+        check = ["msgfmt", "-c", "-o", str(tmp_path / "de.mo"), str(tmp_path / "de.po")]
+        subprocess.run(check, check=True, capture_output=True)
+
+
+XLIFF_1 = """<?xml version="1.0"?>
+<!DOCTYPE xliff [ <!ELEMENT note (#PCDATA)> ]>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">
+  <file original="x>y" source-language="en" datatype="plaintext"{language}>
+    <body><!-- <trans-unit> -->
+      <trans-unit id="1">
+        <source>Hello <g id="1">big <x id="2"/>world</g>!</source>{first}
+        <note>keep</note>
+      </trans-unit>
+      <trans-unit id="2"><source>Done</source><target state="final">Fertig</target></trans-unit>
+      <trans-unit id="3"><source>A &lt;b&gt; c</source>{third}
+        <alt-trans><source>x</source><target/></alt-trans></trans-unit>
+      <trans-unit id="4" translate="no"><source>No</source></trans-unit>
+      <trans-unit id="5"><source>Click <ph id="1">&lt;br&gt;</ph> <![CDATA[a<b]]></source>{fifth}
+      </trans-unit>
+      <trans-unit id="6"><source>12</source></trans-unit>
+    </body>
+  </file>
+</xliff>
+"""
+XLIFF_2 = """<x:xliff version="2.0" srcLang="en"
+    xmlns:x="urn:oasis:names:tc:xliff:document:2.0"{language}>
+<x:file id="f"><x:unit id="1">
+  <x:segment{state}>
+    <x:source>Press <x:pc id="1">here</x:pc> now</x:source>{target}
+  </x:segment>
+  <x:segment state="final"><x:source>a b</x:source><x:target>c</x:target></x:segment>
+</x:unit></x:file></x:xliff>
+"""
+TMX = """<tmx version="1.4"><header srclang="en"/><body>
+<tu>
+  <tuv xml:lang="EN-US"><seg>Hello <bpt i="1">&lt;b></bpt>you<ept i="1">x</ept></seg></tuv>
+  <tuv xml:lang="fr"><seg>Salut</seg></tuv>{added}
+</tu>
+<tu><tuv xml:lang="en"><seg>a word</seg></tuv><tuv xml:lang="de-AT"><seg>Wort</seg></tuv></tu>
+<tu><tuv xml:lang="fr"><seg>seul</seg></tuv></tu>
+</body></tmx>
+"""
+EXCHANGE: list[tuple[Format, str, dict[str, tuple[str, str]]]] = [
+    (
+        "xliff",
+        XLIFF_1,
+        {
+            "language": ("", ' target-language="de"'),
+            "first": (
+                "",
+                '\n        <target state="translated">'
+                'HELLO <g id="1">BIG <x id="2"/>WORLD</g>!</target>',
+            ),
+            "third": (
+                "<target xml:lang='de' state='new'>x</target>",
+                "<target xml:lang='de' state='translated'>A &lt;B&gt; C</target>",
+            ),
+            "fifth": (
+                "<target/>",
+                '<target state="translated">CLICK <ph id="1">&lt;br&gt;</ph> A&lt;B</target>',
+            ),
+        },
+    ),
+    (
+        "xliff",
+        XLIFF_2,
+        {
+            "language": ("", ' trgLang="de"'),
+            "state": ("", ' state="translated"'),
+            "target": ("", '\n    <x:target>PRESS <x:pc id="1">HERE</x:pc> NOW</x:target>'),
+        },
+    ),
+    (
+        "tmx",
+        TMX,
+        {
+            "added": (
+                "",
+                '\n  <tuv xml:lang="de"><seg>HELLO <bpt i="1">&lt;b></bpt>YOU<ept i="1">x</ept>'
+                "</seg></tuv>",
+            )
+        },
+    ),
+]
+"""A file with gaps, and the texts of each before and after its translation."""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize(("format", "file", "gaps"), EXCHANGE)
+def test_targets_are_written(
+    format: Format, file: str, gaps: dict[str, tuple[str, str]], encoding: str, tmp_path: Path
+) -> None:
+    source, wanted = (
+        file.format(**{name: texts[number] for name, texts in gaps.items()}) for number in (0, 1)
+    )
+    assert translated(source.encode(encoding), format, str.upper) == wanted.encode(encoding)
+    assert translated(wanted.encode(), format, str.lower) == wanted.encode(), "all is translated"
+    path = tmp_path / "file"
+    path.write_text(wanted)
+    pairs = list(CORPUS_READERS[format](path))
+    new = next(texts for texts in pairs if len(texts) > 1)
+    languages = [code for code in new if code.lower()[:2] == "en"]
+    assert new["de"] == new[languages[0]].upper()
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "message"),
+    [
+        ("srt", b"no cues", "file: has no subtitles, which begin with `00:00:01,000 -->"),
+        ("po", b'msgid "a"\nmsgstr "b\n', "file: line 2: is not a string or comment of gettext"),
+        ("po", b'msgid ""\nmsgstr "charset=latin-1\\n"\n', "charset latin-1.*msgconv"),
+        ("po", b'msgid "a"\nmsgid "a"\n', "file: line 2: a second `msgid`"),
+        ("xliff", b"<xliff version='1.2'>\n<file></xliff>", "file: line 2: is not XML"),
+        ("xliff", b"<html/>", "file: is not XLIFF"),
+        ("xliff", b"<xliff version='2.0' srcLang='fr'/>", "`srcLang` is `fr`, but the model"),
+        ("xliff", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "declares the entity `b`"),
+        ("xliff", b"<xliff><trans-unit>" + b"<g>" * 1000, "more than 100 elements"),
+        (
+            "tmx",
+            b"<tmx><tu><tuv xml:lang='fr'><seg>x</seg></tuv></tu></tmx>",
+            "no text is in `en`.*`fr`",
+        ),
+        ("tsv", b"id\ttext\n", "name the texts.*--column.*`id`, `text`"),
+        ("jsonl", b'{"text": "a", "b": {"c": "d"}}', "`text`, `b.c`; did you mean `text`"),
+        ("jsonl", b'{"a": "b"}\n{"a": ', "file: line 2: not JSON"),
+        ("jsonl", b"[1]", "file: line 1: not a JSON object"),
+        ("html", b"<p>caf\xe9</p>", "file: is not UTF-8; convert it with iconv"),
+        ("markdown", b"\xff", "file: is not UTF-8"),
+    ],
+)
+def test_bad_documents_are_refused(format: Format, content: bytes, message: str) -> None:
+    column = "texts" if "did you mean" in message else "a" if format == "jsonl" else None
+    with pytest.raises(DataError, match=message):
+        translated(content, format, str, column=column)
+
+
+def test_short_row_and_unknown_column_are_named() -> None:
+    with pytest.raises(DataError, match="line 3: has 1 columns, none is `text`"):
+        translated(b"id\ttext\n1\ta\n2\n", "tsv", str, column="text")
+    with pytest.raises(DataError, match="no texts in `test`; there are.*did you mean `text`"):
+        translated(b"id\ttext\n", "tsv", str, column="test")
+
+
+def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = '<meta charset="iso-8859-1"><p>caf\xe9</p>'
+    result = translated(page.encode("latin-1"), "html", lambda _: "\xc9 \u4f60")
+    assert result == page.replace("caf\xe9", "\xc9 &#20320;").encode("latin-1")
+    monkeypatch.setattr("mt.documents.document.MOST_BYTES", 10)
+    with pytest.raises(DataError, match="documents may have"):
+        read_document(b"12345678901", "html", "file")
+
+
+def test_formats_are_found_by_suffix() -> None:
+    assert set(FORMATS) == {"text", *READERS} == {"text", *SUFFIXES.values()}
+    names = ["a.MD", "a.tmx.gz", "a.en", "a", "a.b.html", ".gz"]
+    found = [format_of(Path(name)) for name in names]
+    assert found == ["markdown", "tmx", "text", "text", "html", "text"]
+    assert format_of(None) == "text"

@@ -1,0 +1,314 @@
+"""HTML and Markdown: everything but text comes back, and text comes back translated."""
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from mt.documents.options import Format
+from tests.documents.samples import longer, translated
+
+HTML = [
+    ("<p>Hello <b>big <i>world</i></b>!</p>", "<p>HELLO <b>BIG <i>WORLD</i></b>!</p>"),
+    ("<p>One\r\n  two &amp; 3<br>four", "<p>ONE TWO &amp; 3<br>FOUR"),
+    (
+        "\ufeff<!DOCTYPE html><title>a <b>c</title>",
+        "\ufeff<!DOCTYPE html><title>A &lt;B&gt;C</title>",
+    ),
+    ("<p>Use <code>ls <b>x</b></code> now</p>", "<p>USE <code>ls <b>x</b></code> NOW</p>"),
+    ("<pre>a\n<b>b</b></pre>c<pre>d", "<pre>a\n<b>b</b></pre>C<pre>d"),
+    ("<div translate=no>a<div>b</div>c</div>d", "<div translate=no>a<div>b</div>c</div>D"),
+    (
+        "<script>'</p><p>x'</script><STYLE>a{}</Style >b",
+        "<script>'</p><p>x'</script><STYLE>a{}</Style >B",
+    ),
+    ("a <img alt=dog title='my \"cat\"'> b", 'A <img alt="DOG" title=\'MY "CAT"\'> B'),
+    (
+        '<input placeholder="a &quot;b&quot;" value="c">',
+        '<input placeholder="A &quot;B&quot;" value="c">',
+    ),
+    (
+        "a <!-- b > c --> d &unknown; e&nbsp;&eacute;<![CDATA[e]]>",
+        "A <!-- b > c --> D &unknown; E&#160;É<![CDATA[e]]>",
+    ),
+    ("<p>1 < 2 and <3 a</p><a href='x>y'>b</a>", "<p>1 &lt; 2 AND &lt;3 A</p><a href='x>y'>B</a>"),
+    ("a<p title='b>c", "A<p title='b>c"),
+    ("</p>a</b></i> <b>b<p>c</b> d", "</p>A</b></i> <b>B<p>C</b> D"),
+    ("a <!-- b", "A <!-- b"),
+    ("<script>'<script>'</script>b", "<script>'<script>'</script>B"),
+    ("<?php echo '>a'; ?>b", "<?php echo '>a'; ?>B"),
+    ("12 <b>34</b> &copy; …", "12 <b>34</b> &copy; …"),
+    (
+        "<textarea>a</textarea><button title=ok>b</button>",
+        '<textarea>a</textarea><button title="OK">B</button>',
+    ),
+    ("", ""),
+]
+MARKDOWN = [
+    ("![an *x*](y) some *text* here\n", "![an *x*](y) SOME *TEXT* HERE\n"),
+    ("# Head *line* #\n\nPara\ngraph\n", "# HEAD *LINE* #\n\nPARA GRAPH\n"),
+    ("Setext\n===\n\n---\n\n    code\n", "SETEXT\n===\n\n---\n\n    code\n"),
+    ("---\ntitle: x\n---\n\ntext\n", "---\ntitle: x\n---\n\nTEXT\n"),
+    ("a\r\n\r\n```py\r\ncode\r\n```\r\nb\r\n", "A\r\n\r\n```py\r\ncode\r\n```\r\nB\r\n"),
+    ('> a\n> b\n>\n> - c `d` [e](f "g")\n', '> A B\n>\n> - C `d` [E](f "g")\n'),
+    ("- [x] task\n  1. sub **item**\n", "- [x] TASK\n  1. SUB **ITEM**\n"),
+    (
+        "| a | b `c` |\n|:--|--:|\n| a | <br>d *e* |\n",
+        "| A | B `c` |\n|:--|--:|\n| A | <br>D *E* |\n",
+    ),
+    ("one  \ntwo\\\nthree\n", "ONE  \nTWO\\\nTHREE\n"),
+    (
+        "see [ref], [a b][ref] and [ref][].\n\n[ref]: http://x 'title'\n",
+        "SEE [REF][ref], [A B][ref] AND [REF][ref].\n\n[ref]: http://x 'title'\n",
+    ),
+    (
+        '![an image](a.png "t") text <b>bold</b> <http://a.b>\n',
+        '![AN IMAGE](a.png "t") TEXT <b>BOLD</b> <http://a.b>\n',
+    ),
+    (
+        "<div align='x'>\n<p>html <b>text</b></p>\n</div>\n",
+        "<div align='x'>\n<p>HTML <b>TEXT</b></p>\n</div>\n",
+    ),
+    ("<!-- a\n\nb -->\n\nc &amp; d&copy;\n", "<!-- a\n\nb -->\n\nC & D©\n"),
+    ("snake_case 2 * 3 a<b\n", "SNAKE_CASE 2 * 3 A<B\n"),
+    ("not \\*this\\* one[^1]\n\n[^1]: the note\n", "NOT \\*THIS\\* ONE[^1]\n\n[^1]: THE NOTE\n"),
+    ("use <code>ls *x*</code> here ~~gone~~\n", "USE <code>ls *x*</code> HERE ~~GONE~~\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "source", "wanted"),
+    [*(("html", *each) for each in HTML), *(("markdown", *each) for each in MARKDOWN)],
+)
+def test_only_text_changes(format: Format, source: str, wanted: str) -> None:
+    assert translated(source.encode(), format, str) == source.encode()
+    assert translated(source.encode(), format, str.upper).decode() == wanted
+
+
+def only(text: str) -> Callable[[str], str]:
+    return lambda _: text
+
+
+def test_tags_enclose_words_in_proportion() -> None:
+    for source, translation, wanted in (
+        ("<b>a</b> <i>b</i> c d", "x y", "<b>x</b> <i>y</i>"),
+        ("a <b>b <i>c</i></b> d", "v w x y", "v <b>w <i>x</i></b> y"),
+        ("a <b>b</b> c", "x", "<b>x</b>"),
+        ("a <img> b <wbr> c", "x, y", "x, <img> <wbr> y"),
+        ("a <i>b</i> <code>c</code> d", "这是盔。", "这<i>是盔</i><code>c</code>。"),
+        ("a <a><code>c</code></a> d e f", "x y", "<a><code>c</code></a> x y"),
+    ):
+        assert translated(source.encode(), "html", only(translation)).decode() == wanted
+
+
+TAG = re.compile(r"<!-- n -->|<code>c</code>|<(?:[^<>']|'[^']*')*>")
+
+
+def _tagged(random: Random, depth: int = 0) -> str:
+    """Return a sentence with nested tags."""
+    parts = []
+    for _ in range(random.randint(1, 4)):
+        kind = random.random()
+        if kind < 0.25 and depth < 4:
+            tag = random.choice(["b", "i", "a href='x>y'", "span"])
+            parts.append(f"<{tag}>{_tagged(random, depth + 1)}</{tag.split()[0]}>")
+        elif kind < 0.35:
+            parts.append(random.choice(["<img src=x>", "<code>c</code>", "<wbr>", "<!-- n -->"]))
+        else:
+            words = ["alpha", "über", "don't", "3.5", "你好", "end.", "(x)"]
+            parts.append(" ".join(random.choices(words, k=random.randint(1, 3))))
+    return random.choice(["", " "]).join(parts)
+
+
+def test_other_words_keep_all_tags_in_order_and_tags_change_no_word() -> None:
+    random = Random(1)
+    for _ in range(500):
+        source = f"<p>{_tagged(random)} word</p>"
+        words = ["wort", "zwei", "你", "。", "vier,", "fünf!"]
+        text = " ".join(random.choices(words, k=random.randint(1, 12)))
+        result = translated(source.encode(), "html", only(text)).decode()
+        assert TAG.findall(result) == TAG.findall(source)
+        assert TAG.sub("", result).split() == text.split()
+
+
+def test_translation_that_would_be_markup_is_escaped() -> None:
+    for text, wanted in {
+        "1. a": "1\\. a",
+        "- a": "\\- a",
+        "# a": "\\# a",
+        "*a* <b>": "\\*a\\* \\<b\\>",
+        "a | b": "a | b",
+        "[ref]": "\\[ref\\]",
+        "> a": "\\> a",
+        "&amp;": "\\&amp;",
+    }.items():
+        assert translated(b"text\n\n[ref]: x", "markdown", only(text)).decode() == (
+            f"{wanted}\n\n[ref]: x"
+        )
+    table = b"| a |\n|---|\n"
+    assert translated(table, "markdown", only("b | c")) == b"| b \\| c |\n|---|\n"
+    # Emphasis beside a full-width mark is none without a space.
+    assert translated(b"a **b** c", "markdown", only("这是**。你")).decode().count("**") == 2
+
+
+class _Markup(HTMLParser):
+    """Reads tags, comments and text as the standard library does."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[object] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        kept = [(k, v) for k, v in attrs if k not in {"alt", "title", "placeholder"}]
+        self.tags.append((tag, kept))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(tag)
+
+    def handle_comment(self, data: str) -> None:
+        self.tags.append(("!", data))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+SOUP = st.lists(
+    st.sampled_from(
+        [
+            "<p>",
+            "</p>",
+            "<b>",
+            "</b>",
+            "<i class='a b'>",
+            "</i>",
+            "<br>",
+            "<code>",
+            "</code>",
+            '<a href=x title="the title">',
+            "</a>",
+            "<img alt=dog>",
+            "<!-- c -->",
+            "<div translate='no'>",
+            "</div>",
+            "<pre>",
+            "</pre>",
+            "word ",
+            "two words",
+            " ",
+            "\n",
+            "\r\n",
+            "&amp;",
+            "&lt;b>",
+            " &nope; ",
+            "&eacute;",
+            "&",
+            "1 ",
+            ". ",
+            "你好",
+            "<script>a<b</script>",
+            "<title>t & u</title>",
+            "</x>",
+            "<hr/>",
+            "\t",
+            "e\u0301",
+            "😀",
+        ]
+    ),
+    max_size=30,
+).map("".join)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SOUP)
+def test_any_page_keeps_its_tags_and_gets_all_words(page: str) -> None:
+    assert translated(page.encode(), "html", str).decode() == page
+    source = _Markup(page)
+    for translate in (str.upper, longer):
+        result = _Markup(translated(page.encode(), "html", translate).decode())
+        assert result.tags == source.tags
+    upper = _Markup(translated(page.encode(), "html", str.upper).decode())
+    assert _letters(upper.text).upper() == _letters(source.text).upper()
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            "# head *line*",
+            "text with `code` and **bold** words",
+            "> quote",
+            "> > deep",
+            "- item [a](b)",
+            "  - inner",
+            "1. first",
+            "```",
+            "    indented",
+            "",
+            "",
+            "| a | b |",
+            "|---|---|",
+            "---",
+            "===",
+            "<div>",
+            "</div>",
+            "<b>x</b> y",
+            "a  ",
+            "b\\",
+            "*open",
+            "__strong__ _em_",
+            "[ref]",
+            "[ref]: /x",
+            "![alt](x)",
+            "\\*no\\*",
+            "a &amp; b",
+            "\tcode",
+            "~~~",
+            "<!-- c",
+            "-->",
+            "你好 **世界**。",
+            "+ plus",
+            "2) two",
+            "[^1]: note",
+        ]
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_any_markdown_keeps_its_blocks(lines: list[str], end: str, last: bool) -> None:
+    source = end.join(lines) + end * last
+    assert translated(source.encode(), "markdown", str).decode() == source
+    wanted = _blocks(source)
+    for translate in (str.upper, longer):
+        assert _blocks(translated(source.encode(), "markdown", translate).decode()) == wanted
+
+
+def _blocks(source: str) -> list[object]:
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    kept = {"fence", "code_block"}
+    return [
+        (token.type, token.tag, token.content if token.type in kept else "")
+        for token in parser.parse(source)
+    ]
+
+
+def test_deep_nesting_and_large_pages() -> None:
+    deep = "<div><b>" * 1000 + "text" + "</b></div>" * 1000
+    assert translated(deep.encode(), "html", str.upper).decode() == deep.replace("text", "TEXT")
+    quoted = "> " * 1000 + "text"
+    assert translated(quoted.encode(), "markdown", str).decode() == quoted
+    large = "<p>a <b>b</b></p>\n" * 20_000 + "<" * 20_000 + "<a '" * 20_000
+    assert translated(large.encode(), "html", str).decode() == large
