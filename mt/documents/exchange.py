@@ -103,7 +103,7 @@ def read_xliff(source: str, options: Options) -> Iterator[Item]:
 
 
 def _languages(source: str, tag: MarkupToken, options: Options) -> Iterator[Replacement]:
-    """Check the languages of a file; add the target language if there is none."""
+    """Check the languages of a file; add the target language if it is missing."""
     is_first = tag.name == "file"
     names = ("source-language", "target-language") if is_first else ("srcLang", "trgLang")
     for name, wanted in zip(names, (options.source, options.target), strict=True):

@@ -117,7 +117,7 @@ _CHARACTERS = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.|[^\\]+")
 
 
 def _value(source: str, start: int, end: int) -> Iterator[Segment]:
-    """Yield the lines of a JSON string; one that begins in lower case continues the last one."""
+    """Yield the lines of a JSON string; a lower-case first letter continues the line before."""
     is_ascii = "\\u" in source[start:end] and source[start:end].isascii()
     builder = SegmentBuilder(
         source,
