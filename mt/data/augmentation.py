@@ -48,12 +48,12 @@ class Augmentation:
         A row that would exceed `max_tokens` on a side keeps its tokens.
         """
         random = np.random.Generator(np.random.PCG64(seed))
-        count = len(chunk.source)
+        count, names = len(chunk.source), [each.name for each in fields(self)]
         kinds = np.searchsorted(np.cumsum(astuple(self)), random.random(count), side="right")
-        rows = np.flatnonzero(kinds < len(fields(self)))
+        rows = np.flatnonzero(kinds < len(names))
         seeds = random.integers(1 << 62, size=len(rows)).tolist()
         pairs = [
-            _changed(chunk, tokenizer, row, fields(self)[kinds[row]].name, Random(number))
+            _changed(chunk, tokenizer, row, names[kinds[row]], Random(number))
             for row, number in zip(rows.tolist(), seeds, strict=True)
         ]
         tags = [_tag(chunk.source[row].tolist(), tokenizer) for row in rows.tolist()]

@@ -279,9 +279,10 @@ class Translator:
 
     def _sentences(self, text: str, prefix: str) -> Sentences:
         """Return the sentences of a line; its prefix must not go beyond the first."""
-        forced = split_sentences(prefix, self.direction.target).texts
-        if self.splits_sentences and len(forced) < 2:
-            return split_sentences(text, self.direction.source)
+        if self.splits_sentences:
+            forced = split_sentences(prefix, self.direction.target).texts
+            if len(forced) < 2:
+                return split_sentences(text, self.direction.source)
         return whole_line(text, keep_space=self.decoding.split_sentences == "off")
 
     def _parts(
