@@ -70,21 +70,21 @@ class AugmentationConfig(Section):
     A pair has at most one change. Validation and test splits are not changed.
     """
 
-    upper_case: Share = 0.03
+    upper_case: Share = 0.01
     """Both sides in upper case."""
     title_case: Share = 0.02
     """Both sides with upper case at the start of each word."""
-    lower_case: Share = 0.03
+    lower_case: Share = 0.02
     """The source in lower case."""
     no_final_punctuation: Share = 0.05
     """Both sides without the marks at the end."""
-    typos: Share = 0.08
+    typos: Share = 0.15
     """The source with typos."""
     no_diacritics: Share = 0.02
     """The source without diacritics on Latin letters."""
-    joined_pairs: Share = 0.05
+    joined_pairs: Share = 0.03
     """Joined with the one to three pairs that follow in the corpus."""
-    copied_text: Share = 0.06
+    copied_text: Share = 0.03
     """Both sides with the same number, address, placeholder or emoji, or such text alone."""
 
     def _broken_rules(self) -> Iterator[str]:

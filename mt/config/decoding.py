@@ -39,7 +39,11 @@ class DecodingConfig(Section):
     no_repeat_ngram: Annotated[int, Field(ge=1)] | None = None
     """Length of n-grams that must not occur twice in a translation; null: no limit."""
     on_repetition: Literal["again", "keep"] = "again"
-    """For a translation caught in a loop: search again without repeated trigrams, or keep it."""
+    """For a loop or thrice the source's length: search again without repeated trigrams, or keep."""
+    on_altered: Literal["restore", "keep"] = "restore"
+    """For a translation without a number or address of its source: put that back, or keep it."""
+    capitals: Literal["lower", "keep"] = "lower"
+    """For a sentence in capitals: translate it in lower case into capitals, or keep it."""
     repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
     """Factor on the log-probability of tokens that are already in the translation; 1: off."""
     min_length_ratio: Annotated[float, Field(ge=0.0)] = 0.0
@@ -57,3 +61,7 @@ class DecodingConfig(Section):
     def sentences_at_once(self) -> int:
         """`batch_size`, or a default that is fast for most searches."""
         return self.batch_size or 64
+
+
+ONE_SEARCH: dict[str, str] = {"on_repetition": "keep", "on_altered": "keep"}
+"""Values of `DecodingConfig` without a second search."""

@@ -149,12 +149,17 @@ def numbers_differ(source: str, target: str) -> bool:
         return False
     if not _unlike(_numbers(source), _numbers(target)):
         return False
-    if not _MAGNITUDE.search(source + target):
+    if not has_magnitude(source + target):
         return True
     return _unlike(
         [number.rstrip("0") for number in _numbers(whole_left)],
         [number.rstrip("0") for number in _numbers(whole_right)],
     )
+
+
+def has_magnitude(text: str) -> bool:
+    """Test for a character such as 万, a power of ten in place of zeros."""
+    return _MAGNITUDE.search(text) is not None
 
 
 def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:

@@ -1,6 +1,6 @@
 """Sentences of a line, found by the rules of sentencex for the language."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sentencex
@@ -18,6 +18,18 @@ class Sentences:
     texts: tuple[str, ...]
     gaps: tuple[str, ...]
     """White space before each sentence, and after the last."""
+
+    def without(self, is_left_out: Callable[[str], bool]) -> "Sentences":
+        """Return the sentences with some of them moved into the gaps."""
+        texts: list[str] = []
+        gaps = [self.gaps[0]]
+        for text, gap in zip(self.texts, self.gaps[1:], strict=True):
+            if is_left_out(text):
+                gaps[-1] += text + gap
+            else:
+                texts.append(text)
+                gaps.append(gap)
+        return Sentences(tuple(texts), tuple(gaps))
 
 
 def split_sentences(line: str, language: str) -> Sentences:

@@ -7,6 +7,7 @@ text. Decoding is done here instead of in SentencePiece, so that it is defined f
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import sentencepiece
@@ -96,6 +97,11 @@ class Vocabulary:
                 or processor.is_byte(number)
             )
         }
+
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """Characters of the text tokens; all others become bytes or UNK."""
+        return frozenset("".join(self.texts().values()))
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, with EOS at the end."""

@@ -38,6 +38,19 @@ class Hypothesis:
     """False if the length limit cut the hypothesis off before EOS."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Input and output of an engine for a sentence, or for a part of a long sentence."""
+
+    source: Sequence[int]
+    """Source tokens, EOS last."""
+    hypothesis: Hypothesis
+    source_text: str
+    """Text of `source`."""
+    text: str
+    """Translation, one line."""
+
+
 class Engine(ABC):
     """Translation of ids to ids."""
 

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.data.lines import existing_file, read_chunks, scan
-from mt.decoding.engine import ExplainingEngine, TokenDetails
-from mt.decoding.translator import Part, Translation, Translator, log_notes
+from mt.decoding.engine import ExplainingEngine, Part, TokenDetails
+from mt.decoding.translator import Translation, Translator, log_notes
 from mt.errors import UserError
 from mt.files import replacing
 from mt.runs import is_exported

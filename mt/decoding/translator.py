@@ -1,8 +1,6 @@
 """Translation of lines: exactly one output line per input line, in order."""
 
 import logging
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -11,24 +9,18 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction, chosen_direction
-from mt.data.copied import not_copied
-from mt.data.sentences import Sentences, split_sentences, whole_line
+from mt.data.copied import change_words, not_copied
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Hypothesis
+from mt.decoding.engine import Engine, Part
 from mt.decoding.load import load_model, require_tag
-from mt.decoding.text import (
-    BLOCKED_NGRAM,
-    encode_prefixes,
+from mt.decoding.preparation import (
+    Preparation,
+    PreparedLine,
     name_characters,
     pair_with_prefixes,
-    repair_unicode,
-    repeats_itself,
-    split_line,
-    unknown_characters,
 )
+from mt.decoding.second_search import BLOCKED_NGRAM, Found, Searches
 from mt.errors import UserError, listed
-from mt.languages import written_without_spaces
-from mt.special_ids import UNK
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
@@ -37,6 +29,7 @@ Status = Literal[
     "length-limited",
     "copied",
     "altered",
+    "restored",
     "invalid-bytes",
     "unknown-characters",
     "split",
@@ -44,21 +37,14 @@ Status = Literal[
 ]
 """Status of a line: the first of these that applies.
 
-empty: the line or its translation is empty; repeated: the translation repeated itself and was
-decoded again; length-limited: it was cut at its length limit; copied: it equals the line; altered:
-numbers, addresses, placeholders or emoji of the line are lost or changed; invalid-bytes: bytes that
-form no character were left out; unknown-characters: the tokenizer does not know some characters of
-the line; split: a sentence that is too long was translated in parts; ok: none of these.
+empty: the line or its translation is empty; repeated: the translation repeated itself, or had more
+than three times the length of its source, and was decoded again; length-limited: it was cut at its
+length limit; copied: it equals the line, or a part of the line in unknown characters was copied;
+altered: numbers, addresses, placeholders or emoji of the line are lost or changed; restored: they
+were, and have been put back; invalid-bytes: bytes that form no character were left out;
+unknown-characters: the tokenizer does not know some characters of the line; split: a sentence that
+is too long was translated in parts; ok: none of these.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Input and output of the engine for a sentence, or for a part of a long sentence."""
-
-    source: Sequence[int]
-    """Source tokens, EOS last."""
-    hypothesis: Hypothesis
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +94,6 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
 _LOOK_AHEAD_BATCHES = 32
 _SENTENCES_PER_LINE = 1.2
 """Mean of the training lines from which on a model has learned lines of several sentences."""
-_LINE_END = re.compile(r"\r\n|\r|\n")
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """Line as the engine receives it."""
-
-    line: str
-    text: str
-    """The line with its invalid characters replaced."""
-    sentences: tuple[str, ...]
-    parts: list[list[int]]
-    """Source tokens: a part for each sentence, several for a long one."""
-    gaps: list[str]
-    """White space of the translation before each part and after the last."""
-    prefixes: list[tuple[int, ...]]
-    """Forced beginning of each part; the prefix of the line belongs to the first part."""
-    notes: tuple[str, ...]
-    cut: str
-    """Note on a sentence that is translated in parts, or empty."""
-    unknown: list[str]
-    """Characters unknown to the tokenizer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """Hypotheses of one part."""
-
-    hypotheses: list[Hypothesis]
-    repeated: bool
-    """True if the first search repeated itself; `hypotheses` are those of the second search."""
 
 
 class Translator:
@@ -169,7 +124,6 @@ class Translator:
         self.decoding = decoding
         self.longest_source = longest_source
         self.direction = direction
-        self.joiner = _joiner(direction.target)
         is_auto = decoding.split_sentences == "auto"
         few = sentences_per_line is None or sentences_per_line < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
@@ -235,112 +189,28 @@ class Translator:
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int
     ) -> Iterator[Translation]:
+        preparation = Preparation(
+            self.tokenizer,
+            self.decoding,
+            self.longest_source,
+            self.direction,
+            self.splits_sentences,
+        )
+        searches = Searches(self.engine, self.tokenizer, self.decoding)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
-            lines = self._prepare(window)
-            found = self._search(lines, n_best)
+            lines = preparation.prepare(window)
+            inputs = [each for line in lines for each in line.inputs]
+            # A window without words does not call the engine.
+            found = iter(searches.find(inputs, n_best) if inputs else ())
             for number, line in enumerate(lines, start=done + 1):
-                yield self._translation(number, line, list(islice(found, len(line.parts))), n_best)
+                yield self._translation(number, line, list(islice(found, len(line.inputs))), n_best)
             done += len(lines)
 
-    def _prepare(self, window: list[tuple[str, str]]) -> list[_Prepared]:
-        """Repair lines, split them into sentences, and encode these and the prefixes."""
-        repaired = [repair_unicode(line) for line, _ in window]
-        split = [
-            self._sentences(text, repair_unicode(prefix)[0])
-            for (text, _), (_, prefix) in zip(repaired, window, strict=True)
-        ]
-        texts = list(chain.from_iterable(sentences.texts for sentences in split))
-        encoded = iter(self.tokenizer.encode_source(texts))
-        prefixes = encode_prefixes([prefix for _, prefix in window], self.tokenizer)
-        prepared = []
-        for (line, _), (text, notes), sentences, prefix in zip(
-            window, repaired, split, prefixes, strict=True
-        ):
-            parts, gaps, cut = self._parts(sentences, list(islice(encoded, len(sentences.texts))))
-            if prefix.ids:
-                gaps[0] = ""  # the translation begins with its prefix
-            prepared.append(
-                _Prepared(
-                    line=line,
-                    text=text,
-                    sentences=sentences.texts,
-                    parts=parts,
-                    gaps=gaps,
-                    prefixes=[prefix.ids, *[()] * len(parts)][: len(parts)],
-                    notes=notes + prefix.notes,
-                    cut=cut,
-                    unknown=unknown_characters(text, self.tokenizer)
-                    if any(UNK in part for part in parts)
-                    else [],
-                )
-            )
-        return prepared
-
-    def _sentences(self, text: str, prefix: str) -> Sentences:
-        """Return the sentences of a line; its prefix must not go beyond the first."""
-        if self.splits_sentences:
-            forced = split_sentences(prefix, self.direction.target).texts
-            if len(forced) < 2:
-                return split_sentences(text, self.direction.source)
-        return whole_line(text, keep_space=self.decoding.split_sentences == "off")
-
-    def _parts(
-        self, sentences: Sentences, encoded: list[list[int]]
-    ) -> tuple[list[list[int]], list[str], str]:
-        """Return the parts of a line, the white space of its translation, and a note if one is cut.
-
-        The usual gap between sentences of the source language becomes that of the target language.
-        """
-        usual, parts, gaps, cut = _joiner(self.direction.source), [], [], ""
-        rows = zip(sentences.texts, encoded, sentences.gaps[:-1], strict=True)
-        for number, (text, ids, gap) in enumerate(rows):
-            pieces = [ids]
-            if len(ids) > self.longest_source:
-                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
-                pieces = self.tokenizer.encode_source(texts)
-                cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
-                cut += f"translated in {len(pieces)} parts"
-            parts += pieces
-            gaps.append(self.joiner if number and gap == usual else gap)
-            gaps += [self.joiner] * (len(pieces) - 1)
-        return parts, [*gaps, sentences.gaps[-1]], cut
-
-    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self.tokenizer.encode_source(texts)]
-
-    def _search(self, lines: list[_Prepared], n_best: int) -> Iterator[_Found]:
-        """Yield the hypotheses of each part; decode loops again with n-grams blocked.
-
-        Lazy: a window of blank lines does not call the engine.
-        """
-        sources = [part for line in lines for part in line.parts]
-        prefixes = [prefix for line in lines for prefix in line.prefixes]
-        found = self.engine.n_best_ids(sources, self.decoding, n_best, prefixes=prefixes)
-        looping: list[int] = []
-        blocks_already = (self.decoding.no_repeat_ngram or math.inf) <= BLOCKED_NGRAM
-        if self.decoding.on_repetition == "again" and not blocks_already:
-            looping = [
-                place
-                for place, (best, *_) in enumerate(found)
-                if repeats_itself(best.ids, sources[place][:-1], finished=best.finished)
-            ]
-        again: dict[int, list[Hypothesis]] = {}
-        if looping:
-            new = self.engine.n_best_ids(
-                [sources[place] for place in looping],
-                self.decoding.model_copy(update={"no_repeat_ngram": BLOCKED_NGRAM}),
-                n_best,
-                prefixes=[prefixes[place] for place in looping],
-            )
-            again = dict(zip(looping, new, strict=True))
-        for place, hypotheses in enumerate(found):
-            yield _Found(again.get(place, hypotheses), repeated=place in again)
-
     def _translation(
-        self, number: int, line: _Prepared, found: list[_Found], n_best: int
+        self, number: int, line: PreparedLine, found: list[Found], n_best: int
     ) -> Translation:
-        choices = _best_choices([part.hypotheses for part in found], n_best)
+        choices = _best_choices([each.parts for each in found], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
         statuses = self._statuses(line, found, best.text)
@@ -355,45 +225,52 @@ class Translator:
             sentences=line.sentences,
         )
 
-    def _alternative(self, line: _Prepared, hypotheses: tuple[Hypothesis, ...]) -> Alternative:
-        # Byte tokens can spell a line end.
-        texts = [_LINE_END.sub(" ", self.tokenizer.decode_target(each.ids)) for each in hypotheses]
+    def _alternative(self, line: PreparedLine, parts: tuple[Part, ...]) -> Alternative:
+        texts = [
+            change_words(part.text, str.upper) if given.from_capitals else part.text
+            for part, given in zip(parts, line.inputs, strict=True)
+        ]
         if len(texts) > 1 or self.decoding.split_sentences != "off":
-            forced = map(bool, line.prefixes)
-            texts = [text.rstrip() if next(forced) else text.strip() for text in texts]
+            texts = [
+                text.rstrip() if given.prefix else text.strip()
+                for text, given in zip(texts, line.inputs, strict=True)
+            ]
         *before, after = line.gaps
         pairs = zip(before, texts, strict=True)
         return Alternative(
             text="".join(chain(*((gap, text) for gap, text in pairs if text), [after])),
-            score=sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
-            parts=tuple(map(Part, line.parts, hypotheses)),
+            score=sum((part.hypothesis.score for part in parts), start=0.0),
+            parts=parts,
         )
 
     def _statuses(
-        self, line: _Prepared, found: list[_Found], text: str
+        self, line: PreparedLine, found: list[Found], text: str
     ) -> list[tuple[Status, str]]:
         """Return each status that applies to a line, with a note, in the order of `Status`."""
-        if not line.parts:
+        if not line.text.strip():
             return [("empty", "")]
-        statuses: list[tuple[Status, str]] = []
-        if not text.strip():
-            statuses.append(("empty", "the translation is empty"))
-        if any(part.repeated for part in found):
-            statuses.append(("repeated", _REPEATED_NOTE))
-        if not all(part.hypotheses[0].finished for part in found):
-            statuses.append(("length-limited", _LIMITED_NOTE))
-        if text.strip() == line.text.strip() and any(map(str.isalpha, text)):
-            statuses.append(("copied", "the translation is the line itself"))
-        if altered := not_copied(line.text, text):
-            statuses.append(("altered", f"not in the translation: {listed(altered)}"))
-        if any(self.tokenizer.has_invalid_bytes(part.hypotheses[0].ids) for part in found):
-            statuses.append(("invalid-bytes", "bytes that form no character are left out"))
-        if line.unknown:
-            note = f"the tokenizer does not know {name_characters(line.unknown)}"
-            statuses.append(("unknown-characters", note))
-        if line.cut:
-            statuses.append(("split", line.cut))
-        return statuses
+        bests = [each.parts[0].hypothesis for each in found]
+        altered = not_copied(line.text, text)
+        restored = [part for each in found for part in each.restored]
+        has_invalid = any(self.tokenizer.has_invalid_bytes(best.ids) for best in bests)
+        unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
+        statuses: list[tuple[object, Status, str]] = [
+            (not text.strip(), "empty", "the translation is empty"),
+            (any(each.repeated for each in found), "repeated", _REPEATED_NOTE),
+            (not all(best.finished for best in bests), "length-limited", _LIMITED_NOTE),
+            (
+                line.inputs and any(map(str.isalpha, text)) and text.strip() == line.text.strip(),
+                "copied",
+                "the translation is the line itself",
+            ),
+            (line.is_foreign, "copied", "a text in unknown characters is not translated"),
+            (altered, "altered", f"not in the translation: {listed(altered)}"),
+            (restored, "restored", f"put back into the translation: {listed(restored)}"),
+            (has_invalid, "invalid-bytes", "bytes that form no character are left out"),
+            (line.unknown, "unknown-characters", unknown),
+            (line.cut, "split", line.cut),
+        ]
+        return [(status, note) for applies, status, note in statuses if applies]
 
 
 _LIMITED_NOTE = (
@@ -401,7 +278,7 @@ _LIMITED_NOTE = (
     "positions) and is cut there"
 )
 _REPEATED_NOTE = (
-    "the translation repeated itself; it was decoded again with "
+    "the translation repeated itself or was too long; it was decoded again with "
     f"`decoding.no_repeat_ngram` {BLOCKED_NGRAM}"
 )
 
@@ -422,11 +299,6 @@ def load_translator(
     )
 
 
-def _joiner(language: str) -> str:
-    """Return the usual text between two sentences."""
-    return "" if written_without_spaces(language) else " "
-
-
 def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
     assert n_best >= 1, "a line has at least one translation"
     if n_best > 1 and decoding.search == "greedy":
@@ -438,11 +310,11 @@ def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
         )
 
 
-def _best_choices(parts: list[list[Hypothesis]], count: int) -> list[tuple[Hypothesis, ...]]:
-    """Return the best combinations of one hypothesis per part, by the sum of their scores."""
-    choices: list[tuple[Hypothesis, ...]] = [()]
-    for hypotheses in parts:
-        longer = [(*choice, hypothesis) for choice in choices for hypothesis in hypotheses]
-        longer.sort(key=lambda choice: -sum(part.score for part in choice))
+def _best_choices(inputs: list[list[Part]], count: int) -> list[tuple[Part, ...]]:
+    """Return the best combinations of one translation per input, by the sum of their scores."""
+    choices: list[tuple[Part, ...]] = [()]
+    for parts in inputs:
+        longer = [(*choice, part) for choice in choices for part in parts]
+        longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))
         choices = longer[:count]
     return choices

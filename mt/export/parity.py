@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config import Config
+from mt.config.decoding import ONE_SEARCH
 from mt.data.held_out import open_split
 from mt.data.lines import LineReader, existing_file
 from mt.data.pairs import SentencePair
@@ -16,8 +17,8 @@ from mt.tables import aligned
 
 MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
-PLAIN_SEARCH = ("decoding.on_repetition=keep",)
-"""Overrides for both sides, so that loops are not decoded again.
+PLAIN_SEARCH = tuple(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items())
+"""Overrides for both sides, so that nothing is decoded again.
 
 CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
 of a weak model would end differently.

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from mt.config import DecodingConfig
+from mt.config.decoding import ONE_SEARCH
 from mt.config.loading import load_config
 from mt.data.held_out import open_split
 from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
@@ -77,7 +78,7 @@ def benchmark_decoding(
     lines = [pair.source for pair in open_split(data, split).pairs()]
     speeds = []
     for search, size in tqdm([*product(SEARCHES, batch_sizes)], "decoding", disable=None):
-        settings = {"search": search, "batch_size": size, "on_repetition": "keep"}
+        settings = {"search": search, "batch_size": size, **ONE_SEARCH}
         translator.decoding = translator.decoding.model_copy(update=settings)
         translator.translate(lines[:size])
         counting.target_tokens = 0

@@ -8,7 +8,7 @@ from fastapi import HTTPException
 
 from mt.config.data import Direction
 from mt.data.language_id import identify, in_other_language
-from mt.decoding.text import repair_unicode
+from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
 from mt.languages import base_language, language_name
 from mt.serving.bodies import Limits, check_size

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.text import repair_unicode
+from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50)

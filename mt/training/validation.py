@@ -12,11 +12,12 @@ import torch
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
+from mt.config.decoding import ONE_SEARCH
 from mt.config.training import Metric
 from mt.data.batches import Lengths, collate
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
-from mt.decoding.text import repeats_itself
+from mt.decoding.second_search import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
@@ -51,8 +52,7 @@ def validate(
     tokenizer = config.evaluation.bleu_tokenizer
     changes = {
         "search": config.training.validation_search,
-        # An early model repeats itself often, and a second search takes time.
-        "on_repetition": "keep",
+        **ONE_SEARCH,  # an early model repeats itself often
         "tag": config.split_tag("valid"),
         "max_length_extra": limit,
     }
@@ -212,7 +212,7 @@ class TranslationStatistics:
     copied: float
     """Share of translations equal to their source where the reference is not."""
     repeated: float
-    """Share with a loop, as `mt.decoding.text.repeats_itself` detects it."""
+    """Share with a loop, as `mt.decoding.second_search.repeats_itself` detects it."""
     same_beginning: float
     """Share of the most frequent first word; first character in languages without spaces."""
     same_beginning_of_references: float

@@ -20,6 +20,7 @@ class Characters:
     def __init__(self, known: int = 0x110000) -> None:
         self.known = known
         self.source = self.target = self.processor = self
+        self.characters = frozenset(map(chr, range(known)))
 
     def id_to_piece(self, ids: Sequence[int]) -> list[str]:
         return ["</s>" if number == EOS else chr(number) for number in ids]

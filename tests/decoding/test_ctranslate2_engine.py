@@ -15,7 +15,7 @@ from mt.decoding import ctranslate2_engine
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.load import FinishedRun, read_run
-from mt.decoding.text import encode_prefixes
+from mt.decoding.preparation import encode_prefixes
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
+from mt.decoding.engine import ExplainingEngine, Hypothesis, Part, TokenDetails
 from mt.decoding.files import (
     FileJob,
     as_json,
@@ -24,7 +24,7 @@ from mt.decoding.files import (
     stdin_lines,
     translate_file,
 )
-from mt.decoding.translator import Alternative, Part, Translation, Translator
+from mt.decoding.translator import Alternative, Translation, Translator
 from mt.errors import DataError, UserError
 
 Program = Callable[..., tuple[int, str, str]]
@@ -109,7 +109,7 @@ def test_failure_keeps_the_old_files_and_leaves_no_others(
     job = FileJob(tmp_path / "in", tmp_path / "out", report=tmp_path / "report")
     for path in (job.input, job.output, job.report):
         assert path is not None
-        path.write_text("old\n")
+        path.write_text("one\n")
     n_best = FileJob(job.input, job.output, "n-best", 2, job.report)
     with pytest.raises(UserError, match="greedy search finds one"):
         translate_file(finished_run, n_best, overrides=["decoding.search=greedy"], device="cpu")
@@ -121,7 +121,7 @@ def test_failure_keeps_the_old_files_and_leaves_no_others(
     with pytest.raises(UserError, match="not finite"):
         translate_file(finished_run, job, device="cpu")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
-        ("in", "out", "report"), "old\n"
+        ("in", "out", "report"), "one\n"
     )
 
 
@@ -312,9 +312,9 @@ def test_progress_bar_does_not_consume_a_pipe(monkeypatch: pytest.MonkeyPatch) -
         os.close(reading)
 
 
-ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True))
-TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True))
-OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True))
+ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True), "", "")
+TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True), "", "")
+OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True), "", "")
 BEST = Alternative('a ||| b\u2028"é', -0.5, (ONE, TWO))
 WORSE = Alternative("c", -1.25, (ONE, OTHER))
 BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(Alternative("", 0.0, ()),))

@@ -1,13 +1,14 @@
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.text import BLOCKED_NGRAM
-from mt.decoding.translator import Alternative, Part, Translation, log_notes
+from mt.decoding.engine import Engine, Hypothesis, Part, length_limit
+from mt.decoding.second_search import BLOCKED_NGRAM
+from mt.decoding.translator import Alternative, Translation, log_notes
 from mt.errors import UserError
 from mt.special_ids import EOS
 from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
@@ -88,7 +89,8 @@ def test_look_ahead_is_bounded() -> None:
     engine = UpperCase()
     stream = build_translator(engine, batch_size=2).stream(lines())
     assert read == 0
-    part = Part([*map(ord, "line 0"), EOS], Hypothesis(upper("line 0"), -2.0, -1.0, finished=True))
+    found = Hypothesis(upper("line 0"), -2.0, -1.0, finished=True)
+    part = Part([*map(ord, "line 0"), EOS], found, "line 0", "LINE 0")
     best = Alternative("LINE 0", -1.0, (part,))
     assert next(stream) == Translation(
         1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,), sentences=("line 0",)
@@ -147,9 +149,8 @@ def test_only_loops_are_decoded_again_and_keep_their_prefix() -> None:
     assert [each.text for each in translations] == ["so so so", "Ohloop again", "y. " * 20, ""]
     assert [each.status for each in translations] == ["ok", "repeated", "ok", "empty"]
     assert engine.blocked == ["loop"]
-    assert translations[1].notes == (
-        "the translation repeated itself; it was decoded again with `decoding.no_repeat_ngram` 3",
-    )
+    note = "the translation repeated itself or was too long; it was decoded again with "
+    assert translations[1].notes == (f"{note}`decoding.no_repeat_ngram` 3",)
 
 
 def test_loops_are_not_decoded_again_if_blocked_already_or_to_be_kept() -> None:
@@ -180,7 +181,8 @@ def test_copied_and_empty_translations_have_their_status() -> None:
 
 
 def test_unknown_characters_are_named_once_in_order() -> None:
-    lines = ["naïve", "雪 and 雨, 雪\u200b", "".join(chr(0x4E00 + i) for i in range(15))]
+    others = "".join(chr(0x4E00 + i) for i in range(15))
+    lines = ["naïve", "雪 and 雨, 雪\u200b", f"a long text before {others}"]
     known, some, many = build_translator(UpperCase(), known=256).stream(lines)
     assert (known.status, known.notes) == ("ok", ())
     note = "the tokenizer does not know `雪` (U+96EA), `雨` (U+96E8), U+200B"
@@ -315,21 +317,104 @@ def test_long_sentence_is_cut_and_the_others_are_not() -> None:
     assert len(found.alternatives[0].parts) == 4
 
 
+class Careless(UpperCase):
+    """Writes an invalid byte for a placeholder, and words for numbers."""
+
+    def n_best_ids(self, *arguments: Any, **options: Any) -> Any:
+        found = super().n_best_ids(*arguments, **options)
+        return [[replace(best, ids=_without_copies(best.ids))] for best, *_ in found]
+
+
+def _without_copies(ids: Sequence[int]) -> tuple[int, ...]:
+    return upper(re.sub(r"\d+", "MANY", text_of(ids)).replace("{N}", chr(INVALID)))
+
+
 def test_altered_numbers_and_invalid_bytes_are_noted() -> None:
-    class Careless(UpperCase):
-        """Writes an invalid byte for a placeholder."""
-
-        def n_best_ids(self, *arguments: Any, **options: Any) -> Any:
-            found = super().n_best_ids(*arguments, **options)
-            return [
-                [replace(best, ids=upper(text_of(best.ids).replace("{N}", chr(INVALID))))]
-                for best, *_ in found
-            ]
-
-    for_name, plain = build_translator(Careless()).stream(["for {n} now", "for now"])
+    for_name, plain = build_translator(Careless(), on_altered="keep").stream(
+        ["for {n} now", "for now"]
+    )
     assert for_name.status == "altered"
     assert for_name.notes == (
         "not in the translation: `{n}`",
         "bytes that form no character are left out",
     )
     assert plain.status == "ok"
+
+
+def test_altered_text_is_put_back() -> None:
+    lines = {
+        "for {n} now": "FOR {n} NOW",
+        "1,250 men, {n}!": "1,250 MEN, {n}!",
+        "in 1984": "IN 1984",
+        "two {n} 3": "TWO {N} 3",  # its prefix says how the translation begins
+    }
+    prefixes = ["", "", "", "TWO"]
+    restored = list(build_translator(Careless()).stream(lines, prefixes=prefixes))
+    assert [each.text for each in restored[:3]] == list(lines.values())[:3]
+    assert [each.status for each in restored] == [*["restored"] * 3, "altered"]
+    assert restored[1].notes == ("put back into the translation: `{n}`, `1,250`",)
+
+
+def test_text_without_words_does_not_reach_the_model() -> None:
+    engine = UpperCase()
+    lines = ["12", " 3.14 ", "https://a.b/c", "{name} %s 😀!!!", "go to a@b.org"]
+    translations = list(build_translator(engine).stream(lines))
+    assert [each.text for each in translations] == [*lines[:4], "GO TO a@b.org"]
+    assert [each.status for each in translations] == [*["ok"] * 4, "restored"]
+    assert [len(each.sentences) for each in translations] == [0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        ("A MAN SEES {name} 3 TIMES.", "A man sees {name} 3 times."),
+        ("YES, I AM", "Yes, I am"),
+        ("STRAßE", "STRAßE"),
+        ("EXIT", "EXIT"),
+        ("EXITS", "Exits"),
+        ("NATO-GPU 7", "Nato-gpu 7"),
+        ("我有GPU和CPU", "我有GPU和CPU"),
+        ("ПРИВЕТ МИР", "Привет мир"),
+        ("This is NOT SO.", "This is NOT SO."),
+    ],
+)
+def test_sentences_in_capitals_are_translated_in_lower_case(line: str, read: str) -> None:
+    class Same(UpperCase):
+        """Returns the source."""
+
+        def n_best_ids(self, sources: Any, *_: Any, **__: Any) -> Any:
+            return [[Hypothesis(tuple(ids[:-1]), -1.0, -1.0, finished=True)] for ids in sources]
+
+    translator = build_translator(Same(), longest=99)
+    [translation] = translator.stream([line])
+    [part] = translation.alternatives[0].parts
+    assert text_of(part.source[:-1]) == read
+    assert (translation.text, translation.sentences) == (line, (line,))
+    [kept] = build_translator(Same(), longest=99, capitals="keep").stream([line])
+    assert text_of(kept.alternatives[0].parts[0].source[:-1]) == line
+
+
+def test_text_in_unknown_characters_is_copied() -> None:
+    engine = UpperCase()
+    translator = build_translator(engine, known=256, split_sentences="on")
+    whole, part = translator.stream(["你好吗 ok", "Well. 你好吗？ Yes."])
+    assert (whole.text, whole.status) == ("你好吗 ok", "copied")
+    assert (part.text, part.status) == ("WELL. 你好吗？ YES.", "copied")
+    assert whole.notes[0] == "a text in unknown characters is not translated"
+    assert engine.calls == [[6, 5]]
+
+
+def test_translations_of_more_than_three_times_the_source_are_decoded_again() -> None:
+    class Talkative(Engine):
+        def n_best_ids(self, sources: Any, decoding: Any, *_: Any, **__: Any) -> Any:
+            limits = [length_limit(len(source), decoding) for source in sources]
+            words = map(chr, range(0x61, 0x61 + 26))
+            text = "".join(words)
+            return [[Hypothesis(upper(text)[:limit], -1.0, -1.0, False)] for limit in limits]
+
+    lines = ["a", "ab", "abcdefg", "abcdefgh"]
+    found = list(build_translator(Talkative()).stream(lines))
+    assert [len(each.text) for each in found] == [6, 9, 21, 26]
+    assert [each.status for each in found] == [*["repeated"] * 3, "length-limited"]
+    [kept] = build_translator(Talkative(), on_repetition="keep").translate(["a"])
+    assert len(kept) == 26

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mt.config import DecodingConfig
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
-from mt.decoding.engine import Hypothesis, length_limit
-from mt.decoding.translator import Alternative, Part, Translation
+from mt.decoding.engine import Hypothesis, Part, length_limit
+from mt.decoding.translator import Alternative, Translation
 from mt.evaluation.scores import Evaluation, Score
 from mt.training.validation import (
     Sample,
@@ -27,7 +27,7 @@ from mt.training.validation import (
 
 
 def translation(text: str, ids: Sequence[int] = (7, 8, 9)) -> Translation:
-    part = Part((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True))
+    part = Part((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True), "", "")
     return Translation(1, "", text, "ok", 0.0, alternatives=(Alternative(text, 0.0, (part,)),))
 
 

@@ -1,16 +1,206 @@
-"""Text processing around an engine: invalid characters, long lines, prefixes, repetition."""
+"""Lines as the input of an engine: sentences, capitals, prefixes, parts of long sentences."""
 
 import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from itertools import accumulate, pairwise, repeat, zip_longest
+from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
 
+from mt.config import DecodingConfig
+from mt.config.data import Direction
+from mt.data.copied import change_words, without_copied
+from mt.data.sentences import Sentences, split_sentences, whole_line
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError
+from mt.languages import base_language, written_without_spaces
 from mt.special_ids import UNK
 
+_WORD = re.compile(r"[^\W\d_]+")
+_LONG_WORD = 5
+"""Letters of a single word in capitals that is no abbreviation."""
+_ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
+"""Words in lower case that are written in capitals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Input of the engine for a sentence, or for a part of a long sentence."""
+
+    text: str
+    ids: Sequence[int]
+    """Source tokens, EOS last."""
+    prefix: tuple[int, ...] = ()
+    """Forced beginning of the translation."""
+    from_capitals: bool = False
+    """True if the sentence is in capitals; `text` is in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedLine:
+    """Line as the engine receives it."""
+
+    line: str
+    text: str
+    """The line with its invalid characters replaced."""
+    sentences: tuple[str, ...]
+    inputs: list[Input]
+    gaps: list[str]
+    """Text of the translation before each input and after the last: white space, and sentences
+    without words.
+    """
+    notes: tuple[str, ...]
+    cut: str
+    """Note on a sentence that is translated in parts, or empty."""
+    is_foreign: bool
+    """True if a sentence is not translated because most of its letters are unknown."""
+    unknown: list[str]
+    """Characters unknown to the tokenizer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    line: str
+    text: str
+    notes: tuple[str, ...]
+    sentences: Sentences
+    texts: list[str]
+    """The sentences; those in capitals in lower case."""
+    is_foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Forced beginning of a translation."""
+
+    ids: tuple[int, ...] = ()
+    """Target tokens; empty: nothing is forced."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user on changes to the prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Division of lines into inputs of the engine."""
+
+    tokenizer: Tokenizer
+    decoding: DecodingConfig
+    longest_source: int
+    """Largest number of tokens of an input, including EOS."""
+    direction: Direction
+    splits_sentences: bool
+
+    def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
+        """Repair lines, split them into sentences, and encode these and the prefixes."""
+        lines = [self._read(line, prefix) for line, prefix in window]
+        texts = [*chain.from_iterable(line.texts for line in lines)]
+        encoded = iter(self.tokenizer.encode_source(texts))
+        prefixes = encode_prefixes([prefix for _, prefix in window], self.tokenizer)
+        return [
+            self._prepared(line, prefix, list(islice(encoded, len(line.texts))))
+            for line, prefix in zip(lines, prefixes, strict=True)
+        ]
+
+    def _read(self, line: str, prefix: str) -> _Line:
+        text, notes = repair_unicode(line)
+        sentences = self._sentences(text, repair_unicode(prefix)[0])
+        is_foreign = False
+        if self.decoding.on_altered == "restore" and not prefix:
+            sentences = sentences.without(lambda text: not _letters(text))
+            known = sentences.without(self._is_foreign)
+            is_foreign, sentences = known != sentences, known
+        texts = list(sentences.texts)
+        if self.decoding.capitals == "lower" and not prefix:
+            texts = [self._lowered(text) if _is_in_capitals(text) else text for text in texts]
+        return _Line(line, text, notes, sentences, texts, is_foreign)
+
+    def _is_foreign(self, text: str) -> bool:
+        """Test for a sentence of which most letters are not in the source vocabulary."""
+        known, letters = self.tokenizer.source.characters, _letters(text)
+        forms = (
+            {letter, letter.lower(), *unicodedata.normalize("NFKD", letter)} for letter in letters
+        )
+        return 2 * sum(known.isdisjoint(each) for each in forms) > len(letters)
+
+    def _sentences(self, text: str, prefix: str) -> Sentences:
+        """Return the sentences of a line; its prefix must not go beyond the first."""
+        if self.splits_sentences:
+            forced = split_sentences(prefix, self.direction.target).texts
+            if len(forced) < 2:
+                return split_sentences(text, self.direction.source)
+        return whole_line(text, keep_space=self.decoding.split_sentences == "off")
+
+    def _lowered(self, text: str) -> str:
+        """Return a sentence in lower case, its first letter excepted."""
+        first = _WORD.search(text)
+        assert first is not None, "a sentence in capitals has letters"
+        lower = change_words(text, str.lower)
+        lower = lower[: first.start()] + text[first.start()] + lower[first.start() + 1 :]
+        always = _ALWAYS_CAPITAL.get(base_language(self.direction.source))
+        return always.sub(lambda word: word[0].upper(), lower) if always else lower
+
+    def _prepared(self, line: _Line, prefix: Prefix, encoded: list[list[int]]) -> PreparedLine:
+        """Return a line with its inputs and the white space of its translation.
+
+        The usual gap between sentences of the source language becomes that of the target language.
+        """
+        usual, joiner = (joiner_of(each) for each in (self.direction.source, self.direction.target))
+        inputs: list[Input] = []
+        gaps: list[str] = []
+        cut = ""
+        *before, after = line.sentences.gaps
+        rows = zip(line.sentences.texts, line.texts, encoded, before, strict=True)
+        for number, (sentence, text, ids, gap) in enumerate(rows):
+            parts = [(text, ids)]
+            if len(ids) > self.longest_source:
+                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
+                parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
+                cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
+                cut += f"translated in {len(parts)} parts"
+            gaps += [joiner if number and gap == usual else gap, *[joiner] * (len(parts) - 1)]
+            for part, tokens in parts:
+                forced = () if inputs else prefix.ids
+                inputs.append(Input(part, tokens, forced, from_capitals=text != sentence))
+        if prefix.ids:
+            gaps[:1] = [""] * bool(inputs)  # the translation begins with its prefix
+        has_unknown = line.is_foreign or any(UNK in each.ids for each in inputs)
+        return PreparedLine(
+            line=line.line,
+            text=line.text,
+            sentences=line.sentences.texts,
+            inputs=inputs,
+            gaps=[*map(in_one_line, [*gaps, after])],
+            notes=line.notes + prefix.notes,
+            cut=cut,
+            is_foreign=line.is_foreign,
+            unknown=unknown_characters(line.text, self.tokenizer) if has_unknown else [],
+        )
+
+    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.tokenizer.encode_source(texts)]
+
+
+def _letters(text: str) -> str:
+    return "".join(_WORD.findall(without_copied(text)))
+
+
+def _is_in_capitals(text: str) -> bool:
+    """Test for a text in capitals: of several words, or of one word that is no abbreviation."""
+    words = _WORD.findall(without_copied(text))
+    letters = "".join(words)
+    return (
+        letters.isupper()
+        and not any(letter == letter.lower() for letter in letters)
+        and (len(words) > 1 or len(letters) >= _LONG_WORD)
+    )
+
+
+def joiner_of(language: str) -> str:
+    """Return the usual text between two sentences."""
+    return "" if written_without_spaces(language) else " "
+
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Python's `surrogateescape` keeps bytes that are not UTF-8 as U+DC80 to U+DCFF.
@@ -35,6 +225,11 @@ def repair_unicode(line: str) -> tuple[str, tuple[str, ...]]:
         line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         notes.append("bytes that are not UTF-8 are read as U+FFFD")
     return line, tuple(notes)
+
+
+def in_one_line(text: str) -> str:
+    """Return a text with a space in place of each line end."""
+    return _LINE_END.sub(" ", text)
 
 
 def unknown_characters(line: str, tokenizer: Tokenizer) -> list[str]:
@@ -156,16 +351,6 @@ def _is_cut(match: re.Match[str]) -> bool:
     return not after.islower() and not (before and _NO_SENTENCE_BEFORE_POINT.fullmatch(before[-1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """Forced beginning of a translation."""
-
-    ids: tuple[int, ...] = ()
-    """Target tokens; empty: nothing is forced."""
-    notes: tuple[str, ...] = ()
-    """Notes for the user on changes to the prefix."""
-
-
 def pair_with_prefixes(
     lines: Iterable[str], prefixes: Iterable[str] | None
 ) -> Iterator[tuple[str, str]]:
@@ -224,50 +409,3 @@ def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
     """
     encode, ends = tokenizer.encode_target, range(1, len(text))
     return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]
-
-
-BLOCKED_NGRAM = 3
-"""`no_repeat_ngram` of the second search for a translation that repeats itself."""
-_COPIES = 4
-_FEWEST_TOKENS = 8
-_LONGEST_PERIOD = 50
-_DISTINCT_SHARE = 1 / 3
-
-
-def repeats_itself(
-    translation: Sequence[int], source: Sequence[int], *, finished: bool = True
-) -> bool:
-    """Return True if a translation, in tokens, is a loop of the search.
-
-    A loop repeats a sequence of tokens at least four times in a row, over at least eight tokens. An
-    unfinished translation is also a loop if two of three tokens are repetitions. A source that
-    repeats itself at least half as much excuses both.
-    """
-    repetition = longest_repetition(translation)
-    if repetition >= _FEWEST_TOKENS and repetition > 2 * longest_repetition(source):
-        return True
-    if finished or len(translation) < _FEWEST_TOKENS:
-        return False
-    share = _distinct_share(translation)
-    return share < _DISTINCT_SHARE and 2 * share < _distinct_share(source)
-
-
-def longest_repetition(tokens: Sequence[int]) -> int:
-    """Return the length of the longest stretch of at least four copies of one sequence, or 0.
-
-    An incomplete last copy counts.
-    """
-    if len(tokens) - len(set(tokens)) < _COPIES - 1:
-        return 0
-    longest = 0
-    for period in range(1, min(len(tokens) // _COPIES, _LONGEST_PERIOD) + 1):
-        equal = 0
-        for token, earlier in zip(tokens[period:], tokens, strict=False):
-            equal = equal + 1 if token == earlier else 0
-            if equal >= (_COPIES - 1) * period:
-                longest = max(longest, equal + period)
-    return longest
-
-
-def _distinct_share(tokens: Sequence[int]) -> float:
-    return len(set(tokens)) / max(1, len(tokens))

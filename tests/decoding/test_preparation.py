@@ -13,16 +13,15 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
-from mt.decoding.text import (
+from mt.decoding.preparation import (
     Prefix,
     encode_prefixes,
-    longest_repetition,
     name_characters,
     repair_unicode,
-    repeats_itself,
     split_line,
     unknown_characters,
 )
+from mt.decoding.second_search import longest_repetition, repeats_itself
 
 LONE = "lone surrogates are read as U+FFFD"
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"

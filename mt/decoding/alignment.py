@@ -1,0 +1,166 @@
+"""Links between the characters of a source text and those of its translation."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mt.data.copied import is_wide
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import fields
+from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
+from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
+
+_FINAL_MARKS = re.compile(r"[.!?…。！？।؟\s]+$")
+Span = tuple[int, int]
+"""Start and end of a part of a text, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A target token and a source token with which it is aligned."""
+
+    source: Span
+    """Place of the source token in `Part.source_text`."""
+    target: Span
+    """Place of the target token in the text of the hypothesis."""
+
+
+def links_of(
+    parts: Sequence[Part], engine: Engine, tokenizer: Tokenizer
+) -> list[list[Link] | None]:
+    """Return the links of each part, in the order of the target tokens, by one more pass.
+
+    None: the engine does not explain. A target token has a link for each source token with which it
+    is aligned, at most one with the engines of `mt`.
+
+    No span is empty, and none begins or ends with white space. The text of a span is the text of
+    its token, except for
+    - bytes of a character, whose span is the whole character;
+    - source tokens that are white space or a part of a normalized character, whose span is that of
+      the next token;
+    - normalized source text, whose span is the text before the normalization.
+
+    Target tokens that are white space, or bytes that are left out, have no link, and neither have
+    those aligned with EOS, a tag or white space at the end of a sentence.
+    """
+    if not isinstance(engine, ExplainingEngine):
+        return [None] * len(parts)
+    details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
+    return [list(_links(part, each, tokenizer)) for part, each in zip(parts, details, strict=True)]
+
+
+def place_by(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:
+    """Return a function from places in a source text to places in its translation.
+
+    A place is beside the word aligned with the nearest one in the source, on the same side; without
+    links it is in proportion. Only the end of the source is behind the final mark.
+    """
+    end = len(_FINAL_MARKS.sub("", target))
+
+    def place(offset: int) -> int:
+        if links:
+            found = _linked_place(links, offset, target)
+        else:
+            found = _word_start(target, round(offset * len(target) / max(len(source), 1)))
+        return min(found, end) if offset < len(source) else found
+
+    return place
+
+
+def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
+    after = min(
+        (link for link in links if link.source[0] >= offset),
+        key=lambda link: (link.source[0], link.target[0]),
+        default=None,
+    )
+    before = max(
+        (link for link in links if link.source[1] <= offset),
+        key=lambda link: (link.source[1], link.target[1]),
+        default=None,
+    )
+    if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
+        return _word_start(target, after.target[0])
+    return _word_end(target, before.target[1]) if before else 0
+
+
+def _word_start(text: str, place: int) -> int:
+    while 0 < place < len(text) and _is_inside_word(text[place - 1 : place + 1]):
+        place -= 1
+    return place
+
+
+def _word_end(text: str, place: int) -> int:
+    while 0 < place < len(text) and _is_inside_word(text[place - 1 : place + 1]):
+        place += 1
+    return place
+
+
+def _is_inside_word(around: str) -> bool:
+    return around.isalnum() and not any(map(is_wide, around))
+
+
+def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
+    source = _spans(part.source_text, _source_tokens(part, tokenizer))
+    targets = _target_tokens(part.hypothesis.ids, tokenizer.target)
+    target = _spans(tokenizer.decode_target(part.hypothesis.ids), targets)
+    for number in reversed(range(len(part.source) - 1)):
+        if number not in source and number + 1 in source:
+            source[number] = source[number + 1]
+    first = 0 if tokenizer.tag is None else 1
+    for source_token, target_token in details.alignment:
+        if source_token >= first and source_token in source and target_token in target:
+            yield Link(source[source_token], target[target_token])
+
+
+_Tokens = list[list[int]]
+"""Tokens of each character of a text, without white space."""
+_ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
+
+
+def _spans(text: str, tokens: _Tokens) -> dict[int, Span]:
+    """Return the place of each token in a text."""
+    places = [place for place, character in enumerate(text) if not character.isspace()]
+    spans: dict[int, Span] = {}
+    for place, numbers in zip(places, tokens, strict=True):
+        for number in numbers:
+            spans[number] = spans.get(number, (place, 0))[0], place + 1
+    return spans
+
+
+def _target_tokens(ids: Sequence[int], vocabulary: Vocabulary) -> _Tokens:
+    """Return the tokens of each character in the text of `ids`."""
+    owners = [token for token, number in enumerate(ids) for _ in vocabulary.token_bytes[number]]
+    content = b"".join(vocabulary.token_bytes[number] for number in ids)
+    text, tokens, place = "", [], 0
+    for character in content.decode("utf-8", "surrogateescape"):
+        length = len(character.encode("utf-8", "surrogateescape"))
+        if not "\udc80" <= character <= "\udcff":  # invalid bytes are left out
+            text += character
+            tokens.append(owners[place : place + length])
+        place += length
+    return _unescaped(text, tokens)
+
+
+_TOKEN, _SURFACE = 2, 3
+"""Fields of SentencePieceText and of its tokens in sentencepiece.proto."""
+
+
+def _source_tokens(part: Part, tokenizer: Tokenizer) -> _Tokens:
+    """Return the tokens of each character in the text of a part, before its normalization."""
+    encode = tokenizer.source.processor.encode
+    message = encode(escape(part.source_text), out_type="serialized_proto")
+    tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
+    first = 0 if tokenizer.tag is None else 1
+    assert len(tokens) == len(part.source) - 1 - first, "the text is that of the tokens"
+    surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
+    owners = [[number] for number, surface in enumerate(surfaces, start=first) for _ in surface]
+    return _unescaped("".join(surfaces), owners)
+
+
+def _unescaped(text: str, tokens: _Tokens) -> _Tokens:
+    """Return the tokens of each character of the unescaped text, without white space."""
+    return [
+        [token for each in tokens[match.start() : match.end()] for token in each]
+        for match in _ESCAPED_CHARACTER.finditer(text)
+        if not match[0].isspace()
+    ]
