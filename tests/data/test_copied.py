@@ -2,7 +2,7 @@
 
 import pytest
 
-from mt.data.copied import copied_parts, not_copied
+from mt.data.copied import change_words, copied_parts, not_copied, put_back, take_out
 
 
 def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
@@ -44,3 +44,45 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
 )
 def test_lost_parts_are_named(source: str, translation: str, lacking: list[str]) -> None:
     assert not_copied(source, translation) == lacking
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "parts"),
+    [
+        ("Click {name} to go, %s!", "Click to go,!", [(5, "{name}"), (12, "%s")]),
+        ("12 apples at 5 %.", "apples at.", [(0, "12"), (9, "5 %")]),
+        ("He paid $5.50 (€3).", "He paid ().", [(7, "$5.50"), (9, "€3")]),
+        ("我有12个苹果！", "我有个苹果！", [(2, "12")]),
+        ("你好！😀", "你好！", [(3, "😀")]),
+        ("No... what?!", "No what", [(2, "..."), (7, "?!")]),
+        ("Hi! 😀 {a}", "Hi!", [(3, "😀"), (3, "{a}")]),
+    ],
+)
+def test_taken_out_parts_return_to_the_same_place(
+    text: str, rest: str, parts: list[tuple[int, str]]
+) -> None:
+    assert take_out(text) == (rest, parts)
+    written = put_back(rest, parts, lambda place: place)
+    assert written.replace(" ", "") == text.replace(" ", "")
+    assert not_copied(text, written) == []
+
+
+@pytest.mark.parametrize(
+    ("translation", "place", "restored"),
+    [
+        ("Äpfel", 0, "{n} Äpfel"),
+        ("Ich habe Äpfel.", 9, "Ich habe {n} Äpfel."),
+        ("Ich habe Äpfel.", 14, "Ich habe Äpfel {n}."),
+        ("Äpfel (hier)", 7, "Äpfel ({n} hier)"),
+        ("我有苹果。", 2, "我有{n}苹果。"),
+        ("", 0, "{n}"),
+    ],
+)
+def test_parts_are_spaced_as_words(translation: str, place: int, restored: str) -> None:
+    assert put_back(translation, [(3, "{n}")], lambda _: place) == restored
+
+
+def test_changes_leave_copied_parts_alone() -> None:
+    assert change_words("See {Name} AT https://A.b, $HOME", str.lower) == (
+        "see {Name} at https://A.b, $HOME"
+    )
