@@ -42,7 +42,7 @@ def test_each_pair_is_compared_once() -> None:
 @pytest.mark.parametrize("search", ["sample", "beam"])
 def test_run_translates_by_the_highest_expected_utility(search: str, finished_run: Path) -> None:
     lines, prefixes = ["one two three", "four", ""], ["", "two", ""]
-    overrides = [f"decoding.search={search}", "decoding.beam=6"]
+    overrides = [f"decoding.search={search}", "decoding.beam=6", "decoding.on_repetition=keep"]
     plain = load_translator(finished_run, overrides=overrides, device="cpu")
     overrides += ["decoding.mbr=chrf", "decoding.mbr_candidates=6"]
     chosen = load_translator(finished_run, overrides=overrides, device="cpu")

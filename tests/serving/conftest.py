@@ -64,7 +64,9 @@ def engine() -> Backwards:
 @pytest.fixture
 def backwards(engine: Backwards) -> Callable[..., Translator]:
     """Return a function from keys of the decoding config to a translator with the engine."""
-    return lambda **decoding: build_translator(engine, longest=1000, **decoding)
+    return lambda **decoding: build_translator(
+        engine, longest=1000, **{"on_altered": "keep", **decoding}
+    )
 
 
 class Plain(Engine):
@@ -80,7 +82,7 @@ class Plain(Engine):
 @pytest.fixture
 def silent(engine: Backwards) -> Translator:
     """Return a translator whose engine has no access to attention."""
-    return build_translator(Plain(engine), longest=1000)
+    return build_translator(Plain(engine), longest=1000, on_altered="keep")
 
 
 class Client:
@@ -168,6 +170,6 @@ def serve() -> Iterator[Callable[..., Client]]:
 def strict() -> Iterator[tuple[Client, Backwards]]:
     """Return a client of a server with low limits, and its engine, for the tests of a file."""
     engine = Backwards()
-    translator = build_translator(engine, longest=1000)
+    translator = build_translator(engine, longest=1000, on_altered="keep")
     with running(translator, characters=100, sentences=3) as client:
         yield client, engine
