@@ -56,7 +56,9 @@ class Augmentation:
             _changed(chunk, tokenizer, row, names[kinds[row]], Random(number))
             for row, number in zip(rows.tolist(), seeds, strict=True)
         ]
-        tags = [_tag(chunk.source[row].tolist(), tokenizer) for row in rows.tolist()]
+        known = set(tokenizer.source.tags.values())
+        firsts = [chunk.source[row][:1].tolist() for row in rows.tolist()]
+        tags = [ids if known.issuperset(ids) else [] for ids in firsts]
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
         source = Rows.of([tag + ids for tag, ids in zip(tags, encoded, strict=True)])
         target = Rows.of(tokenizer.encode_target([pair.target for pair in pairs]))
@@ -68,11 +70,6 @@ class Augmentation:
             concatenate([chunk.target, target]).take(chosen),
             chunk.left_out,
         )
-
-
-def _tag(ids: list[int], tokenizer: Tokenizer) -> list[int]:
-    """Return the tag in front of a source, if there is one."""
-    return ids[:1] if ids[0] in tokenizer.source.tags.values() else []
 
 
 def _changed(
