@@ -35,12 +35,22 @@ class TokenizerFacts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LineShape:
+    """Shape of the source lines of a training."""
+
+    sentences: float
+    """Mean number of sentences in a line."""
+    starts: tuple[str, ...] = ()
+    """Words that begin a sentence even where the one before has no final mark."""
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """The part of model.json that translation needs; `tokenizer` and `weights` are SHA-256."""
 
     longest_source: int
-    sentences_per_line: float | None
-    """Mean of the training sources; None if it is unknown."""
+    line_shape: LineShape | None
+    """None if it is unknown."""
     tokenizer: str
     weights: str
 
@@ -119,12 +129,17 @@ def read_description(path: Path) -> Description:
     try:
         return Description(
             longest_source=int(content["longest_source"]),
-            sentences_per_line=content.get("sentences_per_line"),
+            line_shape=_line_shape(content),
             tokenizer=str(content["tokenizer"]),
             weights=str(content["weights"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path) from error
+
+
+def _line_shape(content: Mapping[str, Any]) -> LineShape | None:
+    found = content.get("line_shape")
+    return found and LineShape(float(found["sentences"]), tuple(map(str, found["starts"])))
 
 
 def write_description(
@@ -133,7 +148,7 @@ def write_description(
     *,
     longest_source: int,
     provenance: Provenance,
-    sentences_per_line: float | None = None,
+    line_shape: LineShape | None = None,
 ) -> None:
     """Write the model.json of a folder that holds its weights already."""
     write_json(
@@ -143,7 +158,7 @@ def write_description(
             "source_vocabulary": tokenizer.source_size,
             "target_vocabulary": tokenizer.target_size,
             "longest_source": longest_source,
-            "sentences_per_line": sentences_per_line,
+            "line_shape": line_shape and asdict(line_shape),
             "tokenizer": tokenizer.fingerprint,
             "weights": file_sha256(run / WEIGHTS_FILE),
             **asdict(provenance),
@@ -180,8 +195,8 @@ class Exported:
     """SHA-256 of each further file that CTranslate2 reads, by name."""
     parity: dict[str, Any] = field(default_factory=dict)
     """Result of the comparison with the run."""
-    sentences_per_line: float | None = None
-    """Mean of the training sources; None if it is unknown."""
+    line_shape: LineShape | None = None
+    """None if it is unknown."""
 
 
 def is_exported(folder: Path) -> bool:
@@ -198,8 +213,9 @@ def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
     content = _read_json(path, EXPORT_FORMAT)
+    content.pop("sentences_per_line", None)  # of earlier exports
     try:
-        return Exported(**content)
+        return Exported(**{**content, "line_shape": _line_shape(content)})
     except TypeError as error:
         raise _damaged(path) from error
 

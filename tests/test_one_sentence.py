@@ -153,7 +153,7 @@ def test_one_sentence(tmp_path: Path) -> None:
         decoding=config.decoding,
         longest_source=store.longest_source,
         direction=Direction("en", "de"),
-        sentences_per_line=1.0,
+        line_shape=None,
     )
     assert translator.translate(["a dog sleeps", "", "a cat eats a fish"]) == [
         "ein Hund schläft",

@@ -1,14 +1,26 @@
 """Sentences of a line, found by the rules of sentencex for the language."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sentencex
 
 from mt.languages import base_language
+from mt.runs import LineShape
 
 _FEWEST_LETTERS = 2
 """Letters of a sentence before a full stop: `M.`, `5.` and `...` belong to a neighbour."""
+
+_FINAL_MARK = re.compile(r"[.!?…。！？।؟][\"'”’»)\]）」』]*$")
+_UNMARKED_SHARE = 0.01
+"""Share of the sentences without a final mark from which on a text often lacks it."""
+_START_SHARE = 0.001
+_LOWER_TIMES = 50
+"""Least ratio of lower case to upper case inside sentences, for a word that is no name."""
+_NEVER = 0.1
+"""Count of a word that does not occur in upper case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +44,12 @@ class Sentences:
         return Sentences(tuple(texts), tuple(gaps))
 
 
-def split_sentences(line: str, language: str) -> Sentences:
+def split_sentences(line: str, language: str, starts: Sequence[str] = ()) -> Sentences:
     """Split a line into its sentences; a blank line has none.
 
     Languages without rules in sentencex are split as English. A piece with too few letters, such
-    as the number of a list, belongs to the next sentence.
+    as the number of a list, belongs to the next sentence. A sentence also begins with a word of
+    `starts` that follows another word without a mark.
     """
     pieces = [""]
     for piece in sentencex.segment(base_language(language), line):
@@ -46,6 +59,9 @@ def split_sentences(line: str, language: str) -> Sentences:
             pieces[-1] += piece
     if len(pieces) > 1 and not _is_sentence(pieces[-1]):
         pieces[-2:] = ["".join(pieces[-2:])]
+    if starts:
+        start = re.compile(rf"(?<=\w)(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
+        pieces = [part for piece in pieces for part in start.split(piece)]
     texts: list[str] = []
     gaps = [""]
     for found in map(whole_line, pieces):
@@ -74,8 +90,27 @@ def _is_sentence(piece: str) -> bool:
     return letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1)
 
 
-def sentences_per_line(lines: Sequence[str], language: str) -> float:
-    """Return the mean number of sentences of the lines that are not blank; 1 if all are."""
-    counts = [len(split_sentences(line, language).texts) for line in lines]
-    written = [count for count in counts if count]
-    return sum(written) / len(written) if written else 1.0
+def line_shape(lines: Sequence[str], language: str) -> LineShape:
+    """Return the shape of lines, without the blank ones.
+
+    The words that begin a sentence are sought only if lines often lack a final mark: frequent
+    first words that elsewhere are in lower case.
+    """
+    split = [split_sentences(line, language).texts for line in lines]
+    texts = [text for each in split for text in each]
+    mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
+    if sum(_FINAL_MARK.search(text) is None for text in texts) < _UNMARKED_SHARE * len(texts):
+        return LineShape(mean)
+    firsts, others = Counter[str](), Counter[str]()
+    for text in texts:
+        first, *rest = text.split()
+        firsts[first] += 1
+        others.update(rest)
+    starts = [
+        word
+        for word, count in firsts.items()
+        if word != word.lower()
+        and count >= _START_SHARE * len(texts)
+        and others[word.lower()] >= _LOWER_TIMES * max(others[word], _NEVER)
+    ]
+    return LineShape(mean, tuple(sorted(starts)))

@@ -19,6 +19,7 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
+    LineShape,
     best_checkpoint,
     check_exported_model,
     check_finished,
@@ -49,8 +50,8 @@ class LoadedModel:
     """Config of the run, with the overrides."""
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
-    sentences_per_line: float | None
-    """Mean of the training sources; None if it is unknown."""
+    line_shape: LineShape | None
+    """Shape of the training sources; None if it is unknown."""
 
 
 def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> LoadedModel:
@@ -87,7 +88,7 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
         finished.tokenizer,
         finished.config,
         finished.longest_source,
-        finished.sentences_per_line,
+        finished.line_shape,
     )
 
 
@@ -104,8 +105,8 @@ class FinishedRun:
     weights_sha256: str
     longest_source: int
     """Tokens of the longest source that the model was trained on, including EOS."""
-    sentences_per_line: float | None = None
-    """Mean of the training sources; None if it is unknown."""
+    line_shape: LineShape | None = None
+    """Shape of the training sources; None if it is unknown."""
 
 
 def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
@@ -128,7 +129,7 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
         weights,
         description.weights,
         description.longest_source,
-        description.sentences_per_line,
+        description.line_shape,
     )
 
 
@@ -200,9 +201,7 @@ def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> Loade
     check_exported_model(folder, exported)
     where, positions = _ctranslate2_device(device), exported.positions
     engine = CTranslate2Engine(folder, device=where, tokenizer=tokenizer, positions=positions)
-    return LoadedModel(
-        engine, tokenizer, config, exported.longest_source, exported.sentences_per_line
-    )
+    return LoadedModel(engine, tokenizer, config, exported.longest_source, exported.line_shape)
 
 
 def require_ctranslate2() -> None:

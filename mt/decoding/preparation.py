@@ -89,6 +89,8 @@ class Preparation:
     """Largest number of tokens of an input, including EOS."""
     direction: Direction
     splits_sentences: bool
+    starts: tuple[str, ...]
+    """Words that begin a sentence after one without a final mark."""
 
     def prepare(self, window: Sequence[tuple[str, str]]) -> list[PreparedLine]:
         """Repair lines, split them into sentences, and encode these and the prefixes."""
@@ -127,7 +129,7 @@ class Preparation:
         if self.splits_sentences:
             forced = split_sentences(prefix, self.direction.target).texts
             if len(forced) < 2:
-                return split_sentences(text, self.direction.source)
+                return split_sentences(text, self.direction.source, self.starts)
         return whole_line(text, keep_space=self.decoding.split_sentences == "off")
 
     def _lowered(self, text: str) -> str:

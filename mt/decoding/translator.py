@@ -21,6 +21,7 @@ from mt.decoding.preparation import (
 )
 from mt.decoding.second_search import BLOCKED_NGRAM, Found, Searches
 from mt.errors import UserError, listed
+from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
 Status = Literal[
@@ -104,8 +105,8 @@ class Translator:
         translator.translate(["Good morning."])
 
     `longest_source` is the largest number of tokens of a training source, including EOS; longer
-    lines are split. `sentences_per_line` is the mean of the training sources, or None if it is
-    unknown; `decoding.split_sentences: auto` depends on it.
+    lines are split. `line_shape` is that of the training sources, or None if it is unknown;
+    `decoding.split_sentences: auto` depends on it.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Translator:
         *,
         longest_source: int,
         direction: Direction,
-        sentences_per_line: float | None = None,
+        line_shape: LineShape | None = None,
     ) -> None:
         assert longest_source > 1, "a source has at least a token and EOS"
         self.engine = engine
@@ -125,8 +126,9 @@ class Translator:
         self.longest_source = longest_source
         self.direction = direction
         is_auto = decoding.split_sentences == "auto"
-        few = sentences_per_line is None or sentences_per_line < _SENTENCES_PER_LINE
+        few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
+        self.starts = line_shape.starts if line_shape else ()
 
     @classmethod
     def load(
@@ -195,6 +197,7 @@ class Translator:
             self.longest_source,
             self.direction,
             self.splits_sentences,
+            self.starts,
         )
         searches = Searches(self.engine, self.tokenizer, self.decoding)
         pairs, done = iter(pairs), 0
@@ -295,7 +298,7 @@ def load_translator(
         decoding,
         longest_source=loaded.longest_source,
         direction=chosen_direction(loaded.config.data, decoding.tag),
-        sentences_per_line=loaded.sentences_per_line,
+        line_shape=loaded.line_shape,
     )
 
 

@@ -130,7 +130,7 @@ def _write(
         tokenizer=finished.tokenizer.fingerprint,
         model=file_sha256(folder / EXPORTED_MODEL),
         details={path.name: file_sha256(path) for path in exported_details(folder)},
-        sentences_per_line=finished.sentences_per_line,
+        line_shape=finished.line_shape,
     )
     write_exported(folder, exported)
     return exported
@@ -163,7 +163,7 @@ def export_marian(
             of_run.decoding,
             longest_source=finished.longest_source,
             direction=of_run.direction,
-            sentences_per_line=finished.sentences_per_line,
+            line_shape=finished.line_shape,
         )
         parity = compare(of_run, same_search, lines)
         failure = parity.why_not_equal()

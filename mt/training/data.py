@@ -20,13 +20,14 @@ from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
 from mt.data.pairs import Checksums, SentencePair
-from mt.data.sentences import sentences_per_line
+from mt.data.sentences import line_shape
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.doctor.first_look import first_look, language_warnings
 from mt.errors import ConfigError
 from mt.files import write_json
+from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 
@@ -49,8 +50,8 @@ class Corpus:
     """Pairs that an epoch takes from each part."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
-    sentences_per_line: float
-    """Mean of the training sources, from a sample."""
+    line_shape: LineShape
+    """From a sample."""
     drawn: DrawnEpochs | None = None
     """Stores by epoch, if `tokenizer.sampling` or `data.augmentation` is on."""
 
@@ -180,15 +181,15 @@ def _open_corpus(
         mixture=mixture,
         valid=valid,
         valid_examples=examples,
-        sentences_per_line=_sentences_per_line(store, tokenizer, config.data.source_language),
+        line_shape=_line_shape(store, tokenizer, config.data.source_language),
         drawn=_drawn_epochs(config, tokenizer, stores),
     )
 
 
-def _sentences_per_line(store: PairStore, tokenizer: Tokenizer, language: str) -> float:
+def _line_shape(store: PairStore, tokenizer: Tokenizer, language: str) -> LineShape:
     spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
     lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
-    return sentences_per_line(lines, language)
+    return line_shape(lines, language)
 
 
 def _drawn_epochs(

@@ -133,7 +133,7 @@ def _write_model(
         folder.path,
         corpus.tokenizer,
         longest_source=corpus.store.longest_source,
-        sentences_per_line=corpus.sentences_per_line,
+        line_shape=corpus.line_shape,
         provenance=provenance,
     )
     refresh_card(folder.path)

@@ -72,7 +72,7 @@ def validate(
                 decoding=config.decoding.model_copy(update=changes),
                 longest_source=corpus.store.longest_source,
                 direction=direction,
-                sentences_per_line=corpus.sentences_per_line,
+                line_shape=corpus.line_shape,
             ),
             pairs,
             target_language=language,

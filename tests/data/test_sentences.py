@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.data.sentences import sentences_per_line, split_sentences, whole_line
+from mt.data.sentences import line_shape, split_sentences, whole_line
+from mt.runs import LineShape
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,28 @@ def test_sentences_and_gaps_give_the_line_again(line: str, language: str) -> Non
         assert not "".join(found.gaps).strip()
 
 
-def test_sentences_per_line_leaves_blank_lines_out() -> None:
-    assert sentences_per_line(["One. Two. Three.", "", " ", "One"], "en") == 2
-    assert sentences_per_line(["", " "], "en") == 1
+def test_mean_number_of_sentences_leaves_blank_lines_out() -> None:
+    assert line_shape(["One. Two. Three.", "", " ", "One."], "en") == LineShape(2)
+    assert line_shape(["", " "], "en") == LineShape(1)
+
+
+def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
+    captions = [
+        *["A dog sees a cat and two cats"] * 60,
+        *["Two cats see Anna and a dog"] * 60,
+        *["Anna Miller sleeps, says Anna."] * 60,
+    ]
+    shape = line_shape(captions, "en")
+    assert shape == LineShape(1, ("A", "Two"))
+    line = "A man sleeps  Two dogs of Anna eat A cat, A dog and Two. Anna A"
+    split = split_sentences(line, "en", shape.starts)
+    assert split.texts == (
+        "A man sleeps",
+        "Two dogs of Anna eat",
+        "A cat, A dog and Two.",
+        "Anna A",
+    )
+    assert split.gaps == ("", "  ", " ", " ", "")
+    assert split_sentences(line, "en").texts == (line.removesuffix(" Anna A"), "Anna A")
+    marked = [text.removesuffix(".") + "." for text in captions]
+    assert line_shape(marked, "en") == LineShape(1)

@@ -8,6 +8,7 @@ from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
+from mt.runs import LineShape
 from mt.special_ids import EOS, UNK
 
 INVALID = 0xE000
@@ -72,7 +73,7 @@ def build_translator(
     language: str = "en",
     known: int = 0x110000,
     source_language: str = "en",
-    sentences_per_line: float | None = None,
+    line_shape: LineShape | None = None,
     **decoding: Any,
 ) -> Translator:
     """Return a translator of characters; `decoding` are keys of the decoding config.
@@ -85,5 +86,5 @@ def build_translator(
         DecodingConfig(**{"split_sentences": "off", **decoding}),
         longest_source=longest,
         direction=Direction(source_language, language),
-        sentences_per_line=sentences_per_line,
+        line_shape=line_shape,
     )

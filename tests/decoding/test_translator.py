@@ -10,6 +10,7 @@ from mt.decoding.engine import Engine, Hypothesis, Part, length_limit
 from mt.decoding.second_search import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Translation, log_notes
 from mt.errors import UserError
+from mt.runs import LineShape
 from mt.special_ids import EOS
 from tests.decoding.fakes import INVALID, UpperCase, build_translator, text_of, upper
 
@@ -291,7 +292,8 @@ def test_model_of_paragraphs_reads_paragraphs() -> None:
         (1.0, "off", [12]),
     ):
         engine = UpperCase()
-        translator = build_translator(engine, sentences_per_line=mean, split_sentences=choice)
+        shape = None if mean is None else LineShape(mean)
+        translator = build_translator(engine, line_shape=shape, split_sentences=choice)
         assert translator.translate([line]) == [" ONE. TWO. "]
         assert engine.calls == [calls]
 
