@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import sentencex
 
@@ -44,7 +45,7 @@ class Sentences:
         return Sentences(tuple(texts), tuple(gaps))
 
 
-def split_sentences(line: str, language: str, starts: Sequence[str] = ()) -> Sentences:
+def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> Sentences:
     """Split a line into its sentences; a blank line has none.
 
     Languages without rules in sentencex are split as English. A piece with too few letters, such
@@ -60,8 +61,7 @@ def split_sentences(line: str, language: str, starts: Sequence[str] = ()) -> Sen
     if len(pieces) > 1 and not _is_sentence(pieces[-1]):
         pieces[-2:] = ["".join(pieces[-2:])]
     if starts:
-        start = re.compile(rf"(?<=\w)(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
-        pieces = [part for piece in pieces for part in start.split(piece)]
+        pieces = [part for piece in pieces for part in _start_after_word(starts).split(piece)]
     texts: list[str] = []
     gaps = [""]
     for found in map(whole_line, pieces):
@@ -69,6 +69,11 @@ def split_sentences(line: str, language: str, starts: Sequence[str] = ()) -> Sen
         gaps[-1] += found.gaps[0]
         gaps += found.gaps[1:]
     return Sentences(tuple(texts), tuple(gaps))
+
+
+@cache
+def _start_after_word(starts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<=\w)(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
 
 
 def whole_line(line: str, *, keep_space: bool = False) -> Sentences:

@@ -119,6 +119,8 @@ class Preparation:
     def _is_foreign(self, text: str) -> bool:
         """Test for a sentence of which most letters are not in the source vocabulary."""
         known, letters = self.tokenizer.source.characters, _letters(text)
+        if known.issuperset(letters):
+            return False
         forms = (
             {letter, letter.lower(), *unicodedata.normalize("NFKD", letter)} for letter in letters
         )
