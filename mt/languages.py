@@ -6,7 +6,6 @@ Codes are ISO 639 codes of two or three letters, alone or at the start of a tag:
 
 import functools
 import re
-from functools import cache
 
 _OTHER_CODES = {
     # The languages of ISO 639-3's macrolanguage Chinese share its script.
@@ -25,7 +24,7 @@ _BASE = {other: base for base, others in _OTHER_CODES.items() for other in other
 _WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz", "ii"})
 
 
-@cache
+@functools.cache
 def base_language(code: str) -> str:
     """Return the language of a code in lower case, without country and script.
 
@@ -37,7 +36,7 @@ def base_language(code: str) -> str:
     return _BASE.get(first, first)
 
 
-@cache
+@functools.cache
 def written_without_spaces(code: str) -> bool:
     """Return True for languages without spaces between words, unless romanised (zh-Latn)."""
     return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in _parts(code)
