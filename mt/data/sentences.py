@@ -73,7 +73,7 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
 
 @cache
 def _start_after_word(starts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?<=\w)(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
+    return re.compile(rf"(?<=[^\W\d_])(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
 
 
 def whole_line(line: str, *, keep_space: bool = False) -> Sentences:

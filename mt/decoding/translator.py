@@ -241,7 +241,9 @@ class Translator:
         *before, after = line.gaps
         pairs = zip(before, texts, strict=True)
         return Alternative(
-            text="".join(chain(*((gap, text) for gap, text in pairs if text), [after])),
+            text="".join(
+                chain(*((gap, text) for gap, text in pairs if text or gap.strip()), [after])
+            ),
             score=sum((part.hypothesis.score for part in parts), start=0.0),
             parts=parts,
         )

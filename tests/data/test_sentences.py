@@ -63,10 +63,10 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
     ]
     shape = line_shape(captions, "en")
     assert shape == LineShape(1, ("A", "Two"))
-    line = "A man sleeps  Two dogs of Anna eat A cat, A dog and Two. Anna A"
+    line = "5 A man sleeps  Two dogs of Anna eat A cat, A dog and Two. Anna A"
     split = split_sentences(line, "en", shape.starts)
     assert split.texts == (
-        "A man sleeps",
+        "5 A man sleeps",
         "Two dogs of Anna eat",
         "A cat, A dog and Two.",
         "Anna A",

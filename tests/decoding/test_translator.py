@@ -396,6 +396,14 @@ def test_sentences_in_capitals_are_translated_in_lower_case(line: str, read: str
     assert text_of(kept.alternatives[0].parts[0].source[:-1]) == line
 
 
+def test_text_without_words_stays_beside_an_empty_translation() -> None:
+    engine = Answers(**{"Go on.": [""]})
+    [translation] = build_translator(engine, source_language="zh").stream(["12"])
+    assert (translation.text, translation.score) == ("12", 0)
+    translator = build_translator(engine, split_sentences="on", known=256)
+    assert translator.translate(["你好。 Go on."]) == ["你好。 "]
+
+
 def test_text_in_unknown_characters_is_copied() -> None:
     engine = UpperCase()
     translator = build_translator(engine, known=256, split_sentences="on")
