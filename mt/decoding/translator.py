@@ -59,6 +59,8 @@ class Part:
     source: Sequence[int]
     """Source tokens, EOS last."""
     hypothesis: Hypothesis
+    text: str
+    """Text of `source`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,10 @@ class _Prepared:
     text: str
     """The line with its invalid characters replaced."""
     sentences: tuple[str, ...]
+    texts: list[str]
+    """Text of each part: a part for each sentence, several for a long one."""
     parts: list[list[int]]
-    """Source tokens: a part for each sentence, several for a long one."""
+    """Source tokens of each part."""
     gaps: list[str]
     """White space of the translation before each part and after the last."""
     prefixes: list[tuple[int, ...]]
@@ -257,7 +261,9 @@ class Translator:
         for (line, _), (text, notes), sentences, prefix in zip(
             window, repaired, split, prefixes, strict=True
         ):
-            parts, gaps, cut = self._parts(sentences, list(islice(encoded, len(sentences.texts))))
+            texts, parts, gaps, cut = self._parts(
+                sentences, list(islice(encoded, len(sentences.texts)))
+            )
             if prefix.ids:
                 gaps[0] = ""  # the translation begins with its prefix
             prepared.append(
@@ -265,6 +271,7 @@ class Translator:
                     line=line,
                     text=text,
                     sentences=sentences.texts,
+                    texts=texts,
                     parts=parts,
                     gaps=gaps,
                     prefixes=[prefix.ids, *[()] * len(parts)][: len(parts)],
@@ -287,24 +294,29 @@ class Translator:
 
     def _parts(
         self, sentences: Sentences, encoded: list[list[int]]
-    ) -> tuple[list[list[int]], list[str], str]:
-        """Return the parts of a line, the white space of its translation, and a note if one is cut.
+    ) -> tuple[list[str], list[list[int]], list[str], str]:
+        """Return texts and tokens of the parts, the white space around them, and a note on a cut.
 
-        The usual gap between sentences of the source language becomes that of the target language.
+        The white space is that of the translation: the usual gap between sentences of the source
+        language becomes that of the target language.
         """
-        usual, parts, gaps, cut = _joiner(self.direction.source), [], [], ""
+        usual, cut = _joiner(self.direction.source), ""
+        texts: list[str] = []
+        parts: list[list[int]] = []
+        gaps: list[str] = []
         rows = zip(sentences.texts, encoded, sentences.gaps[:-1], strict=True)
         for number, (text, ids, gap) in enumerate(rows):
-            pieces = [ids]
+            pieces, encoded_pieces = [text], [ids]
             if len(ids) > self.longest_source:
-                texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
-                pieces = self.tokenizer.encode_source(texts)
+                pieces = split_line(text, self.longest_source, count_tokens=self._count_tokens)
+                encoded_pieces = self.tokenizer.encode_source(pieces)
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(pieces)} parts"
-            parts += pieces
+            texts += pieces
+            parts += encoded_pieces
             gaps.append(self.joiner if number and gap == usual else gap)
             gaps += [self.joiner] * (len(pieces) - 1)
-        return parts, [*gaps, sentences.gaps[-1]], cut
+        return texts, parts, [*gaps, sentences.gaps[-1]], cut
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.encode_source(texts)]
@@ -366,7 +378,7 @@ class Translator:
         return Alternative(
             text="".join(chain(*((gap, text) for gap, text in pairs if text), [after])),
             score=sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
-            parts=tuple(map(Part, line.parts, hypotheses)),
+            parts=tuple(map(Part, line.parts, hypotheses, line.texts)),
         )
 
     def _statuses(

@@ -312,9 +312,9 @@ def test_progress_bar_does_not_consume_a_pipe(monkeypatch: pytest.MonkeyPatch) -
         os.close(reading)
 
 
-ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True))
-TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True))
-OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True))
+ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True), "one")
+TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True), "two")
+OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True), "two")
 BEST = Alternative('a ||| b\u2028"é', -0.5, (ONE, TWO))
 WORSE = Alternative("c", -1.25, (ONE, OTHER))
 BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(Alternative("", 0.0, ()),))

@@ -88,7 +88,8 @@ def test_look_ahead_is_bounded() -> None:
     engine = UpperCase()
     stream = build_translator(engine, batch_size=2).stream(lines())
     assert read == 0
-    part = Part([*map(ord, "line 0"), EOS], Hypothesis(upper("line 0"), -2.0, -1.0, finished=True))
+    found = Hypothesis(upper("line 0"), -2.0, -1.0, finished=True)
+    part = Part([*map(ord, "line 0"), EOS], found, "line 0")
     best = Alternative("LINE 0", -1.0, (part,))
     assert next(stream) == Translation(
         1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,), sentences=("line 0",)

@@ -27,7 +27,7 @@ from mt.training.validation import (
 
 
 def translation(text: str, ids: Sequence[int] = (7, 8, 9)) -> Translation:
-    part = Part((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True))
+    part = Part((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True), "")
     return Translation(1, "", text, "ok", 0.0, alternatives=(Alternative(text, 0.0, (part,)),))
 
 
