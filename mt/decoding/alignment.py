@@ -49,7 +49,7 @@ def find_links(
         return [None] * len(translations)
     every = [part for each in translations for part in each.alternatives[0].parts]
     sources, hypotheses = [part.source for part in every], [part.hypothesis for part in every]
-    details = iter(translator.engine.explain(sources, hypotheses))
+    details = iter(translator.engine.explain(sources, hypotheses) if every else ())
     found: list[tuple[Link, ...] | None] = []
     for translation in translations:
         some = islice(details, len(translation.alternatives[0].parts))
