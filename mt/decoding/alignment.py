@@ -3,12 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from mt.data.copied import is_wide
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import fields
 from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
 from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
+from mt.decoding.preparation import repair_unicode
 
 _FINAL_MARKS = re.compile(r"[.!?…。！？।؟\s]+$")
 Span = tuple[int, int]
@@ -20,9 +22,9 @@ class Link:
     """A target token and a source token with which it is aligned."""
 
     source: Span
-    """Place of the source token in `Part.source_text`."""
+    """Place of the source token in the source text."""
     target: Span
-    """Place of the target token in the text of the hypothesis."""
+    """Place of the target token in the translation."""
 
 
 def links_of(
@@ -30,8 +32,9 @@ def links_of(
 ) -> list[list[Link] | None]:
     """Return the links of each part, in the order of the target tokens, by one more pass.
 
-    None: the engine does not explain. A target token has a link for each source token with which it
-    is aligned, at most one with the engines of `mt`.
+    Places are those in `Part.source_text` and in the decoded tokens of the hypothesis. None: the
+    engine does not explain. A target token has a link for each source token with which it is
+    aligned, at most one with the engines of `mt`.
 
     No span is empty, and none begins or ends with white space. The text of a span is the text of
     its token, except for
@@ -101,8 +104,8 @@ def _is_inside_word(around: str) -> bool:
 
 def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
     source = _spans(part.source_text, _source_tokens(part, tokenizer))
-    targets = _target_tokens(part.hypothesis.ids, tokenizer.target)
-    target = _spans(tokenizer.decode_target(part.hypothesis.ids), targets)
+    written = part.hypothesis.ids
+    target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
     for number in reversed(range(len(part.source) - 1)):
         if number not in source and number + 1 in source:
             source[number] = source[number + 1]
@@ -112,9 +115,56 @@ def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[
             yield Link(source[source_token], target[target_token])
 
 
+def carried(
+    spans: Sequence[Sequence[Span]], texts: Sequence[str], line: str
+) -> Iterator[list[Span | None]]:
+    """Yield the spans of each text as spans of a line that holds the texts in this order.
+
+    White space may differ. Text that was put into the line or taken out, and other case, change the
+    words; None: a span that begins or ends in a word which the line does not have.
+    """
+    wanted = [
+        (number, place)
+        for number, text in enumerate(texts)
+        for place, character in enumerate(text)
+        if not character.isspace()
+    ]
+    there = [
+        match.span()
+        for match in _AS_READ.finditer(line)
+        for character in repair_unicode(match[0])[0]
+        if not character.isspace()
+    ]
+    if len(wanted) == len(there):
+        places = dict(zip(wanted, there, strict=True))
+    else:
+        places = dict(_by_words(texts, line))
+    for number, some in enumerate(spans):
+        ends = [(places.get((number, a)), places.get((number, b - 1))) for a, b in some]
+        yield [(first[0], last[1]) if first and last else None for first, last in ends]
+
+
+def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int], Span]]:
+    """Yield text, place and span in the line of the characters of words that both have."""
+    ours = [(number, word) for number, text in enumerate(texts) for word in _WORD.finditer(text)]
+    there = list(_WORD.finditer(line))
+    left, right = [word[0].casefold() for _, word in ours], [word[0].casefold() for word in there]
+    for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+        for (number, word), found in zip(
+            ours[block.a : block.a + block.size],
+            there[block.b : block.b + block.size],
+            strict=True,
+        ):
+            for place in range(word.start(), word.end()):
+                first = min(found.start() + place - word.start(), found.end() - 1)
+                yield (number, place), (first, first + 1)
+
+
 _Tokens = list[list[int]]
 """Tokens of each character of a text, without white space."""
+_AS_READ = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 _ESCAPED_CHARACTER = re.compile(f"{escape(SPACE_MARK)[0]}[_=]|.", re.DOTALL)
+_WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
 
 
 def _spans(text: str, tokens: _Tokens) -> dict[int, Span]:

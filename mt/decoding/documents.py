@@ -1,17 +1,26 @@
 """Translation of documents: text is replaced, everything else is kept."""
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import compress, islice, tee
 from pathlib import Path
 
 from mt.data.lines import existing_file, read_chunks
-from mt.decoding.files import check_outputs, load_for_files, open_output, progress_bar, report_line
-from mt.decoding.translator import log_notes
+from mt.decoding.files import (
+    check_outputs,
+    load_for_files,
+    open_output,
+    progress_bar,
+    report_line,
+    stdin_chunks,
+)
+from mt.decoding.translator import Translation, Translator, log_notes
 from mt.documents.document import read_document
 from mt.documents.options import Format, Options
+from mt.documents.segments import Text, TranslatedText
+from mt.documents.tags import Links
 from mt.errors import UserError
 
 _logger = logging.getLogger(__name__)
@@ -60,21 +69,31 @@ def translate_document(
         report = stack.enter_context(open_output(job.report)) if job.report else None
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
-        def translate(texts: Iterator[str]) -> Iterator[str]:
-            for translation in translator.stream(texts):
+        def translate(texts: Iterator[Text]) -> Iterator[TranslatedText]:
+            for translation, links in translate_texts(translator, texts):
                 log_notes(translation, "text")
                 if report is not None:
                     report.write(report_line(translation).encode())
                 bar.update()
-                yield translation.text
+                yield TranslatedText(translation.text, links)
 
         out.writelines(document.translated(options, translate))
 
 
+def translate_texts(
+    translator: Translator, texts: Iterator[Text]
+) -> Iterator[tuple[Translation, Links]]:
+    """Yield the translation of each text, with its links if the text has tags."""
+    texts, others = tee(texts)
+    translations = translator.stream(each.text for each in others)
+    while window := list(islice(translations, translator.look_ahead)):
+        has_tags = [text.has_tags for text in islice(texts, len(window))]
+        found = iter(translator.find_links([*compress(window, has_tags)]))
+        for translation, wants_links in zip(window, has_tags, strict=True):
+            links = (next(found) if wants_links else None) or ()
+            yield translation, [(link.source, link.target) for link in links]
+
+
 def _content(path: Path | None) -> bytes:
     """Return the content of a file, decompressed, or of stdin."""
-    if path is not None:
-        return b"".join(read_chunks(path))
-    if sys.stdin is None:  # after `<&-`
-        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
-    return sys.stdin.buffer.read()
+    return b"".join(stdin_chunks() if path is None else read_chunks(path))

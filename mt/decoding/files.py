@@ -205,17 +205,22 @@ _CHUNK_BYTES = 1 << 16
 _BYTE_ORDER_MARK = "\ufeff"
 
 
+def stdin_chunks() -> Iterator[bytes]:
+    """Yield the bytes of stdin as soon as they arrive; raise UserError at once if it is closed."""
+    if sys.stdin is None:  # after `<&-`
+        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
+    stdin = sys.stdin.buffer
+    read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
+    return iter(lambda: read(_CHUNK_BYTES), b"")
+
+
 def stdin_lines() -> Iterator[str]:
     """Yield the lines of stdin as soon as they are complete; raise UserError if stdin is closed.
 
     Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), which the Translator reads
     as U+FFFD with a note.
     """
-    if sys.stdin is None:  # after `<&-`
-        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
-    stdin = sys.stdin.buffer
-    read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
-    return _decoded(_split(iter(lambda: read(_CHUNK_BYTES), b"")))
+    return _decoded(_split(stdin_chunks()))
 
 
 def read_lines(path: Path) -> Iterator[str]:

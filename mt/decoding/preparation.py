@@ -195,7 +195,7 @@ def _is_in_capitals(text: str) -> bool:
     return (
         letters.isupper()
         and not any(letter == letter.lower() for letter in letters)
-        and (len(words) > 1 or len(letters) >= _LONG_WORD)
+        and len(letters) >= (_LONG_WORD if len(words) == 1 else 3)
     )
 
 

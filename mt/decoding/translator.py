@@ -11,7 +11,8 @@ from mt.config import DecodingConfig
 from mt.config.data import Direction, chosen_direction
 from mt.data.copied import change_words, not_copied
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.engine import Engine, Part
+from mt.decoding.alignment import Link, carried, links_of
+from mt.decoding.engine import Engine, ExplainingEngine, Part
 from mt.decoding.load import load_model, require_tag
 from mt.decoding.preparation import (
     Preparation,
@@ -187,6 +188,37 @@ class Translator:
         _check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead)
+
+    def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
+        """Return the links between the words of each line and its best translation.
+
+        See `links_of`; text that was put back has no links. None: the engine does not explain.
+        """
+        every = [each.alternatives[0].parts for each in translations]
+        found = iter(links_of([*chain.from_iterable(every)], self.engine, self.tokenizer))
+        return [
+            self._carried(each, parts, [*islice(found, len(parts))])
+            for each, parts in zip(translations, every, strict=True)
+        ]
+
+    def _carried(
+        self, translation: Translation, parts: Sequence[Part], found: list[list[Link] | None]
+    ) -> tuple[Link, ...] | None:
+        """Return the links of parts with their places in the line and its translation."""
+        if not isinstance(self.engine, ExplainingEngine):
+            return None
+        links = [each or [] for each in found]
+        written = [self.tokenizer.decode_target(part.hypothesis.ids) for part in parts]
+        sources = carried(
+            [[link.source for link in each] for each in links],
+            [part.source_text for part in parts],
+            translation.source,
+        )
+        targets = carried(
+            [[link.target for link in each] for each in links], written, translation.text
+        )
+        pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
+        return tuple(Link(source, target) for source, target in pairs if source and target)
 
     def _stream(
         self, pairs: Iterable[tuple[str, str]], n_best: int, look_ahead: int

@@ -12,7 +12,7 @@ from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.options import Format, Options, Reader
 from mt.documents.records import read_jsonl, read_tsv
-from mt.documents.segments import Item
+from mt.documents.segments import Item, Text, TranslatedText
 from mt.documents.subtitles import read_srt, read_vtt
 from mt.errors import DataError
 
@@ -51,7 +51,7 @@ class Document:
         return READERS[self.format](text, options)
 
     def translated(
-        self, options: Options, translate: Callable[[Iterator[str]], Iterator[str]]
+        self, options: Options, translate: Callable[[Iterator[Text]], Iterator[TranslatedText]]
     ) -> Iterator[bytes]:
         """Yield the document with the translation of each text, in order.
 

@@ -9,7 +9,8 @@ from typing import Union
 from mt.data.exchange import NATIVE_CODES, UNTRANSLATED, find_language, read_units
 from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
 from mt.documents.options import Options
-from mt.documents.segments import Item, Replacement, SegmentBuilder, TagKind, escaping
+from mt.documents.segments import Item, Replacement, SegmentBuilder, escaping
+from mt.documents.tags import TagKind
 from mt.errors import DataError, listed
 from mt.languages import base_language
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from html import unescape
 
 from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
-from mt.documents.segments import Segment, SegmentBuilder, TagKind, escaping, has_letters
+from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
+from mt.documents.tags import TagKind
 
 INLINE = frozenset(
     {

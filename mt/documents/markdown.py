@@ -17,10 +17,10 @@ from mt.documents.segments import (
     Pieces,
     Segment,
     SegmentBuilder,
-    TagKind,
     escaping,
     has_letters,
 )
+from mt.documents.tags import TagKind
 from mt.errors import DataError, install_hint
 
 if TYPE_CHECKING:

@@ -1,30 +1,33 @@
 """Segments of a document: text to translate, with the inline tags that return to it."""
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-TagKind = Literal["open", "close", "single", "break"]
-"""Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
+from mt.documents.tags import Links, Tag, TagKind, place_tags
+
 Pieces = list[tuple[str, bool]]
 """Text and markup in order; True marks markup."""
 SPACE = " \t\r\n\f"
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
-    """Inline tag of a segment."""
+class Text:
+    """Text to translate."""
 
-    offset: int
-    """Place in the text of the segment."""
-    kind: TagKind
-    markup: str
-    start: int = 0
-    """Place in the document."""
-    attributes: tuple["Segment", ...] = ()
-    """Attributes inside the markup that are translated."""
+    text: str
+    has_tags: bool = False
+    """True if `TranslatedText.links` decide about the places of tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedText:
+    """Translation of a text of a document."""
+
+    text: str
+    """One line."""
+    links: Links = ()
+    """Aligned parts of the text and its translation; without any, tags return in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,16 @@ class Segment:
     tags: tuple[Tag, ...] = ()
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[Text, ...]:
         """Text of the segment, then of the attributes in its tags."""
-        return (self.text, *(each.text for tag in self.tags for each in tag.attributes))
+        has_tags = not all(tag.is_line_end for tag in self.tags)
+        attributes = (Text(each.text) for tag in self.tags for each in tag.attributes)
+        return (Text(self.text, has_tags), *attributes)
 
-    def render(self, translations: Iterator[str]) -> str:
+    def render(self, translations: Iterator[TranslatedText]) -> str:
         """Return the markup with one translation for each of `texts`."""
-        translation = next(translations)
+        translated = next(translations)
+        translation = translated.text
         edits = [
             (each.start, each.end, each.render(translations))
             for tag in self.tags
@@ -58,9 +64,7 @@ class Segment:
             return _edited(self.raw, self.start, edits)
         pieces: Pieces = []
         place = 0
-        for tag, span in zip(self.tags, place_tags(self, translation), strict=True):
-            if span is None:
-                continue
+        for tag, span in place_tags(self.text, self.tags, translation, translated.links):
             stop = tag.start + len(tag.markup)
             inside = [edit for edit in edits if tag.start <= edit[0] < stop]
             markup = _edited(tag.markup, tag.start, inside)
@@ -81,11 +85,11 @@ class Replacement:
     text: str
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def texts(self) -> tuple[Text, ...]:
         """No text to translate."""
         return ()
 
-    def render(self, _: Iterator[str]) -> str:
+    def render(self, _: Iterator[TranslatedText]) -> str:
         """Return the text."""
         return self.text
 
@@ -101,70 +105,6 @@ def _edited(markup: str, start: int, edits: Sequence[tuple[int, int, str]]) -> s
         parts += [markup[place : first - start], text]
         place = last - start
     return "".join([*parts, markup[place:]])
-
-
-_WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WITHOUT_SPACES_BETWEEN = re.compile(f"[{_WITHOUT_SPACES}]")
-_WORD = re.compile(
-    rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]+(?:['’.-][^\W{_WITHOUT_SPACES}]+)*|[^\w\s]"
-)
-"""Word or punctuation mark; a single character in scripts without spaces between words."""
-
-
-def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | None]:
-    """Return the part of the translation that each tag replaces: white space of a break, or none.
-
-    Tags stay in order, so they stay nested. A tag goes to the word boundary in proportion to its
-    place in the source; a pair encloses a word if it does in the source. None is a line end
-    without words before or after it, which is left out.
-    """
-    words = [match.span() for match in _WORD.finditer(translation)]
-    count = len(words)
-    source = [match.span() for match in _WORD.finditer(segment.text)]
-    starts, ends = [start for start, _ in source], [end for _, end in source]
-    places: list[tuple[int, int] | None] = []
-    opened: list[tuple[int, int]] = []
-    word = offset = last_break = 0
-    for tag in segment.tags:
-        is_open = tag.kind == "open"
-        before = bisect_right(ends, tag.offset) if is_open else bisect_left(starts, tag.offset)
-        share = before * count / max(len(source), 1)
-        wanted = {"open": int(share), "close": -int(-share // 1)}.get(tag.kind, round(share))
-        if tag.kind == "single" and tag.offset < len(segment.text):
-            wanted = min(wanted, max(count - 1, 0))
-        if tag.kind == "close" and opened:
-            first, source_first = opened.pop()
-            is_empty = before == source_first
-            wanted = first if is_empty else max(wanted, min(first + 1, count))
-        word = max(word, wanted)
-        if is_open:
-            opened.append((word, before))
-        needs_space = tag.kind == "break" or (tag.kind == "single" and tag.markup.endswith(" "))
-        while needs_space and 0 < word < count and _is_joined(translation, words[word][0]):
-            word += 1
-        left = words[word - 1][1] if word else 0
-        right = words[word][0] if word < count else len(translation)
-        span = left, right
-        if tag.kind == "break":
-            is_outer = word in {last_break, count}
-            if is_outer and "<" not in tag.markup:
-                places.append(None)
-                continue
-            last_break = word
-            span = (left, left) if is_outer else span
-        else:
-            spaced = segment.text[: tag.offset][-1:] in {"", " "}
-            to_right = is_open or (tag.kind == "single" and spaced)
-            span = (right, right) if to_right else (left, left)
-        places.append((max(offset, span[0]), max(offset, span[1])))
-        offset = max(offset, span[1])
-    return places
-
-
-def _is_joined(text: str, place: int) -> bool:
-    """Test for two words without white space, in a script that has it between words."""
-    around = text[place - 1 : place + 1]
-    return not (around[0].isspace() or _WITHOUT_SPACES_BETWEEN.search(around))
 
 
 def escaping(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
@@ -193,6 +133,16 @@ class _Event:
     kind: TagKind = "single"
     attributes: tuple[Segment, ...] = ()
     markup: str | None = None
+
+
+def _pairs(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
+    """Yield the numbers of the opening and the closing tag of each pair."""
+    opened: list[int] = []
+    for number, each in enumerate(events):
+        if each.text is None and each.kind == "open":
+            opened.append(number)
+        elif each.text is None and each.kind == "close" and opened:
+            yield opened.pop(), number
 
 
 @dataclass(slots=True)
@@ -228,7 +178,8 @@ class SegmentBuilder:
     def finish(self) -> Iterator[Segment]:
         """Yield the segment of the block, if it has letters, without the tags at its ends.
 
-        Attributes of other tags are segments of their own.
+        A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
+        their own.
         """
         events, self._events = self._events, []
         filled = [number for number, each in enumerate(events) if (each.text or "").strip(SPACE)]
@@ -241,6 +192,10 @@ class SegmentBuilder:
             filled[0],
             max(filled[-1], *(n for n, each in enumerate(events) if each.markup), 0),
         )
+        inside = range(first, last + 1)
+        for pair in _pairs(events):
+            if len({number in inside for number in pair}) > 1:
+                first, last = min(first, pair[0]), max(last, pair[1])
         for each in events[:first]:
             yield from each.attributes
         yield self._segment(events[first : last + 1])
@@ -252,7 +207,8 @@ class SegmentBuilder:
         start = events[0].start + len(raw) - len(raw.lstrip(SPACE))
         raw = self.source[events[-1].start : events[-1].end]
         end = events[-1].end - len(raw) + len(raw.rstrip(SPACE))
-        events[0].text = (events[0].text or "").lstrip(SPACE)
+        if events[0].text is not None:
+            events[0].text = events[0].text.lstrip(SPACE)
         if events[-1].text is not None:
             events[-1].text = events[-1].text.rstrip(SPACE)
         text = ""

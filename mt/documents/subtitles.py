@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from mt.documents.markup import add_characters, escape_text
 from mt.documents.options import Options
-from mt.documents.segments import Segment, SegmentBuilder, TagKind, escaping
+from mt.documents.segments import Segment, SegmentBuilder, escaping
+from mt.documents.tags import TagKind
 from mt.errors import DataError
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from mt.documents.document import read_document
 from mt.documents.options import Format, Options
+from mt.documents.segments import TranslatedText
 
 
 def translated(
@@ -17,7 +18,11 @@ def translated(
 ) -> bytes:
     options = Options("file", *languages, column, fuzzy)
     document = read_document(content, format, "file")
-    return b"".join(document.translated(options, lambda texts: map(translate, texts)))
+    return b"".join(
+        document.translated(
+            options, lambda texts: (TranslatedText(translate(each.text)) for each in texts)
+        )
+    )
 
 
 def longer(text: str) -> str:

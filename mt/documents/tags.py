@@ -1,0 +1,281 @@
+"""Places of inline tags in a translation, by the alignment of words or in proportion."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mt.documents.segments import Segment
+
+TagKind = Literal["open", "close", "single", "break"]
+"""Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
+Span = tuple[int, int]
+"""Start and end of a part of a text, in characters."""
+Links = Sequence[tuple[Span, Span]]
+"""Aligned parts of a source and its translation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Inline tag of a segment."""
+
+    offset: int
+    """Place in the text of the segment."""
+    kind: TagKind
+    markup: str
+    start: int = 0
+    """Place in the document."""
+    attributes: tuple["Segment", ...] = ()
+    """Attributes inside the markup that are translated."""
+
+    @property
+    def is_line_end(self) -> bool:
+        """True for a break that is a line end."""
+        return self.kind == "break" and "<" not in self.markup
+
+
+_WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WITHOUT_SPACES_BETWEEN = re.compile(f"[{_WITHOUT_SPACES}]")
+_WORD = re.compile(
+    rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]+(?:['’.-][^\W{_WITHOUT_SPACES}]+)*|[^\w\s]"
+)
+"""Word or punctuation mark; a single character in scripts without spaces between words."""
+_Placed = tuple[Tag, int]
+"""Tag and the number of words before it in the translation."""
+
+
+class _Words:
+    """Words of a text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.spans = [match.span() for match in _WORD.finditer(text)]
+        self.starts = [start for start, _ in self.spans]
+        self.ends = [end for _, end in self.spans]
+        self.count = len(self.spans)
+
+    def before(self, tag: Tag) -> int:
+        """Return the number of words before a tag; one around it is after an opening tag only."""
+        if tag.kind == "open":
+            return bisect_right(self.ends, tag.offset)
+        return bisect_left(self.starts, tag.offset)
+
+    def within(self, span: Span) -> range:
+        """Return the numbers of the words with a character in a part of the text."""
+        return range(bisect_right(self.ends, span[0]), bisect_left(self.starts, span[1]))
+
+    def are_joined(self, place: int) -> bool:
+        """Test for no white space before a word, in a script that has it between words."""
+        if not 0 < place < self.count:
+            return False
+        around = self.text[self.starts[place] - 1 : self.starts[place] + 1]
+        return not (around[0].isspace() or _WITHOUT_SPACES_BETWEEN.search(around))
+
+
+def place_tags(
+    text: str, tags: Sequence[Tag], translation: str, links: Links = ()
+) -> list[tuple[Tag, Span]]:
+    """Return the tags in their order in the translation, with the part that each one replaces.
+
+    This part is the white space of a break, and empty for other tags. A line end without words
+    before or after it is left out.
+
+    With links, a pair of tags encloses the words that are aligned with those inside it, and another
+    tag is beside the word that is aligned with its neighbour. Without, or if the tags do not form
+    pairs, tags stay in order, at the word boundaries in proportion to their place in the source.
+    """
+    source, target = _Words(text), _Words(translation)
+    nodes = _tree(tags, source) if links else None
+    if nodes is None:
+        placed = _in_proportion(tags, source, target)
+    else:
+        alignment = _Alignment(source, target, links)
+        placed = alignment.placed(nodes, range(source.count), range(target.count))
+    return list(_spans(placed, source, target))
+
+
+def _spans(placed: Iterator[_Placed], source: _Words, target: _Words) -> Iterator[tuple[Tag, Span]]:
+    """Yield the tags that are written, with the part of the translation that each one replaces."""
+    offset = last_break = 0
+    for tag, word in placed:
+        left = target.ends[word - 1] if word else 0
+        right = target.starts[word] if word < target.count else len(target.text)
+        span = left, left
+        if tag.kind == "break":
+            is_outer = word in {last_break, target.count}
+            if is_outer and tag.is_line_end:
+                continue
+            last_break = word
+            span = (left, left) if is_outer else (left, right)
+        elif tag.kind == "open" or (tag.kind == "single" and _follows_space(tag, source)):
+            span = right, right
+        span = max(offset, span[0]), max(offset, span[1])
+        yield tag, span
+        offset = span[1]
+
+
+def _follows_space(tag: Tag, source: _Words) -> bool:
+    return source.text[: tag.offset][-1:] in {"", " "}
+
+
+def _needs_space(tag: Tag) -> bool:
+    """Test for a tag that is not placed between words without white space."""
+    return tag.kind == "break" or (tag.kind == "single" and tag.markup.endswith(" "))
+
+
+def _in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) -> Iterator[_Placed]:
+    """Yield the tags in order; a pair encloses a word if it does in the source."""
+    opened: list[tuple[int, int]] = []
+    word = 0
+    for tag in tags:
+        before = source.before(tag)
+        share = before * target.count / max(source.count, 1)
+        wanted = {"open": int(share), "close": -int(-share // 1)}.get(tag.kind, round(share))
+        if tag.kind == "single" and tag.offset < len(source.text):
+            wanted = min(wanted, max(target.count - 1, 0))
+        if tag.kind == "close" and opened:
+            first, source_first = opened.pop()
+            is_empty = before == source_first
+            wanted = first if is_empty else max(wanted, min(first + 1, target.count))
+        word = max(word, wanted)
+        if tag.kind == "open":
+            opened.append((word, before))
+        while _needs_space(tag) and target.are_joined(word):
+            word += 1
+        yield tag, word
+
+
+@dataclass(slots=True)
+class _Node:
+    """Tag, or pair of tags with the tags inside."""
+
+    tag: Tag
+    start: int
+    """Number of source words before it."""
+    end: int
+    """Number of source words before the closing tag of a pair."""
+    close: Tag | None = None
+    inside: list["_Node"] = field(default_factory=list)
+
+
+_DEEPEST = 50
+
+
+def _tree(tags: Sequence[Tag], source: _Words) -> list[_Node] | None:
+    """Return the outer tags with those inside, None if they form no pairs or are nested deeply."""
+    outer: list[_Node] = []
+    opened: list[_Node] = []
+    for tag in tags:
+        before = source.before(tag)
+        if tag.kind == "close":
+            if not opened:
+                return None
+            node = opened.pop()
+            node.close, node.end = tag, before
+            continue
+        node = _Node(tag, before, before)
+        (opened[-1].inside if opened else outer).append(node)
+        if tag.kind == "open":
+            opened.append(node)
+            if len(opened) > _DEEPEST:
+                return None
+    return None if opened else outer
+
+
+class _Alignment:
+    """Places of tags by the alignment of words."""
+
+    def __init__(self, source: _Words, target: _Words, links: Links) -> None:
+        self.source, self.target = source, target
+        votes: list[Counter[int]] = [Counter() for _ in range(target.count)]
+        for source_span, target_span in links:
+            for word in target.within(target_span):
+                votes[word].update(source.within(source_span))
+        self.words: list[list[int]] = [[] for _ in range(source.count)]
+        """Target words aligned with each source word; each is aligned with one at most."""
+        for word, counts in enumerate(votes):
+            if counts:
+                self.words[counts.most_common(1)[0][0]].append(word)
+
+    def placed(self, nodes: Sequence[_Node], within: range, place: range) -> Iterator[_Placed]:
+        """Yield the tags of the nodes among some source words; their places are among `place`."""
+        found = self._enclosed(nodes, place)
+        self._enclose_others(nodes, place, found)
+        inner = {word for words in found.values() for word in words[1:]}
+        boundaries = [word for word in range(place.start, place.stop + 1) if word not in inner]
+        spaced = [word for word in boundaries if not self.target.are_joined(word)]
+        for number, node in enumerate(nodes):
+            if number in found:
+                continue
+            allowed = spaced if _needs_space(node.tag) else boundaries
+            if allowed or not node.tag.is_line_end:
+                word = _nearest(allowed or boundaries, self._beside(node, within, place))
+                found[number] = range(word, word)
+        for number in sorted(found, key=lambda number: (found[number].start, found[number].stop)):
+            node, words = nodes[number], found[number]
+            yield node.tag, words.start
+            if node.close is not None:
+                yield from self.placed(node.inside, range(node.start, node.end), words)
+                yield node.close, words.stop
+
+    def _enclosed(self, nodes: Sequence[_Node], place: range) -> dict[int, range]:
+        """Return the words of each pair, by number: those aligned with the words inside it.
+
+        Of several groups with words of another pair in between, it is the largest, the first
+        of equal ones. Words between those of a group belong to it.
+        """
+        owners = sorted(
+            (word, number)
+            for number, node in enumerate(nodes)
+            for words in self.words[node.start : node.end]
+            for word in words
+            if word in place
+        )
+        found: dict[int, range] = {}
+        sizes: dict[int, int] = {}
+        for number, group in groupby(owners, key=lambda owner: owner[1]):
+            words = [word for word, _ in group]
+            if len(words) > sizes.get(number, 0):
+                sizes[number] = len(words)
+                found[number] = range(words[0], words[-1] + 1)
+        return found
+
+    def _enclose_others(
+        self, nodes: Sequence[_Node], place: range, found: dict[int, range]
+    ) -> None:
+        """Add a word to each pair whose words are not aligned, as long as there are any."""
+        taken = {word for words in found.values() for word in words}
+        free = [word for word in place if word not in taken]
+        for number, node in enumerate(nodes):
+            if node.start < node.end and number not in found and free:
+                word = _nearest(free, self._in_proportion(node.start, place))
+                free.remove(word)
+                found[number] = range(word, word + 1)
+
+    def _beside(self, node: _Node, within: range, place: range) -> int:
+        """Return the boundary beside the word that is aligned with a neighbour of a tag."""
+        if node.tag.is_line_end:
+            return self._in_proportion(node.start, place)
+        if node.start <= within.start:
+            return place.start
+        if node.start >= within.stop:
+            return place.stop
+        before = [word + 1 for word in self.words[node.start - 1] if word in place]
+        after = [word for word in self.words[node.start] if word in place]
+        if before and (not after or not _follows_space(node.tag, self.source)):
+            return before[-1]
+        return after[0] if after else self._in_proportion(node.start, place)
+
+    def _in_proportion(self, source_word: int, place: range) -> int:
+        word = round(source_word * self.target.count / max(self.source.count, 1))
+        return min(max(word, place.start), place.stop)
+
+
+def _nearest(ordered: Sequence[int], wanted: int) -> int:
+    """Return the number that is nearest to `wanted`, the first of equal ones."""
+    place = bisect_left(ordered, wanted)
+    return min(ordered[max(0, place - 1) : place + 1], key=lambda number: abs(number - wanted))

@@ -1,0 +1,111 @@
+"""Inline tags enclose the words that are aligned with those inside them in the source."""
+
+import re
+from random import Random
+
+import pytest
+
+from mt.documents.document import read_document
+from mt.documents.options import Format, Options
+from mt.documents.segments import TranslatedText
+from mt.documents.tags import Links
+
+TAG = re.compile(r"<!-- n -->|<code>c</code>|<(?:[^<>']|'[^']*')*>")
+
+
+def rendered(source: str, translation: str, links: Links, format: Format = "html") -> str:
+    document = read_document(source.encode(), format, "file")
+    options = Options("file", "en", "de")
+    translated = TranslatedText(translation, links)
+    pages = document.translated(options, lambda texts: (translated for _ in texts))
+    return b"".join(pages).decode()
+
+
+def word_links(source: str, translation: str, pairs: str) -> Links:
+    """Return links between words by their numbers, such as "0-1 1-0"."""
+    spans = [
+        [match.span() for match in re.finditer(r"\S", text) if " " not in text]
+        or [match.span() for match in re.finditer(r"[\w']+|[^\w\s]", text)]
+        for text in (source, translation)
+    ]
+    numbers = [tuple(map(int, pair.split("-"))) for pair in pairs.split()]
+    return [(spans[0][first], spans[1][second]) for first, second in numbers]
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "pairs", "wanted"),
+    [
+        ("a <b>red</b> <i>car</i>", "une voiture rouge", "0-0 1-2 2-1",
+         "une <i>voiture</i> <b>rouge</b>"),
+        ("a <b>red <i>car</i></b> here", "ici une voiture rouge", "0-1 1-3 2-2 3-0",
+         "ici une <b><i>voiture</i> rouge</b>"),
+        ("<b>take</b> the coat <i>off</i> now", "nun zieh den Mantel aus", "0-1 1-2 2-3 3-4 4-0",
+         "nun <b>zieh</b> den Mantel <i>aus</i>"),
+        ("<b>not</b> here", "ne est pas ici", "0-0 0-2 1-3", "<b>ne est pas</b> ici"),
+        ("he <b>is <i>not</i> here</b>", "il ne est pas ici", "0-0 1-2 2-1 2-3 3-4",
+         "il <b><i>ne est pas</i> ici</b>"),
+        ("look <img> here now", "nun schau hier", "0-1 1-2 2-0", "nun schau <img> hier"),
+        ("word<wbr> and text", "Text und Wort", "0-2 1-1 2-0", "Text und Wort<wbr>"),
+        ("<b>the</b> cat sees", "Katze sieht", "1-0 2-1", "<b>Katze</b> sieht"),
+        ("cat <b></b><i>sees</i> me", "mich sieht Katze", "0-2 1-1 2-0",
+         "mich <b></b><i>sieht</i> Katze"),
+        ("a <b>b</i></b> c", "y x", "0-1 1-1 2-0", "<b>y x</i></b>"),
+        ("buy <b>books</b> there", "在那里买书。", "0-3 1-4 2-1 2-2", "在那里买<b>书</b>。"),
+    ],
+)  # fmt: skip
+def test_tags_follow_the_alignment(source: str, translation: str, pairs: str, wanted: str) -> None:
+    links = word_links(TAG.sub("", source), translation, pairs)
+    assert rendered(source, translation, links) == wanted
+
+
+def _tagged(random: Random, depth: int = 0) -> str:
+    """Return a sentence with nested tags."""
+    parts = []
+    for _ in range(random.randint(1, 4)):
+        kind = random.random()
+        if kind < 0.25 and depth < 4:
+            tag = random.choice(["b", "i", "a href='x>y'", "span"])
+            parts.append(f"<{tag}>{_tagged(random, depth + 1)}</{tag.split()[0]}>")
+        elif kind < 0.35:
+            parts.append(random.choice(["<img src=x>", "<code>c</code>", "<wbr>", "<!-- n -->"]))
+        else:
+            words = ["alpha", "über", "don't", "3.5", "你好", "end.", "(x)"]
+            parts.append(" ".join(random.choices(words, k=random.randint(1, 3))))
+    return random.choice(["", " "]).join(parts)
+
+
+def _spans(random: Random, text: str) -> tuple[int, int]:
+    start = random.randrange(len(text))
+    return start, random.randint(start + 1, min(len(text), start + 8))
+
+
+def _is_nested(tags: list[str]) -> bool:
+    opened: list[str] = []
+    for tag in tags:
+        name = tag.strip("</>").split()[0]
+        if tag.startswith("</"):
+            if not opened or opened.pop() != name:
+                return False
+        elif name in {"b", "i", "a", "span", "p"}:
+            opened.append(name)
+    return not opened
+
+
+def test_any_alignment_keeps_all_tags_nested_and_changes_no_word() -> None:
+    random = Random(1)
+    moved = 0
+    for _ in range(10_000):
+        source = f"<p>{_tagged(random)} word</p>"
+        words = ["wort", "zwei", "你", "。", "vier,", "fünf!"]
+        text = " ".join(random.choices(words, k=random.randint(1, 12)))
+        plain = TAG.sub("", source)
+        links = [
+            (_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 12))
+        ]
+        result = rendered(source, text, links)
+        tags = TAG.findall(result)
+        assert sorted(tags) == sorted(TAG.findall(source))
+        assert _is_nested(tags)
+        assert TAG.sub("", result).split() == text.split()
+        moved += tags != TAG.findall(source)
+    assert moved > 500
