@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from mt.augment.resumable import Job, Made, Shard
-from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
+from mt.augment.teacher import Made, Teacher, base_name, existing_text, why_left_out
 from mt.data.lines import scan
 from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
+from mt.decoding.shards import Extent, Job, Shard
 from mt.errors import UserError
 
 
@@ -39,18 +39,13 @@ class BackTranslation:
                 f"{text}: is in {target} by its name, but {self.teacher.run} translates from "
                 f"{source} into {target}; give a text in {source}"
             )
-        found = scan(text)
-        if not found.lines:
-            raise UserError(f"{text}: is empty")
         settings = {
             "command": "backtranslate",
-            "input": found.sha256,
-            "shards": shard.of,
-            **self.teacher.settings,
+            "input": scan(text).sha256,
             **{f"noise.{key}": value for key, value in asdict(self.noise).items()},
         }
-        run, window = self.teacher.run, self.teacher.window
-        return Job(folder, name, (target, source), run, settings, found.lines, window, shard)
+        extent = Extent.of(read_lines(text), self.teacher.window)
+        return self.teacher.job(folder / name, (target, source), settings, extent, shard)
 
     def make(self, lines: range) -> Iterator[Made]:
         """Yield the pair, or the reason for leaving it out, of each of some lines of the text."""
@@ -63,7 +58,7 @@ class BackTranslation:
             noisy = self.noise.on(
                 translation.text,
                 language=self.teacher.target_language,
-                seed=self.teacher.translator.decoding.seed,
+                seed=self.teacher.decoding.seed,
                 line=line,
             )
             yield SentencePair(noisy, translation.source)

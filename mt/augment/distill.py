@@ -13,15 +13,15 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from mt.augment.resumable import Job, Made, Shard
-from mt.augment.teacher import Teacher, base_name, existing_text, why_left_out
+from mt.augment.teacher import Made, Teacher, base_name, existing_text, why_left_out
 from mt.config.data import DataConfig
 from mt.data.filters import cleaned_pairs
 from mt.data.held_out import open_training_corpora
 from mt.data.lines import scan
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
-from mt.decoding.translator import Translation
+from mt.decoding.shards import Extent, Job, Shard
+from mt.decoding.translator import Translation, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
 
@@ -54,25 +54,16 @@ class Distillation:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
         teacher = self.teacher
         if isinstance(self.origin, Path):
-            name, total, settings = self._text(self.origin)
+            name, settings = self._text(self.origin)
         else:
-            name, total, settings = "train", *self._corpus(self.origin)
+            name, settings = "train", self._corpus(self.origin)
         if self.interpolation is not None:
-            # Raises UserError if the search cannot return `n_best` translations.
-            teacher.translator.stream((), n_best=self.interpolation.n_best)
+            check_n_best(self.interpolation.n_best, teacher.decoding)
             settings |= asdict(self.interpolation)
-        if not total:
-            raise UserError(f"{name}: is empty")
-        return Job(
-            folder,
-            name,
-            (teacher.source_language, teacher.target_language),
-            teacher.run,
-            {"command": "distill", "shards": shard.of, **settings, **teacher.settings},
-            total,
-            teacher.window,
-            shard,
-        )
+        extent = Extent.of((pair.source for pair in self._pairs()), teacher.window)
+        languages = teacher.source_language, teacher.target_language
+        settings = {"command": "distill", **settings}
+        return teacher.job(folder / name, languages, settings, extent, shard)
 
     def make(self, lines: range) -> Iterator[Made]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
@@ -92,21 +83,18 @@ class Distillation:
             return (SentencePair(line, "") for line in read_lines(self.origin))
         return cleaned_pairs(open_training_corpora(self.origin))
 
-    def _text(self, path: Path) -> tuple[str, int, dict[str, Any]]:
+    def _text(self, path: Path) -> tuple[str, dict[str, Any]]:
         text = existing_text(path)
         if self.interpolation is not None:
             raise UserError(f"{path}: has no references to compare with; --n-best needs a CONFIG")
-        found = scan(text)
-        name = base_name(text, self.teacher.source_language)
-        return name, found.lines, {"input": found.sha256}
+        return base_name(text, self.teacher.source_language), {"input": scan(text).sha256}
 
-    def _corpus(self, data: DataConfig) -> tuple[int, dict[str, Any]]:
+    def _corpus(self, data: DataConfig) -> dict[str, Any]:
         of = "the config's corpora are"
         self.teacher.require_direction(data.source_language, data.target_language, of=of)
         corpora = open_training_corpora(data)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
-        settings = {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
-        return sum(1 for _ in cleaned_pairs(corpora)), settings
+        return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
 
 
 def _choose(translation: Translation, pair: SentencePair, metric: Metric | None) -> Made:

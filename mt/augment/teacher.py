@@ -1,25 +1,25 @@
 """Teacher model: a finished run or an export that translates training text."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mt.config import DecodingConfig
 from mt.config.data import chosen_direction
-from mt.config.loading import load_config
+from mt.config.loading import load_config, require_section
 from mt.data.lines import existing_file
+from mt.data.pairs import SentencePair
+from mt.decoding.load import decoding_settings
+from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.translator import Alternative, Translator
 from mt.errors import UserError
 from mt.languages import base_language
 from mt.model.device import keep_freed_memory
-from mt.runs import (
-    CONFIG_FILE,
-    MODEL_FILE,
-    check_finished,
-    is_exported,
-    read_description,
-    read_exported,
-)
+from mt.runs import CONFIG_FILE, check_finished, is_exported
 
 _WINDOW_BATCHES = 8
 
@@ -30,59 +30,91 @@ BLANK, NOT_UTF_8, EMPTY, CUT = (
     "translation cut at its length limit",
 )
 """Reasons for leaving a line out."""
+WRITTEN = "written"
+Made = SentencePair | str
+"""A pair, or the reason for leaving a line out."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Teacher:
-    """A translator with its languages and the hash of its weights."""
+    """A run with its languages and settings; the model is loaded on first use."""
 
     run: Path
-    translator: Translator
+    overrides: Sequence[str]
+    device: str
+    decoding: DecodingConfig
     source_language: str
     target_language: str
-    model: str
-    """SHA-256 of the weights; those of an ensemble are joined by `+`."""
+    settings: dict[str, Any]
+    """Settings that determine the translations, by key."""
 
     @classmethod
-    def load(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
-        """Load a run as `mt translate` does; `overrides` are `decoding.KEY=VALUE`.
+    def read(cls, run: Path, *, overrides: Sequence[str] = (), device: str = "auto") -> "Teacher":
+        """Read the config of a run; `overrides` are `decoding.KEY=VALUE`.
 
         Raises UserError if an exported model would have to sample.
         """
-        if is_exported(run):
-            decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
-            if decoding.search == "sample":
-                raise UserError(
-                    f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
-                    "name the run that it was exported from"
-                )
-        else:
+        if not is_exported(run):
             check_finished(run)
+        require_section(overrides, "decoding")
+        config = load_config(run / CONFIG_FILE, overrides=overrides)
+        decoding = config.decoding
+        if is_exported(run) and decoding.search == "sample":
+            raise UserError(
+                f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
+                "name the run that it was exported from"
+            )
+        for each in decoding.ensemble:
+            check_finished(each)
+        direction = chosen_direction(config.data, decoding.tag)
+        settings = {
+            "source_language": direction.source,
+            "target_language": direction.target,
+            **decoding_settings(run, decoding),
+        }
+        languages = direction.source, direction.target
+        return cls(run, overrides, device, decoding, *languages, settings)
+
+    @cached_property
+    def translator(self) -> Translator:
+        """The model, loaded as `mt translate` does."""
         keep_freed_memory()
-        translator = Translator.load(run, overrides=overrides, device=device)
-        data = load_config(run / CONFIG_FILE).data
-        direction = chosen_direction(data, translator.decoding.tag)
-        model = "+".join(map(_weights, (run, *translator.decoding.ensemble)))
-        return cls(run, translator, direction.source, direction.target, model)
+        return Translator.load(self.run, overrides=self.overrides, device=self.device)
 
     @property
     def window(self) -> int:
         """Lines to translate between two saves: many enough to sort by length."""
-        return _WINDOW_BATCHES * self.translator.decoding.sentences_at_once
+        return _WINDOW_BATCHES * self.decoding.sentences_at_once
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings that determine the translations, by key.
+    def job(
+        self,
+        corpus: Path,
+        languages: tuple[str, str],
+        settings: dict[str, Any],
+        extent: Extent,
+        shard: Shard,
+    ) -> Job:
+        """Return the job that writes `CORPUS.LANGUAGE` in two languages and `CORPUS.json`."""
+        if languages[0] == languages[1]:
+            raise UserError(
+                f"{self.run}: translates from {languages[0]} into the same language, so both "
+                "files would have the same name"
+            )
+        left, right, record = (
+            corpus.with_name(f"{corpus.name}.{ending}") for ending in (*languages, "json")
+        )
+        if not extent.lines:
+            raise UserError(f"{corpus.name}: is empty")
+        return Job((left, right), record, self.run, {**settings, **self.settings}, extent, shard)
 
-        The batch size is left out: it affects only the last bits and may have to be lowered.
-        """
-        decoding = self.translator.decoding.model_dump(mode="json", exclude={"batch_size"})
-        return {
-            "model": self.model,
-            "source_language": self.source_language,
-            "target_language": self.target_language,
-            **{f"decoding.{key}": value for key, value in decoding.items()},
-        }
+    def windows(self, made: Iterator[Made]) -> Iterator[Window]:
+        """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
+        while window := list(islice(made, self.window)):
+            pairs = [each for each in window if isinstance(each, SentencePair)]
+            texts = ((pair.source for pair in pairs), (pair.target for pair in pairs))
+            left, right = ("".join(f"{text}\n" for text in side).encode() for side in texts)
+            counts = Counter(each if isinstance(each, str) else WRITTEN for each in window)
+            yield Window(len(window), (left, right), counts)
 
     def require_direction(self, source: str, target: str, *, of: str) -> None:
         """Raise UserError unless the teacher translates in this direction, that `of` something."""
@@ -120,10 +152,3 @@ def why_left_out(source: str, choice: Alternative | None = None) -> str | None:
     if choice is None or not choice.text.strip():
         return EMPTY
     return None if all(part.hypothesis.finished for part in choice.parts) else CUT
-
-
-def _weights(run: Path) -> str:
-    if is_exported(run):
-        return read_exported(run).model
-    check_finished(run)
-    return read_description(run / MODEL_FILE).weights

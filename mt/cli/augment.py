@@ -5,20 +5,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only, load
+from mt.cli.options import (
+    DecodingOverrides,
+    Device,
+    RunArgument,
+    ShardOption,
+    decoding_only,
+    load,
+)
 from mt.tables import aligned
 
 if TYPE_CHECKING:
     from mt.augment.backtranslate import BackTranslation
     from mt.augment.distill import Distillation
-    from mt.augment.resumable import Job
+    from mt.decoding.shards import Job
 
 Out = Annotated[
     Path,
     typer.Option(metavar="DIR", help="Output folder; the same command resumes stopped work."),
-]
-ShardOption = Annotated[
-    str, typer.Option("--shard", metavar="K/N", help="Process only part K of N.")
 ]
 
 
@@ -41,7 +45,7 @@ def backtranslate(
     swap: Annotated[
         int, typer.Option(metavar="N", help="Maximum distance of word shuffling; try 3.")
     ] = 0,
-    shard: ShardOption = "1/1",
+    shard: ShardOption = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
@@ -51,15 +55,17 @@ def backtranslate(
     direction: its translation becomes the source of a pair, and the text the target.
     """
     checked = decoding_only(overrides)
-    from mt.augment.backtranslate import BackTranslation
-    from mt.augment.resumable import Shard
-    from mt.augment.teacher import Teacher
-    from mt.data.noise import Noise
+    from mt.decoding.shards import Shard, chosen_shard
 
-    part, noise = Shard.parse(shard), Noise(drop, mask, swap)
-    options = [f"decoding.search={search}", *checked]
-    work = BackTranslation(Teacher.load(run, overrides=options, device=device), mono, noise)
-    _write(work, work.job(out, part))
+    with chosen_shard(shard) as part:
+        from mt.augment.backtranslate import BackTranslation
+        from mt.augment.teacher import Teacher
+        from mt.data.noise import Noise
+
+        options = [f"decoding.search={search}", *checked]
+        teacher = Teacher.read(run, overrides=options, device=device)
+        work = BackTranslation(teacher, mono, Noise(drop, mask, swap))
+        _write(work, work.job(out, part or Shard()))
 
 
 def distill(
@@ -76,7 +82,7 @@ def distill(
     similarity: Annotated[
         Literal["bleu", "chrf"], typer.Option(help="Similarity to the reference if N is above 1.")
     ] = "bleu",
-    shard: ShardOption = "1/1",
+    shard: ShardOption = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
@@ -85,31 +91,34 @@ def distill(
     The sources are those that CONFIG trains on, and the targets are the translations of RUN.
     """
     checked = decoding_only(overrides)
-    data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
-    from mt.augment.distill import Distillation, Interpolation
-    from mt.augment.resumable import Shard
-    from mt.augment.teacher import Teacher
+    from mt.decoding.shards import Shard, chosen_shard
 
-    part = Shard.parse(shard)
-    interpolation = Interpolation(n_best, similarity) if n_best > 1 else None
-    teacher = Teacher.load(run, overrides=checked, device=device)
-    work = Distillation(teacher, data, interpolation)
-    _write(work, work.job(out, part))
+    with chosen_shard(shard) as part:
+        from mt.augment.distill import Distillation, Interpolation
+        from mt.augment.teacher import Teacher
+
+        data = load(origin).data if origin.suffix in {".yaml", ".yml"} else origin
+        interpolation = Interpolation(n_best, similarity) if n_best > 1 else None
+        teacher = Teacher.read(run, overrides=checked, device=device)
+        work = Distillation(teacher, data, interpolation)
+        _write(work, work.job(out, part or Shard()))
 
 
 def _write(work: "BackTranslation | Distillation", job: "Job") -> None:
-    """Do a job, and print the total counts, the files written, and the shards still missing."""
-    from mt.augment.resumable import write_pairs
+    """Do a job, and print the counts, the files written, and the shards still missing."""
+    from mt.decoding.shards import Make, complete
 
-    record = write_pairs(job, work.make)
-    rows = [("lines read", f"{record.lines:,}")]
+    def start() -> Make:
+        teacher = work.teacher
+        assert teacher.translator  # loaded before a file is made
+        return lambda lines: teacher.windows(work.make(lines))
+
+    if (result := complete(job, start)) is None:
+        return
+    rows = [("lines read", f"{result.record.lines:,}")]
     rows += [
         (f"skipped: {reason}" if reason != "written" else "pairs written", f"{count:,}")
-        for reason, count in sorted(record.counts.items())
+        for reason, count in sorted(result.record.counts.items())
     ]
-    lines = [aligned(rows, right=[1]), *map(str, job.texts)]
-    if job.shard.of > 1:
-        missing = [f"{shard.number}/{shard.of}" for shard in job.missing_shards()]
-        complete = f"all {job.shard.of} shards are complete; join them with `cat` in name order"
-        lines.append(f"missing shards: {', '.join(missing)}" if missing else complete)
-    typer.echo("\n".join(lines))
+    lines = [aligned(rows, right=[1]), *map(str, result.files), result.missing]
+    typer.echo("\n".join(filter(None, lines)))

@@ -37,6 +37,15 @@ Device = Annotated[
     typer.Option(help="Device to compute on; auto takes the best available."),
 ]
 
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="K/N",
+        help="Process only part K of N; the last one to finish joins the parts.",
+    ),
+]
+
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
 ]

@@ -1,13 +1,18 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import DecodingOverrides, Device, RunArgument, decoding_only
+from mt.cli.options import (
+    DecodingOverrides,
+    Device,
+    RunArgument,
+    ShardOption,
+    decoding_only,
+)
 from mt.documents.options import FORMATS, Format, format_of
 from mt.errors import UserError, install_hint
 
@@ -65,6 +70,7 @@ def translate(
     unbuffered: Annotated[
         bool, typer.Option("--unbuffered", help="Print each translation before reading on.")
     ] = False,
+    shard: ShardOption = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
@@ -74,35 +80,54 @@ def translate(
     """
     checked = decoding_only(overrides)
     kind = format or format_of(file)
+    for_text = {
+        "--json": json,
+        "--n-best": n_best,
+        "--prefixes": prefixes,
+        "--unbuffered": unbuffered,
+        "--shard": shard,
+    }
     if kind != "text":
-        given = {"--json": json, "--n-best": n_best, "--prefixes": prefixes}
-        given["--unbuffered"] = unbuffered
-        for name in (name for name, value in given.items() if value):
+        for name in (name for name, value in for_text.items() if value):
             raise UserError(
                 f"`{name}` is for text, the format is {kind}; `--format text` reads lines"
             )
-        from mt.decoding.documents import DocumentJob, translate_document
-
-        document = DocumentJob(file, output, kind, report, column, fuzzy)
-        translate_document(run, document, overrides=checked, device=device)
-        return
-    for name in (name for name, value in {"--column": column, "--fuzzy": fuzzy}.items() if value):
+    for_documents = {"--column": column, "--fuzzy": fuzzy} if kind == "text" else {}
+    for name in (name for name, value in for_documents.items() if value):
         raise UserError(f"`{name}` is not for text; name the format with `--format`")
-    from mt.decoding.files import FileJob, translate_file
+    from mt.decoding.shards import chosen_shard
 
-    form: Form = "json" if json else "text" if n_best is None else "n-best"
-    look_ahead = 1 if unbuffered else None
-    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
-    translate_file(run, job, overrides=checked, device=device)
+    with chosen_shard(shard) as part:
+        if kind != "text":
+            if part is not None:
+                raise UserError(
+                    f"torchrun divides text, the format is {kind}; `--format text` reads lines"
+                )
+            from mt.decoding.documents import DocumentJob, translate_document
+
+            document = DocumentJob(file, output, kind, report, column, fuzzy)
+            translate_document(run, document, overrides=checked, device=device)
+            return
+        from mt.decoding.files import FileJob, translate_file
+
+        form: Form = "json" if json else "text" if n_best is None else "n-best"
+        look_ahead = 1 if unbuffered else None
+        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
+        translate_file(run, job, overrides=checked, device=device, shard=part)
 
 
 def score(
     run: RunArgument,
     sources: Annotated[Path, typer.Option(metavar="FILE", help="Sources, one sentence per line.")],
     targets: Annotated[Path, typer.Option(metavar="FILE", help="Translations, one per line.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Output file; default: stdout."),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object per line, with token scores.")
     ] = False,
+    shard: ShardOption = None,
     overrides: DecodingOverrides = None,
     device: Device = "auto",
 ) -> None:
@@ -112,16 +137,15 @@ def score(
     per token, separated by tabs. The perplexity of the whole text goes to stderr.
     """
     checked = decoding_only(overrides)
-    from mt.decoding.scoring import Totals, score_files
+    from mt.decoding.shards import chosen_shard
 
-    totals = Totals()
-    for each in score_files(
-        run, sources=sources, targets=targets, overrides=checked, device=device
-    ):
-        sys.stdout.write(f"{each.as_json() if json else each.as_text()}\n")
-        totals.add(each)
-    sys.stdout.flush()
-    typer.echo(totals.as_text(), err=True)
+    with chosen_shard(shard) as part:
+        from mt.decoding.scoring import ScoreJob, write_scores
+
+        job = ScoreJob(sources, targets, output, json)
+        totals = write_scores(run, job, overrides=checked, device=device, shard=part)
+    if totals is not None:
+        typer.echo(totals.as_text(), err=True)
 
 
 def serve(

@@ -26,6 +26,7 @@ from mt.decoding.engine import (
     minimum_length,
     why_not_decoded,
 )
+from mt.decoding.shards import own_device
 from mt.errors import UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -64,9 +65,11 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)
         self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
+        gpu = own_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         self.translator = ctranslate2.Translator(
             str(folder),
             device,
+            device_index=gpu or 0,
             inter_threads=(threads or _cores()) if device == "cpu" else 1,
             intra_threads=1,
             max_queued_batches=-1,

@@ -2,11 +2,13 @@
 
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -14,15 +16,25 @@ from typing import IO, Any, Literal
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from mt.config.loading import load_config
 from mt.data.lines import existing_file, read_chunks, scan
 from mt.decoding.engine import ExplainingEngine, Part, TokenDetails
-from mt.decoding.translator import Translation, Translator, log_notes
+from mt.decoding.load import decoding_settings
+from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
+from mt.decoding.translator import (
+    Translation,
+    Translator,
+    check_n_best,
+    default_look_ahead,
+    log_notes,
+)
 from mt.errors import UserError
 from mt.files import replacing
-from mt.runs import is_exported
+from mt.runs import CONFIG_FILE, check_run_folder, is_exported
 from mt.tables import printable
 
 Form = Literal["text", "n-best", "json"]
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +57,90 @@ class FileJob:
 
 
 def translate_file(
-    run: Path, job: FileJob, *, overrides: Sequence[str] = (), device: str = "auto"
+    run: Path,
+    job: FileJob,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    shard: Shard | None = None,
 ) -> None:
     """Translate a file, by default stdin, into another, by default stdout.
 
     Only newline bytes end lines; the output is UTF-8. `overrides` are `decoding.KEY=VALUE`. Notes
-    on a line are logged with its number. Raises UserError for invalid files, device, run folder or
-    overrides before any work starts.
+    on a line are logged with its number. With `shard`, translate a part of the file; see
+    `mt.decoding.shards`. Raises UserError for invalid files, device, run folder or overrides before
+    any work starts.
     """
+    if shard is not None:
+        _translate_shard(run, job, shard, overrides, device)
+        return
     lines = _open_input(job)
     translator = load_for_files(run, overrides=overrides, device=device)
     with ExitStack() as stack:
         out = stack.enter_context(open_output(job.output))
         report = stack.enter_context(open_output(job.report)) if job.report else None
         write_translations(translator, lines, job=job, out=out, report=report)
+
+
+def _translate_shard(
+    run: Path, job: FileJob, shard: Shard, overrides: Sequence[str], device: str
+) -> None:
+    source, output = files_for_shards(job.input, job.output)
+    if job.look_ahead:
+        raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
+    _open_input(job)
+    check_run_folder(run)
+    decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
+    check_n_best(job.n_best, decoding)
+    settings = {
+        "command": "translate",
+        "input": scan(source).sha256,
+        "prefixes": job.prefixes and scan(job.prefixes).sha256,
+        "output": f"{job.form}, n-best {job.n_best}",
+        "report": job.report and job.report.name,
+        **decoding_settings(run, decoding),
+    }
+    extent = Extent.of(read_lines(source), default_look_ahead(decoding))
+    files = (output, *filter(None, [job.report]))
+
+    def load() -> Make:
+        translator = load_for_files(run, overrides=overrides, device=device)
+        return partial(_windows_of, translator, job)
+
+    log_result(complete(Job(files, record_of(output), run, settings, extent, shard), load))
+
+
+def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:
+    assert job.input is not None
+    prefixes = read_lines(job.prefixes) if job.prefixes else None
+    texts = islice(read_lines(job.input), lines.start, lines.stop)
+    if prefixes is not None:
+        prefixes = islice(prefixes, lines.start, lines.stop)
+    for each in translated_windows(translator, texts, prefixes, job, first=lines.start):
+        yield each if job.report else replace(each, texts=each.texts[:1])
+
+
+def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
+    """Return both; raise UserError unless shards can read parts of one and join in the other."""
+    if source is None or not existing_file(source).is_file():
+        name = source or "stdin"
+        raise UserError(f"{name}: `--shard` and torchrun read a part of a regular file; name one")
+    if output is None:
+        raise UserError("`--shard` and torchrun join the parts in a file; name it with `--output`")
+    return source, output
+
+
+def record_of(output: Path) -> Path:
+    """Return the path of the record beside an output file."""
+    return output.with_name(f"{output.name}.shards.json")
+
+
+def log_result(result: Result | None) -> None:
+    """Log the files that are finished."""
+    if result is not None:
+        _logger.info("finished: %s", ", ".join(map(str, result.files)))
+        if result.missing:
+            _logger.info("%s", result.missing)
 
 
 def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
@@ -82,21 +164,38 @@ def write_translations(
 
     `out` is flushed whenever all lines read so far are answered.
     """
+    prefixes = read_lines(job.prefixes) if job.prefixes else None
+    with progress_bar(job.input) as bar:
+        for window in translated_windows(translator, lines, prefixes, job):
+            text, statuses = window.texts
+            out.write(text)
+            out.flush()
+            if report is not None:
+                report.write(statuses)
+            bar.update(window.lines)
+
+
+def translated_windows(
+    translator: Translator,
+    lines: Iterator[str],
+    prefixes: Iterator[str] | None,
+    job: FileJob,
+    *,
+    first: int = 0,
+) -> Iterator[Window]:
+    """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
     look_ahead = job.look_ahead or translator.look_ahead
-    prefixes = read_lines(job.prefixes) if job.prefixes else None
     translations = translator.stream(
         lines, prefixes=prefixes, n_best=job.n_best, look_ahead=look_ahead
     )
-    with progress_bar(job.input) as bar:
-        while window := list(islice(translations, look_ahead)):
-            for translation in window:
-                log_notes(translation)
-            out.writelines(text.encode() for text in write(window, translator))
-            out.flush()
-            if report is not None:
-                report.writelines(report_line(translation).encode() for translation in window)
-            bar.update(len(window))
+    while window := list(islice(translations, look_ahead)):
+        if first:
+            window = [replace(each, line_number=first + each.line_number) for each in window]
+        for translation in window:
+            log_notes(translation)
+        text = "".join(write(window, translator)).encode()
+        yield Window(len(window), (text, "".join(map(report_line, window)).encode()))
 
 
 def as_text(translations: Sequence[Translation], _: Translator) -> Iterator[str]:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mt.config import Config
+from mt.config import Config, DecodingConfig
 from mt.config.data import needed_tags, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import Engine, why_not_decoded
+from mt.decoding.shards import own_device
 from mt.errors import RunError, UserError, install_hint, listed
 from mt.runs import (
     CHECKPOINT_MANIFEST,
@@ -67,6 +68,8 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     from mt.model.device import select_device
 
     where = select_device(device)
+    if where.type == "cuda":
+        where = _own_device()
     read = read_run if is_finished(run) else read_best_checkpoint
     finished = read(run, overrides=overrides)
     decoding = finished.config.decoding
@@ -170,6 +173,32 @@ def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
             f"{fingerprint[:12]})"
         )
     return tokenizer
+
+
+def weights_of(run: Path) -> str:
+    """Return the SHA-256 of the weights of a run, its best checkpoint, or an export."""
+    if is_exported(run):
+        return read_exported(run).model
+    if is_finished(run):
+        return read_description(run / MODEL_FILE).weights
+    check_run_folder(run)
+    return best_checkpoint(run)[1]
+
+
+def decoding_settings(run: Path, decoding: DecodingConfig) -> dict[str, Any]:
+    """Return the settings that determine the translations of a run, by key, as JSON values."""
+    return {
+        "model": "+".join(map(weights_of, (run, *decoding.ensemble))),
+        **{f"decoding.{key}": each for key, each in decoding.model_dump(mode="json").items()},
+    }
+
+
+def _own_device() -> "torch.device":
+    """Return the GPU of this rank under torchrun, else the current one."""
+    import torch
+
+    number = own_device(torch.cuda.device_count())
+    return torch.device("cuda") if number is None else torch.device("cuda", number)
 
 
 def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":

@@ -3,20 +3,34 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+from mt.config.loading import load_config
 from mt.data.lines import LineReader, regular_file, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine
-from mt.decoding.files import progress_bar
+from mt.decoding.files import (
+    check_outputs,
+    files_for_shards,
+    log_result,
+    open_output,
+    progress_bar,
+    read_lines,
+    record_of,
+)
+from mt.decoding.load import decoding_settings
+from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
+from mt.runs import CONFIG_FILE, check_run_folder
 
 # Read together and sorted by length, so that a batch has little padding.
 _LINES_AT_ONCE = 2048
+# Forced decoding does not choose among translations.
+_SETTINGS = ("decoding.mbr=null",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,86 @@ class Totals:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreJob:
+    """Input and output of `mt score`."""
+
+    sources: Path
+    targets: Path
+    output: Path | None = None
+    """Output file, replaced when the new one is complete; None: stdout."""
+    as_json: bool = False
+
+    def text(self, score: ForcedScore) -> str:
+        """Return the line of a score in the output."""
+        return f"{score.as_json() if self.as_json else score.as_text()}\n"
+
+
+def write_scores(
+    run: Path,
+    job: ScoreJob,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
+    shard: Shard | None = None,
+) -> Totals | None:
+    """Write the score of each line of the targets, as `score_files` yields it.
+
+    With `shard`, score a part of the lines; return None if other parts are missing. See
+    `mt.decoding.shards`.
+    """
+    check_outputs([job.output], [job.sources, job.targets])
+    if shard is not None:
+        return _write_shard(run, job, shard, overrides, device)
+    totals = Totals()
+    scores = score_files(
+        run, sources=job.sources, targets=job.targets, overrides=overrides, device=device
+    )
+    with open_output(job.output) as out:
+        for each in scores:
+            out.write(job.text(each).encode())
+            totals.add(each)
+    return totals
+
+
+def _write_shard(
+    run: Path, job: ScoreJob, shard: Shard, overrides: Sequence[str], device: str
+) -> Totals | None:
+    sources, output = files_for_shards(job.sources, job.output)
+    _require_pairs(sources, job.targets)
+    check_run_folder(run)
+    overrides = [*_SETTINGS, *overrides]
+    decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
+    settings = {
+        "command": "score",
+        "sources": scan(sources).sha256,
+        "targets": scan(job.targets).sha256,
+        "json": job.as_json,
+        **decoding_settings(run, decoding),
+    }
+    pairs = zip(read_lines(sources), read_lines(job.targets), strict=True)
+    extent = Extent.of((source + target for source, target in pairs), _LINES_AT_ONCE)
+
+    def load() -> Make:
+        scorer = Scorer.load(run, overrides, device)
+        return lambda lines: _windows_of(scorer, job, lines)
+
+    result = complete(Job((output,), record_of(output), run, settings, extent, shard), load)
+    log_result(result)
+    if result is None or result.missing:
+        return None
+    counts = result.record.counts
+    return Totals(int(counts["sentences"]), int(counts["tokens"]), counts["log_prob"])
+
+
+def _windows_of(scorer: "Scorer", job: ScoreJob, lines: range) -> Iterator[Window]:
+    for scores in scorer.windows(job.sources, job.targets, lines):
+        totals = Totals()
+        for each in scores:
+            totals.add(each)
+        yield Window(len(scores), ("".join(map(job.text, scores)).encode(),), asdict(totals))
+
+
 def score_files(
     run: Path,
     *,
@@ -89,6 +183,21 @@ def score_files(
     The files are read lazily, a few thousand lines at a time. Raises UserError for different line
     counts and invalid files, run or device before any work starts.
     """
+    _require_pairs(sources, targets)
+    scorer = Scorer.load(run, [*_SETTINGS, *overrides], device)
+    return _with_progress(scorer.windows(sources, targets), sources)
+
+
+def _with_progress(
+    windows: Iterator[list[ForcedScore]], progress_of: Path
+) -> Iterator[ForcedScore]:
+    with progress_bar(progress_of) as bar:
+        for scores in windows:
+            yield from scores
+            bar.update(len(scores))
+
+
+def _require_pairs(sources: Path, targets: Path) -> None:
     lines, others = (scan(regular_file(path)).lines for path in (sources, targets))
     if lines != others:
         raise DataError(
@@ -97,32 +206,41 @@ def score_files(
         )
     if not lines:
         raise DataError(f"{sources}: is empty, there is nothing to score")
-    # Forced decoding does not choose among translations.
-    settings = ["decoding.mbr=null", *overrides]
-    translator = Translator.load(run, overrides=settings, device=device)
-    engine = translator.engine
-    assert isinstance(engine, ScoringEngine)
-    pairs = map(SentencePair, LineReader(sources), LineReader(targets))
-    return _scores(engine, translator.tokenizer, pairs, progress_of=sources)
 
 
-def _scores(
-    engine: ScoringEngine, tokenizer: Tokenizer, pairs: Iterator[SentencePair], *, progress_of: Path
-) -> Iterator[ForcedScore]:
-    names = tokenizer.target.processor.id_to_piece
-    line = 0
-    with progress_bar(progress_of) as bar:
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """Engine and tokenizer of a run, for forced decoding."""
+
+    engine: ScoringEngine
+    tokenizer: Tokenizer
+
+    @classmethod
+    def load(cls, run: Path, overrides: Sequence[str], device: str) -> "Scorer":
+        """Load a run as `mt translate` does."""
+        translator = Translator.load(run, overrides=overrides, device=device)
+        assert isinstance(translator.engine, ScoringEngine)
+        return cls(translator.engine, translator.tokenizer)
+
+    def windows(
+        self, sources: Path, targets: Path, lines: range | None = None
+    ) -> Iterator[list[ForcedScore]]:
+        """Yield the scores of some lines of two files, by default of all."""
+        names = self.tokenizer.target.processor.id_to_piece
+        first, last = (lines.start, lines.stop) if lines is not None else (0, None)
+        pairs = islice(map(SentencePair, LineReader(sources), LineReader(targets)), first, last)
+        done = first
         while window := list(islice(pairs, _LINES_AT_ONCE)):
-            sources = tokenizer.encode_source([pair.source for pair in window])
-            targets = tokenizer.encode_target([pair.target for pair in window])
-            for source, target in zip(sources, targets, strict=True):
-                line += 1
-                length = max(len(source), len(target))
-                if engine.longest is not None and length > engine.longest:
+            encoded = self.tokenizer.encode_source([pair.source for pair in window])
+            given = self.tokenizer.encode_target([pair.target for pair in window])
+            longest = self.engine.longest
+            for line, pair in enumerate(zip(encoded, given, strict=True), start=done + 1):
+                length = max(map(len, pair))
+                if longest is not None and length > longest:
                     raise UserError(
-                        f"line {line}: {length} tokens, the model has {engine.longest} positions; "
+                        f"line {line}: {length} tokens, the model has {longest} positions; "
                         "leave the line out of both files"
                     )
-            for ids, log_probs in zip(targets, engine.score(sources, targets), strict=True):
-                yield ForcedScore(tuple(names(ids)), tuple(log_probs))
-                bar.update()
+            found = zip(given, self.engine.score(encoded, given), strict=True)
+            yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in found]
+            done += len(window)

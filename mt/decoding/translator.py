@@ -152,8 +152,7 @@ class Translator:
         Several batches, so that sorting by length pays off. With a batch size of 1 there is nothing
         to gain, and each line is answered before the next is read.
         """
-        batch = self.decoding.sentences_at_once
-        return 1 if batch == 1 else _LOOK_AHEAD_BATCHES * batch
+        return default_look_ahead(self.decoding)
 
     def translate(
         self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None
@@ -185,7 +184,7 @@ class Translator:
         word; white space at the end is dropped. Raises UserError unless there are as many prefixes
         as lines.
         """
-        _check_n_best(n_best, self.decoding)
+        check_n_best(n_best, self.decoding)
         pairs = pair_with_prefixes(lines, prefixes)
         return self._stream(pairs, n_best, look_ahead or self.look_ahead)
 
@@ -336,7 +335,14 @@ def load_translator(
     )
 
 
-def _check_n_best(n_best: int, decoding: DecodingConfig) -> None:
+def default_look_ahead(decoding: DecodingConfig) -> int:
+    """Return the `look_ahead` of a translator with these settings."""
+    batch = decoding.sentences_at_once
+    return 1 if batch == 1 else _LOOK_AHEAD_BATCHES * batch
+
+
+def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
+    """Raise UserError unless the search finds `n_best` translations of a sentence."""
     assert n_best >= 1, "a line has at least one translation"
     if n_best > 1 and decoding.search == "greedy":
         raise UserError("greedy search finds one translation; more need `decoding.search` beam")

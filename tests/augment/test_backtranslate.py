@@ -8,10 +8,11 @@ import pytest
 from mt import Translator
 from mt.augment.backtranslate import BackTranslation
 from mt.augment.distill import Distillation
-from mt.augment.resumable import Job, Shard, write_pairs
 from mt.augment.teacher import Teacher
 from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
+from mt.decoding.load import weights_of
+from mt.decoding.shards import Job, Record, Shard, complete
 from mt.errors import DataError, UserError
 from mt.export.export import export_ctranslate2
 from mt.runs import read_exported
@@ -23,7 +24,7 @@ LINES = ["one two three four", "nine eight", "five five five five", "four", "six
 
 @pytest.fixture(scope="module")
 def teacher(finished_run: Path) -> Teacher:
-    return Teacher.load(finished_run, overrides=SAMPLE, device="cpu")
+    return Teacher.read(finished_run, overrides=SAMPLE, device="cpu")
 
 
 def mono(folder: Path, lines: list[str], name: str = "news.en") -> Path:
@@ -34,6 +35,12 @@ def mono(folder: Path, lines: list[str], name: str = "news.en") -> Path:
 
 def work(teacher: Teacher, text: Path, noise: Noise = NO_NOISE) -> BackTranslation:
     return BackTranslation(teacher, text, noise)
+
+
+def written(each: BackTranslation, job: Job) -> Record:
+    result = complete(job, lambda: lambda lines: each.teacher.windows(each.make(lines)))
+    assert result is not None
+    return result.record
 
 
 def translated(translator: Translator, lines: list[str]) -> list[tuple[str, str]]:
@@ -56,15 +63,15 @@ def test_the_translation_is_the_source_and_the_text_the_target(
 ) -> None:
     each = work(teacher, mono(tmp_path, LINES))
     job = each.job(tmp_path / "out", Shard())
-    record = write_pairs(job, each.make)
+    record = written(each, job)
     translator = Translator.load(finished_run, overrides=SAMPLE, device="cpu")
     wanted = translated(translator, LINES)
-    assert [path.name for path in job.texts] == ["news.de", "news.en"]
-    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+    assert [path.name for path in job.files] == ["news.de", "news.en"]
+    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.files]
     assert list(zip(*texts, strict=True)) == wanted
     assert record.counts["written"] == len(wanted)
     assert sum(record.counts.values()) == len(LINES)
-    assert record.settings["model"] == teacher.model
+    assert record.settings["model"] == weights_of(finished_run)
     assert record.settings["decoding.search"] == "sample"
     assert len(wanted) > 2
 
@@ -75,22 +82,22 @@ def test_a_sampled_translation_depends_on_sentence_and_seed(
     pairs = made(work(teacher, mono(tmp_path, LINES)))
     assert made(work(teacher, mono(tmp_path, LINES[::-1]))) == pairs[::-1]
     assert list(work(teacher, mono(tmp_path, LINES)).make(range(3, 5))) == pairs[3:]
-    other = Teacher.load(finished_run, overrides=[*SAMPLE, "decoding.seed=2"], device="cpu")
+    other = Teacher.read(finished_run, overrides=[*SAMPLE, "decoding.seed=2"], device="cpu")
     assert made(work(other, mono(tmp_path, LINES))) != pairs
 
 
 def test_unusable_lines_are_left_out_and_counted(finished_run: Path, tmp_path: Path) -> None:
     limits = ["decoding.max_length_ratio=0", "decoding.max_length_extra=12"]
-    teacher = Teacher.load(finished_run, overrides=limits, device="cpu")
+    teacher = Teacher.read(finished_run, overrides=limits, device="cpu")
     lines = ["one", " \u3000", "two \udcff", *LINES, ""]
     each = work(teacher, mono(tmp_path, lines))
     job = each.job(tmp_path / "out", Shard())
-    record = write_pairs(job, each.make)
+    record = written(each, job)
     whole = translated(teacher.translator, [line for line in lines if line in [*LINES, "one"]])
     cut = len(lines) - 3 - len(whole)
     assert cut
     assert whole
-    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+    texts = [path.read_bytes().decode().split("\n")[:-1] for path in job.files]
     assert list(zip(*texts, strict=True)) == whole
     assert record.counts == {
         "written": len(whole),
@@ -124,16 +131,14 @@ def test_noise_changes_the_translation_alone_by_line(teacher: Teacher, tmp_path:
 
 def test_the_batch_size_changes_only_the_window(finished_run: Path, tmp_path: Path) -> None:
     text = mono(tmp_path, LINES * 3)
-    jobs = []
+    windows = []
     for size in (1, 4):
-        teacher = Teacher.load(
-            finished_run, overrides=[*SAMPLE, f"decoding.batch_size={size}"], device="cpu"
-        )
-        jobs.append(work(teacher, text).job(tmp_path / "out", Shard()))
-        write_pairs(replace(jobs[-1], folder=tmp_path / str(size)), work(teacher, text).make)
-    assert jobs[0].window == 8
-    assert replace(jobs[0], window=jobs[1].window) == jobs[1]
-    for name in ("news.de", "news.en"):
+        options = [*SAMPLE, f"decoding.batch_size={size}"]
+        each = work(Teacher.read(finished_run, overrides=options, device="cpu"), text)
+        windows.append(each.teacher.window)
+        written(each, each.job(tmp_path / str(size), Shard()))
+    assert windows == [8, 32]
+    for name in ("news.de", "news.en", "news.json"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "4" / name).read_bytes()
 
 
@@ -152,9 +157,9 @@ def test_file_names_follow_from_the_text(
 ) -> None:
     content = b"one\ntwo\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    job: Job = work(teacher, tmp_path / name).job(tmp_path / "out", Shard(2, 2))
-    assert [path.name for path in job.texts] == [f"{left}.2-of-2.de", f"{left}.2-of-2.en"]
-    assert job.lines == range(1, 2)
+    job = work(teacher, tmp_path / name).job(tmp_path / "out", Shard(2, 2))
+    assert [path.name for path in job.part_files] == [f"{left}.2-of-2.de", f"{left}.2-of-2.en"]
+    assert job.extent.lines == 2
 
 
 def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path: Path) -> None:
@@ -164,19 +169,20 @@ def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path
     # Greedy, because the engines block the repetitions of a weak model differently.
     greedy = ["decoding.search=greedy"]
     of_run, of_export = (
-        Teacher.load(folder, overrides=greedy, device="cpu") for folder in (finished_run, exported)
+        Teacher.read(folder, overrides=greedy, device="cpu") for folder in (finished_run, exported)
     )
     text = mono(tmp_path, LINES)
     pairs = made(work(of_export, text))
     assert pairs == made(work(of_run, text))
     assert any(isinstance(pair, SentencePair) for pair in pairs)
-    assert of_export.model == read_exported(exported).model != of_run.model
+    hashes = [each.settings["model"] for each in (of_export, of_run)]
+    assert hashes == [read_exported(exported).model, weights_of(finished_run)]
     assert made(Distillation(of_export, text)) == [
         SentencePair(pair.target, pair.source) if isinstance(pair, SentencePair) else pair
         for pair in pairs
     ]
     with pytest.raises(UserError, match="exported: an exported model cannot sample; add `--set"):
-        Teacher.load(exported, overrides=SAMPLE)
+        Teacher.read(exported, overrides=SAMPLE)
 
 
 def test_unsuitable_texts_are_errors(teacher: Teacher, tmp_path: Path) -> None:
@@ -188,5 +194,4 @@ def test_unsuitable_texts_are_errors(teacher: Teacher, tmp_path: Path) -> None:
     assert "is in de by its name" in refused(mono(tmp_path, LINES, "news.de"), Shard())
     assert "is empty" in refused(mono(tmp_path, [], "no.en"), Shard())
     assert "no such file; did you mean `news.de`" in refused(tmp_path / "news.dee", Shard())
-    assert "5 lines cannot make 6 parts" in refused(mono(tmp_path, LINES), Shard(1, 6))
     assert "is not a regular file; a pipe" in refused(Path("/dev/null"), Shard())

@@ -5,16 +5,17 @@ import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
 from mt.augment.distill import Distillation, Interpolation, Similarity
-from mt.augment.resumable import Shard, write_pairs
 from mt.augment.teacher import Teacher
 from mt.config.loading import load_config
+from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
+from mt.decoding.shards import Shard, complete
 from mt.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def teacher(finished_run: Path) -> Teacher:
-    return Teacher.load(finished_run, overrides=["decoding.beam=4"], device="cpu")
+    return Teacher.read(finished_run, overrides=["decoding.beam=4"], device="cpu")
 
 
 def translated(teacher: Teacher, lines: list[str]) -> list[tuple[str, str]]:
@@ -26,10 +27,11 @@ def translated(teacher: Teacher, lines: list[str]) -> list[tuple[str, str]]:
     ]
 
 
-def written(work: Distillation, folder: Path, shard: Shard | None = None) -> list[list[str]]:
-    job = work.job(folder, shard or Shard())
-    write_pairs(job, work.make)
-    return [path.read_bytes().decode().split("\n")[:-1] for path in job.texts]
+def written(work: Distillation, folder: Path) -> list[list[str]]:
+    job = work.job(folder, Shard())
+    result = complete(job, lambda: lambda lines: work.teacher.windows(work.make(lines)))
+    assert result is not None
+    return [path.read_bytes().decode().split("\n")[:-1] for path in result.files]
 
 
 def test_the_training_sources_of_a_config_are_translated(
@@ -58,7 +60,8 @@ def test_interpolation_takes_the_translation_nearest_to_the_reference(
 ) -> None:
     data = load_config(tiny_recipe).data
     work = Distillation(teacher, data, Interpolation(4, similarity))
-    sources, targets = written(work, tmp_path, Shard(1, 3))
+    made = [each for each in work.make(range(20)) if isinstance(each, SentencePair)]
+    sources, targets = [pair.source for pair in made], [pair.target for pair in made]
     references = [pair.target for pair in open_source(data.train, data).pairs()]
     metrics: dict[Similarity, Any] = {"bleu": sentence_bleu, "chrf": sentence_chrf}
     metric = metrics[similarity]

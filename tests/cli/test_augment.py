@@ -45,24 +45,33 @@ def test_backtranslation_writes_pairs_and_a_record(
     status, printed, err = program(*call, "--search", "beam")
     assert (status, printed) == (2, "")
     assert err.startswith(f"error: {out}/more.json: was begun with `decoding.search` sample, now")
-    assert err.endswith("name another --out\n")
+    assert err.endswith("name another output\n")
     assert [path.read_bytes() for path in sorted(out.iterdir())] == before
 
 
-def test_shards_list_the_missing_ones(
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_shards_list_the_missing_ones_and_join(
     finished_run: Path, mono: Path, tmp_path: Path, program: Program
 ) -> None:
     call = ("backtranslate", finished_run, mono, "--out", tmp_path / "out", "--device", "cpu")
+    call = (*call, "--set", "decoding.batch_size=2")
     for shard, last in {
         "2/3": "missing shards: 1/3, 3/3",
         "1/3": "missing shards: 3/3",
-        "3/3": "all 3 shards are complete; join them with `cat` in name order",
+        "3/3": f"{tmp_path}/out/more.en",
     }.items():
+        if shard == "3/3":
+            status, _, err = program(*call, "--search", "greedy", "--shard", "1/2")
+            assert status == 2
+            assert "was begun with `shards` 3, now it is 2" in err
         printed = program(*call, "--search", "greedy", "--shard", shard)[1]
         assert printed.splitlines()[-1] == last
-    status, _, err = program(*call, "--search", "greedy", "--shard", "1/2")
-    assert status == 2
-    assert "was begun with `shards` 3, now it is 2" in err
+    one = tmp_path / "one"
+    assert program(*call[:4], one, *call[5:], "--search", "greedy")[0] == 0
+    assert contents(tmp_path / "out") == contents(one)
 
 
 def test_distillation_writes_pairs(
