@@ -1,7 +1,7 @@
 """Distributed data-parallel training: the ranks that torchrun starts, and their collectives.
 
-torchrun's variables are read here and nowhere else. DistributedDataParallel sums the gradients. GPU
-tensors travel by NCCL, everything else by gloo.
+torchrun's variables are read here, and for decoding in `mt/decoding/shards.py`.
+DistributedDataParallel sums the gradients. GPU tensors travel by NCCL, everything else by gloo.
 """
 
 import os

@@ -86,7 +86,8 @@ def test_two_ranks_write_the_bytes_of_one_process(
     assert visible(tmp_path / "two") == ["log", "out", "out.shards.json"]
     for name in ("log", "out"):
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
-    numbers = [json.loads(line)["line"] for line in (tmp_path / "two" / "out").open()]
+    lines = (tmp_path / "two" / "out").read_text().splitlines()
+    numbers = [json.loads(line)["line"] for line in lines]
     assert numbers == [*range(1, 125)]
 
 
