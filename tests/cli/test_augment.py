@@ -56,8 +56,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_shards_list_the_missing_ones_and_join(
     finished_run: Path, mono: Path, tmp_path: Path, program: Program
 ) -> None:
-    call = ("backtranslate", finished_run, mono, "--out", tmp_path / "out", "--device", "cpu")
-    call = (*call, "--set", "decoding.batch_size=2")
+    options = ("--device", "cpu", "--set", "decoding.batch_size=2")
+    call = ("backtranslate", finished_run, mono, "--out", tmp_path / "out", *options)
     for shard, last in {
         "2/3": "missing shards: 1/3, 3/3",
         "1/3": "missing shards: 3/3",
