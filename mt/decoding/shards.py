@@ -496,22 +496,21 @@ def _join(job: Job) -> None:
     with _locked(whole, wait=True):
         if whole.record.is_file():
             return
-        if not record_path.is_file():  # else killed between the renames
-            records = [read_record(part.part_record) for part in job.parts]
-            for place, path in enumerate(job.files):
-                with _unfinished(path).open("wb") as joined:
-                    for part, record in zip(job.parts, records, strict=True):
-                        _copy(part, place, record.bytes[place], joined)
-                sync(_unfinished(path))
-            joined_record = Record(
-                run=records[0].run,
-                settings=whole.part_settings,
-                lines=sum(record.lines for record in records),
-                done=sum(record.done for record in records),
-                bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
-                counts=_sums(*(record.counts for record in records)),
-            )
-            write_record(record_path, joined_record)
+        records = [read_record(part.part_record) for part in job.parts]
+        for place, path in enumerate(job.files):
+            with _unfinished(path).open("wb") as joined:
+                for part, record in zip(job.parts, records, strict=True):
+                    _copy(part, place, record.bytes[place], joined)
+            sync(_unfinished(path))
+        joined_record = Record(
+            run=records[0].run,
+            settings=whole.part_settings,
+            lines=sum(record.lines for record in records),
+            done=sum(record.done for record in records),
+            bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
+            counts=_sums(*(record.counts for record in records)),
+        )
+        write_record(record_path, joined_record)
         _finish(whole)
 
 
