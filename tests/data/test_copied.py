@@ -26,6 +26,8 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
         ("5 rooms", "fünf Zimmer", []),
         ("Room 12", "Zimmer", ["12"]),
         ("Room 12", "十二号房间", []),
+        ("他们支付 1000万 美元", "They pay", []),
+        ("他们支付 1000 美元", "They pay", ["1000"]),
         ("Room 512", "五号房间", ["512"]),
         ("It was 66.6", "Es waren 666", ["66.6"]),
         ("It was 66.6", "Es waren 66,6", []),
