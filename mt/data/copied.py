@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.pair_checks import MAGNITUDES, numbers_differ
+from mt.data.pair_checks import MAGNITUDE, numbers_differ
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _COPIED = re.compile(
@@ -18,14 +18,13 @@ _COPIED = re.compile(
     r"|\.{3,}|[!?]{2,}|([-*=~_#])\1{2,}",
     re.ASCII,
 )
-_NUMBER = re.compile(rf"\d(?:[.,:/\u00a0\u202f-]?\d)*+(?!\s?[{MAGNITUDES}])")
+_NUMBER = re.compile(rf"\d(?:[.,:/\u00a0\u202f-]?\d)*+(?!\s?{MAGNITUDE.pattern})")
 """A number with digits alone: 1000万 is another one in most languages."""
 _COPIED_OR_NUMBER = re.compile(
     rf"{_COPIED.pattern}|[$€£¥]?{_NUMBER.pattern}(?:\s?[%‰€£¥°])?", re.ASCII
 )
 _SEPARATOR = re.compile("[.,\u00a0\u202f]")
 _THOUSANDS = re.compile(rf"{_SEPARATOR.pattern}(?=\d{{3}}(?!\d))")
-_MAGNITUDE = re.compile(f"[{MAGNITUDES}]")
 _GROUP = re.compile(r"\d+")
 _NUMBER_WORD = re.compile("[〇零一二两兩三四五六七八九十]")
 """Numbers of two digits are often written in these; in other scripts only smaller ones are."""
@@ -75,7 +74,7 @@ def not_copied(source: str, translation: str) -> list[str]:
             if sum(map(str.isdigit, number)) >= fewest
             and _without_thousands(number) not in known
             and not groups.issuperset(_GROUP.findall(number))
-            and not _MAGNITUDE.search(translation)
+            and not MAGNITUDE.search(translation)
         ]
     return lacking + numbers
 

@@ -45,9 +45,8 @@ _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
 _WORD_CHARACTERS = 3
 """Upper bound of the mean word length in segmented Chinese or Japanese."""
 _SEPARATOR = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
-MAGNITUDES = "万萬亿億千百兆만억"
-"""Powers of ten that stand in place of zeros."""
-_MAGNITUDE = re.compile(f"[{MAGNITUDES}]")
+MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
+"""A power of ten in place of zeros."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -151,7 +150,7 @@ def numbers_differ(source: str, target: str) -> bool:
         return False
     if not _unlike(_numbers(source), _numbers(target)):
         return False
-    if not _MAGNITUDE.search(source + target):
+    if not MAGNITUDE.search(source + target):
         return True
     return _unlike(
         [number.rstrip("0") for number in _numbers(whole_left)],
