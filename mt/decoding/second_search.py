@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from mt.config import DecodingConfig
 from mt.data.copied import is_wide, not_copied, put_back, take_out
@@ -107,14 +106,15 @@ class Searches:
         encoded = self.tokenizer.encode_source([rest for rest, _ in taken])
         rests = [Input(rest, ids) for (rest, _), ids in zip(taken, encoded, strict=True)]
         keeping = replace(self, decoding=self.decoding.model_copy(update={"on_altered": "keep"}))
-        again = [each.parts for each in keeping.find(rests, n_best)]
-        links = iter(links_of([*chain.from_iterable(again)], self.engine, self.tokenizer))
-        for place, (rest, cut), parts in zip(lacking, taken, again, strict=True):
-            restored = [
-                put_back(part.text, cut, place_by(next(links), rest, part.text)) for part in parts
+        again = keeping.find(rests, n_best)
+        every = [part for each in again for part in each.parts]
+        links = iter(links_of(every, self.engine, self.tokenizer))
+        for place, (rest, cut), each in zip(lacking, taken, again, strict=True):
+            parts = [
+                replace(part, text=put_back(part.text, cut, place_by(next(links), rest, part.text)))
+                for part in each.parts
             ]
-            parts = [replace(part, text=text) for part, text in zip(parts, restored, strict=True)]
-            found[place] = Found(parts, restored=lacking[place])
+            found[place] = Found(parts, each.repeated, restored=lacking[place])
 
 
 def _is_loop(part: Part) -> bool:
@@ -124,9 +124,9 @@ def _is_loop(part: Part) -> bool:
 
 def _is_too_long(part: Part) -> bool:
     """Test for more than three times the source, both in tokens and in characters."""
-    return len(part.hypothesis.ids) + 1 > _MOST_TIMES * len(part.source) and _length(
-        part.text
-    ) > _MOST_TIMES * _length(part.source_text)
+    written = len(part.hypothesis.ids) + part.hypothesis.finished  # with EOS, as the source
+    is_longer = _length(part.text) > _MOST_TIMES * _length(part.source_text)
+    return is_longer and written > _MOST_TIMES * len(part.source)
 
 
 def _length(text: str) -> int:
