@@ -60,7 +60,7 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
             pieces[-1] += piece
     if len(pieces) > 1 and not _is_sentence(pieces[-1]):
         pieces[-2:] = ["".join(pieces[-2:])]
-    if starts:
+    if starts and not line.isupper():
         pieces = [part for piece in pieces for part in _start_after_word(starts).split(piece)]
     texts: list[str] = []
     gaps = [""]
