@@ -99,13 +99,12 @@ def test_any_alignment_keeps_all_tags_nested_and_changes_no_word() -> None:
         words = ["wort", "zwei", "你", "。", "vier,", "fünf!"]
         text = " ".join(random.choices(words, k=random.randint(1, 12)))
         plain = TAG.sub("", source)
-        links = [
-            (_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 12))
-        ]
+        links = [(_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 8))]
         result = rendered(source, text, links)
         tags = TAG.findall(result)
         assert sorted(tags) == sorted(TAG.findall(source))
         assert _is_nested(tags)
         assert TAG.sub("", result).split() == text.split()
         moved += tags != TAG.findall(source)
+        assert links or tags == TAG.findall(source), "in proportion, tags stay in order"
     assert moved > 500

@@ -23,9 +23,9 @@ from tests.factories import CPU, examples, learner, train_with, transformer
 
 def stored(folder: Path, pairs: list[Example]) -> PairStore:
     path = folder / "pairs.arrow"
-    rows = (Rows.of([side.tolist() for side in sides]) for sides in zip(
-        *((each.source, each.target) for each in pairs), strict=True))  # fmt: skip
-    write_store(path, [Chunk(*rows, LeftOut(0, 0, len(pairs), {}))], doing=None)
+    source = Rows.of([each.source.tolist() for each in pairs])
+    target = Rows.of([each.target.tolist() for each in pairs])
+    write_store(path, [Chunk(source, target, LeftOut(0, 0, len(pairs)))], doing=None)
     return PairStore(path)
 
 
@@ -47,7 +47,7 @@ def brown(pairs: list[Example]) -> dict[tuple[int, int], float]:
                 for s in source:
                     counts[s, t] += table[s, t] / norm
                     totals[s] += table[s, t] / norm
-        table = {key: count / totals[key[0]] for key, count in counts.items()}  # type: ignore[assignment]
+        table = {key: count / totals[key[0]] for key, count in counts.items()}
     return table
 
 
