@@ -158,9 +158,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         """Return the details of one hypothesis per source, by a second pass over both.
 
         Probabilities and attention are means over the models. A target token is aligned with the
-        source token of its largest attention, EOS excepted, in the mean over the heads of the last
-        decoder layer but one, or of the only layer (Garg et al. 2019, "Jointly Learning to Align
-        and Translate with Transformer Models").
+        source token of its largest attention, EOS excepted, in the mean over the heads of the
+        `alignment_layer`.
         """
         targets = [hypothesis.ids for hypothesis in hypotheses]
         pairs = zip(sources, targets, strict=True)

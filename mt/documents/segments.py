@@ -43,23 +43,20 @@ class Segment:
     join: Callable[[Pieces], str]
     """Function that writes text and markup in the syntax of the document."""
     tags: tuple[Tag, ...] = ()
+    attributes: tuple["Segment", ...] = ()
+    """Attributes inside the tags that are translated."""
 
     @property
     def texts(self) -> tuple[Text, ...]:
         """Text of the segment, then of the attributes in its tags."""
         has_tags = not all(tag.is_line_end for tag in self.tags)
-        attributes = (Text(each.text) for tag in self.tags for each in tag.attributes)
-        return (Text(self.text, has_tags), *attributes)
+        return (Text(self.text, has_tags), *(Text(each.text) for each in self.attributes))
 
     def render(self, translations: Iterator[TranslatedText]) -> str:
         """Return the markup with one translation for each of `texts`."""
         translated = next(translations)
         translation = translated.text
-        edits = [
-            (each.start, each.end, each.render(translations))
-            for tag in self.tags
-            for each in tag.attributes
-        ]
+        edits = [(each.start, each.end, each.render(translations)) for each in self.attributes]
         if translation == self.text or not translation.strip():
             return _edited(self.raw, self.start, edits)
         pieces: Pieces = []
@@ -216,7 +213,7 @@ class SegmentBuilder:
         for each in events:
             if each.text is None:
                 markup = each.markup or self.source[each.start : each.end]
-                tags.append(Tag(len(text), each.kind, markup, each.start, each.attributes))
+                tags.append(Tag(len(text), each.kind, markup, each.start))
                 if each.kind == "break" and text[-1:] not in {"", " "}:
                     text += " "
                 continue
@@ -234,4 +231,6 @@ class SegmentBuilder:
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 place = space.end()
             text += each.text[place:]
-        return Segment(start, end, text, self.source[start:end], self.join, tuple(tags))
+        attributes = tuple(attribute for each in events for attribute in each.attributes)
+        raw = self.source[start:end]
+        return Segment(start, end, text, raw, self.join, tuple(tags), attributes)

@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from mt.documents.segments import Segment
+from typing import Literal
 
 TagKind = Literal["open", "close", "single", "break"]
 """Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
@@ -29,8 +26,6 @@ class Tag:
     markup: str
     start: int = 0
     """Place in the document."""
-    attributes: tuple["Segment", ...] = ()
-    """Attributes inside the markup that are translated."""
 
     @property
     def is_line_end(self) -> bool:

@@ -21,6 +21,7 @@ from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World, settle
+from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
@@ -67,6 +68,10 @@ def start(
     model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []
     learner = build_learner(config, model, device)
+    if weight := config.training.guided_alignment:
+        lexicon = learn_lexicon(corpus.store)
+        guided = GuidedPass(model, config.training.label_smoothing, weight, lexicon)
+        learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mt.decoding.documents import DocumentJob, translate_document
+from mt.decoding.torch_engine import TorchEngine
 from mt.documents.options import Format
 from mt.errors import DataError, UserError
 from tests.decoding.fakes import UpperCase, build_translator
@@ -38,6 +39,27 @@ def test_document_with_report(
     assert second.startswith("2\tcopied\t")
     assert "text 2: the translation is the line itself" in caplog.messages
     assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
+
+
+def test_only_texts_with_tags_are_aligned(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aligned: list[int] = []
+    explain = TorchEngine.explain
+
+    def counting(engine: TorchEngine, sources: Any, hypotheses: Any) -> Any:
+        aligned.append(len(sources))
+        return explain(engine, sources, hypotheses)
+
+    monkeypatch.setattr(TorchEngine, "explain", counting)
+    source, output = tmp_path / "in.md", tmp_path / "out.md"
+    source.write_text("one *two* three\n\nfour five\n\n# one **two**\n\nfour  \nfive\n")
+    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    assert aligned == [2], "together, and without those that have no tags but line ends"
+    assert output.read_text().count("*") == 6
+    source.write_text("four five\n\none\n")
+    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    assert aligned == [2]
 
 
 def test_stdin_to_stdout(
