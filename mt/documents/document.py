@@ -11,12 +11,13 @@ from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.options import Format, Options, Reader
-from mt.documents.records import read_jsonl, read_tsv
+from mt.documents.records import read_jsonl, read_text, read_tsv
 from mt.documents.segments import Item
 from mt.documents.subtitles import read_srt, read_vtt
 from mt.errors import DataError
 
 READERS: dict[Format, Reader] = {
+    "text": lambda source, _: read_text(source),
     "markdown": lambda source, _: read_markdown(source),
     "html": lambda source, _: read_html(source),
     "srt": read_srt,
@@ -27,7 +28,7 @@ READERS: dict[Format, Reader] = {
     "jsonl": read_jsonl,
     "tsv": read_tsv,
 }
-"""Reader of each format; text has none, because it is translated line by line."""
+"""Reader of each format. `mt translate` reads text itself, line by line as it arrives."""
 _MARKUP = frozenset({"html", "xliff", "tmx"})
 """Formats with a declared encoding, and with references for characters that it lacks."""
 MOST_BYTES = 1 << 28

@@ -1,14 +1,21 @@
-"""Texts of a column of TSV or of a field of JSON lines."""
+"""Texts of a column of TSV, of a field of JSON lines, and lines of plain text."""
 
 import json
 import re
 from collections.abc import Iterator
 
 from mt.documents.options import Options
-from mt.documents.segments import Segment, SegmentBuilder, escaping
+from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
 from mt.errors import DataError, did_you_mean, listed
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def read_text(source: str) -> Iterator[Segment]:
+    """Yield the lines without the white space around them; newline and carriage return end one."""
+    for line in re.finditer(r"\S(?:[^\r\n]*\S)?", source):
+        if has_letters(line[0]):
+            yield Segment(*line.span(), line[0], line[0], escaping(str))
 
 
 def read_tsv(source: str, options: Options) -> Iterator[Segment]:
