@@ -87,11 +87,27 @@ def read_document(content: bytes, format: Format, name: str) -> Document:
     for encoding in _encodings(content, format):
         try:
             text = content.decode(encoding)
-            if text.encode(encoding) == content:
-                return Document(text, encoding, format)
+            if text.encode(encoding) != content:
+                continue
         except (LookupError, ValueError):  # no such encoding, or another one
             continue
-    raise DataError(f"{name}: is not UTF-8; convert it with iconv")
+        if 4 * text.count("\0") > len(text):
+            raise DataError(
+                f"{name}: is full of null characters, as UTF-16 without a byte-order mark; "
+                "convert it with iconv"
+            )
+        return Document(text, encoding, format)
+    raise DataError(f"{name}: {_not_utf8(content)}; convert it with iconv")
+
+
+def _not_utf8(content: bytes) -> str:
+    """Name the first line that is not UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return f"line {line} is not UTF-8 (byte 0x{content[error.start]:02x})"
+    return "is not UTF-8"
 
 
 def _encodings(content: bytes, format: Format) -> Iterator[str]:

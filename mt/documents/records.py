@@ -60,6 +60,9 @@ def read_jsonl(source: str, options: Options) -> Iterator[Segment]:
             continue
         try:
             record = json.loads(line[0])
+        except json.JSONDecodeError as error:
+            reason = f"column {error.colno}: {error.msg.removesuffix(' at')}"
+            raise DataError(f"{options.name}: line {number}: not JSON ({reason})") from error
         except (ValueError, RecursionError) as error:
             raise DataError(f"{options.name}: line {number}: not JSON ({error})") from error
         if not isinstance(record, dict):
@@ -83,7 +86,8 @@ def _column_needed(options: Options, names: list[str]) -> DataError:
 def _no_column(options: Options, names: list[str]) -> DataError:
     column = options.column or ""
     hint = did_you_mean(column, names)
-    return DataError(f"{options.name}: no texts in `{column}`; there are {listed(names)}{hint}")
+    there = f"there are {listed(names)}{hint}" if any(names) else "line 1 has no names"
+    return DataError(f"{options.name}: no texts in `{column}`; {there}")
 
 
 def _names(record: dict[str, object]) -> Iterator[str]:

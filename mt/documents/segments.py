@@ -50,21 +50,19 @@ class Segment:
         """Return the markup with one translation for each of `texts`."""
         translation = next(translations)
         edits = [
-            (each.start, each.end, each.render(translations))
+            [(each.start, each.end, each.render(translations)) for each in tag.attributes]
             for tag in self.tags
-            for each in tag.attributes
         ]
         if translation == self.text or not translation.strip():
-            return _edited(self.raw, self.start, edits)
+            return _edited(self.raw, self.start, [edit for inside in edits for edit in inside])
         pieces: Pieces = []
         place = 0
-        for tag, span in zip(self.tags, place_tags(self, translation), strict=True):
+        spans = place_tags(self, translation)
+        for tag, span, inside in zip(self.tags, spans, edits, strict=True):
             if span is None:
                 continue
-            stop = tag.start + len(tag.markup)
-            inside = [edit for edit in edits if tag.start <= edit[0] < stop]
             markup = _edited(tag.markup, tag.start, inside)
-            if tag.kind != "break" and translation[: span[0]][-1:] not in {"", " "}:
+            if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
             pieces += [(translation[place : span[0]], False), (markup, True)]
             place = span[1]
@@ -153,7 +151,7 @@ def place_tags(segment: Segment, translation: str) -> list[tuple[int, int] | Non
             last_break = word
             span = (left, left) if is_outer else span
         else:
-            spaced = segment.text[: tag.offset][-1:] in {"", " "}
+            spaced = segment.text[max(tag.offset - 1, 0) : tag.offset] in {"", " "}
             to_right = is_open or (tag.kind == "single" and spaced)
             span = (right, right) if to_right else (left, left)
         places.append((max(offset, span[0]), max(offset, span[1])))
@@ -272,9 +270,10 @@ class SegmentBuilder:
                     tags.append(Tag(len(text), "break", space[0]))
                 if not text.endswith(" "):
                     text += space[0] if self.keeps_lines and not is_break else " "
-                elif not is_break and any(
-                    tag.kind == "single" and tag.offset == len(text) for tag in tags[-_NEAR:]
-                ):  # white space on both sides of a tag stays on both sides
+                # No closure over `text`: appending to it would take quadratic time.
+                elif not is_break and len(text) in [
+                    tag.offset for tag in tags[-_NEAR:] if tag.kind == "single"
+                ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 place = space.end()
             text += each.text[place:]

@@ -78,7 +78,12 @@ def test_files_of_all_formats_come_back(serve: Serve, chinese: Translator) -> No
         ("?name=a%0Ab.txt.gz", b"ab", 422, "b.txt.gz: its suffix is none of"),
         ("?name=a.txt", b"\xff", 422, "a.txt: "),
         ("?name=a.srt", b"", 422, "a.srt: has no subtitles"),
-        ("?name=a.tsv", b"id\tt\n", 422, "name the texts to translate with `column`; there are `id`, `t`"),
+        (
+            "?name=a.tsv",
+            b"id\tt\n",
+            422,
+            "name the texts to translate with `column`; there are `id`, `t`",
+        ),
         ("?name=a.jsonl&column=t", b'{"t": "a"}\n{', 422, "a.jsonl: line 2: not JSON"),
         ("?name=a.html", b"a" * 66_737, 413, "the body is larger than the limit of 66,736 bytes"),
     ],
