@@ -230,10 +230,13 @@ class _Service:
         answers = iter(await self.answers(request, lines, wanted))
         return [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
 
-    async def answers(self, request: Request, lines: Sequence[str], wanted: Wanted) -> list[Answer]:
+    async def answers(
+        self, request: Request, lines: Sequence[str], wanted: Wanted, *, is_begun: bool = False
+    ) -> list[Answer]:
         """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
         try:
-            return await _unless_gone(request, self.batcher.submit(lines, wanted))
+            future = self.batcher.submit(lines, wanted, is_begun=is_begun)
+            return await _unless_gone(request, future)
         except QueueFullError:
             most = self.batcher.most_waiting
             message = f"too many lines in the queue, the limit is {most:,}; try again"
@@ -334,7 +337,8 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
             found: list[str] = []
             for start in range(0, len(file.lines), step):  # a file may be longer than the queue
-                answers = await service.answers(request, file.lines[start : start + step], Wanted())
+                lines = file.lines[start : start + step]
+                answers = await service.answers(request, lines, Wanted(), is_begun=bool(start))
                 found += [each.translation.text for each in answers]
             name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
             headers = {

@@ -130,11 +130,14 @@ class Batcher:
         """Wait for the current batch, after `stop`."""
         self._thread.join()
 
-    def submit(self, lines: Sequence[str], wanted: Wanted = Wanted()) -> Future[list[Answer]]:
+    def submit(
+        self, lines: Sequence[str], wanted: Wanted = Wanted(), *, is_begun: bool = False
+    ) -> Future[list[Answer]]:
         """Return a future of the answers to the lines, in order.
 
         The future may hold StoppedError or FailedError. Raises QueueFullError if too many lines
-        wait, StoppedError after `stop`.
+        wait and no earlier lines of the request were answered (`is_begun`), StoppedError after
+        `stop`.
         """
         job = _Job(lines, wanted)
         if not lines:
@@ -144,7 +147,8 @@ class Batcher:
         with self._changed:
             if self._stopped:
                 raise StoppedError
-            if sum(each.left for each in self._jobs) + len(lines) > self.most_waiting:
+            waiting = sum(each.left for each in self._jobs)
+            if not is_begun and waiting + len(lines) > self.most_waiting:
                 raise QueueFullError
             self._jobs.append(job)
             self._changed.notify_all()
