@@ -105,16 +105,16 @@ def test_long_file_takes_turns_with_other_requests(
 ) -> None:
     client = serve(chinese, sentences=3, waiting=3)
     engine.open.clear()
-    with ThreadPoolExecutor(1) as others:
-        lines = b"ab\n" * 20
-        file = others.submit(client.request, "POST", path("a.txt"), lines)
+    with ThreadPoolExecutor(2) as others:
+        file = others.submit(client.request, "POST", path("a.txt"), b"ab\n" * 20)
         assert engine.begun.wait(10)
+        other = others.submit(client.texts, "cd")
+        client.wait_for("mt_waiting_sentences", 2)
         engine.open.set()
-        assert client.texts("cd") == ["dc"]
+        assert other.result() == ["dc"]
         assert file.result()[1] == b"ba\n" * 20
-    assert max(len(texts) for _, texts in engine.calls) == 2
-    sent = [text for _, texts in engine.calls for text in texts]
-    assert sorted(sent) == ["ab"] * 20 + ["cd"]
+    assert engine.calls[:2] == [(1, ["ab", "ab"]), (1, ["ab", "cd"])]
+    assert sum(len(texts) for _, texts in engine.calls) == 21
 
 
 def test_files_need_the_key_and_an_allowed_origin(serve: Serve, chinese: Translator) -> None:
