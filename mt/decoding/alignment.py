@@ -46,7 +46,7 @@ def links_of(
     Target tokens that are white space, or bytes that are left out, have no link, and neither have
     those aligned with EOS, a tag or white space at the end of a sentence.
     """
-    if not isinstance(engine, ExplainingEngine):
+    if not parts or not isinstance(engine, ExplainingEngine):
         return [None] * len(parts)
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
     return [list(_links(part, each, tokenizer)) for part, each in zip(parts, details, strict=True)]

@@ -1,6 +1,7 @@
 """Segments of a document: text to translate, with the inline tags that return to it."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -61,11 +62,12 @@ class Segment:
             return _edited(self.raw, self.start, edits)
         pieces: Pieces = []
         place = 0
+        starts = [start for start, _, _ in edits]
         for tag, span in place_tags(self.text, self.tags, translation, translated.links):
-            stop = tag.start + len(tag.markup)
-            inside = [edit for edit in edits if tag.start <= edit[0] < stop]
+            first = bisect_left(starts, tag.start)
+            inside = edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
             markup = _edited(tag.markup, tag.start, inside)
-            if tag.kind != "break" and translation[: span[0]][-1:] not in {"", " "}:
+            if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
             pieces += [(translation[place : span[0]], False), (markup, True)]
             place = span[1]
@@ -225,9 +227,10 @@ class SegmentBuilder:
                     tags.append(Tag(len(text), "break", space[0]))
                 if not text.endswith(" "):
                     text += space[0] if self.keeps_lines and not is_break else " "
-                elif not is_break and any(
-                    tag.kind == "single" and tag.offset == len(text) for tag in tags[-_NEAR:]
-                ):  # white space on both sides of a tag stays on both sides
+                # No closure over `text`: appending to it would take quadratic time.
+                elif not is_break and len(text) in [
+                    tag.offset for tag in tags[-_NEAR:] if tag.kind == "single"
+                ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 place = space.end()
             text += each.text[place:]

@@ -114,7 +114,7 @@ def _spans(placed: Iterator[_Placed], source: _Words, target: _Words) -> Iterato
 
 
 def _follows_space(tag: Tag, source: _Words) -> bool:
-    return source.text[: tag.offset][-1:] in {"", " "}
+    return source.text[max(tag.offset - 1, 0) : tag.offset] in {"", " "}
 
 
 def _needs_space(tag: Tag) -> bool:

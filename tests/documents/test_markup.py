@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,13 @@ HTML = [
     ("a<p title='b>c", "A<p title='b>c"),
     ("</p>a</b></i> <b>b<p>c</b> d", "</p>A</b></i> <b>B<p>C</b> D"),
     ("a <!-- b", "A <!-- b"),
+    ("a<p>b <![CDATA[ c <p>d", "A<p>B <![CDATA[ c <p>d"),
+    ("a\0b <b\0 title='c\0d'>e</b\0>\0", "A\0B <b\0 title='C\0D'>E</b\0>\0"),
+    (
+        "<?xml version='1.0'?>\n<!DOCTYPE html [<!ENTITY b '&c;c'>\n]>\n<p>a &b; c</p>",
+        "<?xml version='1.0'?>\n<!DOCTYPE html [<!ENTITY b '&c;c'>\n]>\n<p>A &b; C</p>",
+    ),
+    ("a <!DOCTYPE b [> c ]> d", "A <!DOCTYPE b [> C ]&gt; D"),
     ("<script>'<script>'</script>b", "<script>'<script>'</script>B"),
     ("<?php echo '>a'; ?>b", "<?php echo '>a'; ?>B"),
     ("12 <b>34</b> &copy; …", "12 <b>34</b> &copy; …"),
@@ -272,6 +280,18 @@ def _blocks(source: str) -> list[object]:
         (token.type, token.tag, token.content if token.type in kept else "")
         for token in parser.parse(source)
     ]
+
+
+@pytest.mark.parametrize(
+    "part", ["<!DOCTYPE a [ ] x >", "x <img alt='a'>", "<![CDATA[ ", "<a b='c' title=d", "<code>a"]
+)
+def test_time_grows_with_the_page(part: str) -> None:
+    def seconds(count: int) -> float:
+        start = process_time()
+        translated((part * count).encode(), "html", str.upper)
+        return process_time() - start
+
+    assert seconds(12_000) < 20 * seconds(1500) + 1
 
 
 def test_deep_nesting_and_large_pages() -> None:
