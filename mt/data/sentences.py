@@ -52,14 +52,16 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
     as the number of a list, belongs to the next sentence. A sentence also begins with a word of
     `starts` that follows a word in lower case without a mark.
     """
-    pieces = [""]
+    pieces: list[str] = []
+    begun: list[str] = []
+    letters = 0
     for piece in sentencex.segment(base_language(language), line):
-        if _is_sentence(pieces[-1]):
-            pieces.append(piece)
-        else:
-            pieces[-1] += piece
-    if len(pieces) > 1 and not _is_sentence(pieces[-1]):
-        pieces[-2:] = ["".join(pieces[-2:])]
+        begun.append(piece)
+        letters += sum(map(str.isalpha, piece))
+        if letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1):
+            pieces.append("".join(begun))
+            begun, letters = [], 0
+    pieces[-1:] = ["".join([*pieces[-1:], *begun])]
     if starts:
         pieces = [part for piece in pieces for part in _unmarked(piece, starts)]
     texts: list[str] = []
@@ -98,11 +100,6 @@ def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
         return Sentences((line,), ("", ""))
     before, _, after = line.partition(text)
     return Sentences((text,), (before, after))
-
-
-def _is_sentence(piece: str) -> bool:
-    letters = sum(map(str.isalpha, piece))
-    return letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1)
 
 
 def line_shape(lines: Sequence[str], language: str) -> LineShape:

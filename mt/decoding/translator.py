@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -17,11 +18,13 @@ from mt.decoding.load import load_model, require_tag
 from mt.decoding.preparation import (
     Preparation,
     PreparedLine,
+    in_upper_case,
     name_characters,
     pair_with_prefixes,
 )
 from mt.decoding.second_search import BLOCKED_NGRAM, Found, Searches
 from mt.errors import UserError, listed
+from mt.languages import base_language
 from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
@@ -261,8 +264,9 @@ class Translator:
         )
 
     def _alternative(self, line: PreparedLine, parts: tuple[Part, ...]) -> Alternative:
+        upper = partial(in_upper_case, language=base_language(self.direction.target))
         texts = [
-            change_words(part.text, str.upper) if given.from_capitals else part.text
+            change_words(part.text, upper) if given.from_capitals else part.text
             for part, given in zip(parts, line.inputs, strict=True)
         ]
         if len(texts) > 1 or self.decoding.split_sentences != "off":

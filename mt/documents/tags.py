@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal
 
+from mt.languages import UNSPACED
+
 TagKind = Literal["open", "close", "single", "break"]
 """Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
 Span = tuple[int, int]
@@ -33,11 +35,8 @@ class Tag:
         return self.kind == "break" and "<" not in self.markup
 
 
-_WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WITHOUT_SPACES_BETWEEN = re.compile(f"[{_WITHOUT_SPACES}]")
-_WORD = re.compile(
-    rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]+(?:['’.-][^\W{_WITHOUT_SPACES}]+)*|[^\w\s]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]")
 """Word or punctuation mark; a single character in scripts without spaces between words."""
 _Placed = tuple[Tag, int]
 """Tag and the number of words before it in the translation."""
@@ -68,7 +67,7 @@ class _Words:
         if not 0 < place < self.count:
             return False
         around = self.text[self.starts[place] - 1 : self.starts[place] + 1]
-        return not (around[0].isspace() or _WITHOUT_SPACES_BETWEEN.search(around))
+        return not (around[0].isspace() or _UNSPACED.search(around))
 
 
 def place_tags(
