@@ -52,7 +52,7 @@ class Searches:
             # From two source tokens on, this limit is `_MOST_TIMES` at most.
             short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
             if self.decoding.min_length_ratio < 1:
-                self._replace(inputs, found, n_best, _is_too_long, short)
+                self._replace(inputs, found, n_best, _may_be_shorter, short)
         if self.decoding.on_altered == "restore":
             self._restore(inputs, found, n_best)
         return found
@@ -134,10 +134,12 @@ def _is_loop(_: Input, part: Part) -> bool:
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
-def _is_too_long(given: Input, part: Part) -> bool:
+def _may_be_shorter(given: Input, part: Part) -> bool:
+    return is_too_long(part) and not given.prefix
+
+
+def is_too_long(part: Part) -> bool:
     """Test for more than three times the source, both in tokens and in characters."""
-    if given.prefix:
-        return False
     written = len(part.hypothesis.ids) + part.hypothesis.finished  # with EOS, as the source
     is_longer = _length(part.text) > _MOST_TIMES * _length(part.source_text)
     return is_longer and written > _MOST_TIMES * len(part.source)
