@@ -122,6 +122,6 @@ def test_tags(script: Script, finished_run: Path) -> None:
     assert module.alignment_error_rate(golds, perfect) == 0.0
     assert module.tag_shares(golds, perfect) == {"tags": 1999, "covered": 1.0, "exact": 1.0}
     wrong = [[(each.source, golds[0].phrases[0].target) for each in g.phrases] for g in golds]
-    assert module.alignment_error_rate(golds, wrong) > 0.8
+    assert module.alignment_error_rate(golds, wrong) > 0.7
     with pytest.raises(UserError, match="no translation equals its reference"):
         script.run("tags", finished_run)
