@@ -23,7 +23,14 @@ from tqdm import tqdm
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
-from mt.config.data import CleaningConfig, HeldOutSource, MixtureSource, TextSource, TsvSource
+from mt.config.data import (
+    AugmentationConfig,
+    CleaningConfig,
+    HeldOutSource,
+    MixtureSource,
+    TextSource,
+    TsvSource,
+)
 from mt.config.document import parse_value
 from mt.config.loading import dump_yaml
 from mt.data.batches import plan_updates
@@ -52,6 +59,7 @@ _BLOCK_PAIRS = 1000
 _MAX_WARNINGS = 5
 _WIDTH = 100
 _logger = logging.getLogger(__name__)
+_AUGMENTATION = "typos, missing marks and the like in other pairs of each epoch"
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,8 @@ def write_new_config(request: Request) -> Path:
     size = _count(data)
     data = _with_held_out(data, size, request)
     report, is_sample = _check(data, size)
-    data = data.model_copy(update={"cleaning": _cleaning(report, size)})
+    changes = {"cleaning": _cleaning(report, size), "augmentation": AugmentationConfig()}
+    data = data.model_copy(update=changes)
     _log_report(report, data, output, is_sample=is_sample)
     sections: dict[str, Any] = {"data": data}
     if request.budget:
@@ -369,7 +378,7 @@ def _as_yaml(choices: Choices, comments: Mapping[str, str]) -> str:
     lines = [
         "# Written by `mt init`. A key that is removed is chosen again when training starts.",
         "data:",
-        *_entries(data, {}, indent=2),
+        *_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
     ]
     if cleaning:
         lines += ["  cleaning:", *_entries(cleaning, comments, indent=4)]
