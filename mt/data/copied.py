@@ -80,14 +80,14 @@ def not_copied(source: str, translation: str) -> list[str]:
     source, translation = without_copied(source), _in_ascii_digits(without_copied(translation))
     numbers = [(number, _in_ascii_digits(number)) for number in _NUMBER.findall(source)]
     written = {_without_thousands(number) for number in _DIGITS.findall(translation)}
-    groups = set(_GROUP.findall(translation))
+    groups = Counter(_GROUP.findall(translation))
     differ = numbers_differ(source, translation)
     in_words = _IN_WORDS.search(translation) is not None
     return lacking + [
         number
         for number, digits in numbers
         if _without_thousands(digits) not in written
-        and not groups.issuperset(_GROUP.findall(digits))
+        and Counter(_GROUP.findall(digits)) - groups
         and (differ or (_is_not_written_in_words(digits) and not in_words))
     ]
 

@@ -28,6 +28,7 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
         ("5 rooms", "fünf Zimmer", []),
         ("Room 12", "Zimmer zwölf", []),
         ("At 8.4 km", "Bei Kilometer", ["8.4"]),
+        ("On 8/8/2010", "Am 8/2010", ["8/8/2010"]),
         ("On 2023-05-07 at 09:05", "2023年5月7日9点05分", []),
         ("他有１２３４块钱。", "He has 1234 yuan.", []),
         ("In 1984 he came", "١٩٨٤ جاء", []),
