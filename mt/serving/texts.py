@@ -70,7 +70,7 @@ def read_file(content: bytes, name: str, direction: Direction, column: str | Non
     if suffix not in SUFFIXES:
         hint = did_you_mean(suffix, SUFFIXES)
         known = ", ".join(SUFFIXES)
-        raise DataError(f"{name}: its suffix is none of {known}{hint}")
+        raise DataError(f"{name}: unknown suffix{hint}; known are {known}")
     document = read_document(content, SUFFIXES[suffix], name)
     return _file(document, Options(name, direction.source, direction.target, column))
 
