@@ -10,7 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,6 +60,11 @@ _MAX_WARNINGS = 5
 _WIDTH = 100
 _logger = logging.getLogger(__name__)
 _AUGMENTATION = "typos, missing marks and the like in other pairs of each epoch"
+_AUGMENTED_PASSES = 12
+"""Passes over the corpus from which on a model has time for changed pairs as well.
+
+With 13 passes over Multi30k they bring 1.2 BLEU, with 10 over Tatoeba en-zh they cost 3.3.
+"""
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,7 @@ def write_new_config(request: Request) -> Path:
     size = _count(data)
     data = _with_held_out(data, size, request)
     report, is_sample = _check(data, size)
-    changes = {"cleaning": _cleaning(report, size), "augmentation": AugmentationConfig()}
-    data = data.model_copy(update=changes)
+    data = data.model_copy(update={"cleaning": _cleaning(report, size)})
     _log_report(report, data, output, is_sample=is_sample)
     sections: dict[str, Any] = {"data": data}
     if request.budget:
@@ -104,6 +108,9 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
     choices = choose_settings(config, device)
+    if choices.passes >= _AUGMENTED_PASSES:
+        data = data.model_copy(update={"augmentation": AugmentationConfig()})
+        choices = replace(choices, config=config.model_copy(update={"data": data}))
     _log_cost(choices, device)
     comments = _comments(data, report, size, is_sample=is_sample)
     write_text(output, _as_yaml(choices, comments))

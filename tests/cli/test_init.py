@@ -116,6 +116,14 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
 
 
+def test_a_training_of_few_passes_is_not_augmented(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.new_config._AUGMENTED_PASSES", 1e9)
+    assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
+    assert load_config(Path("train.yaml")).data.augmentation is None
+
+
 def given(config: Config) -> set[str]:
     sections = {name: getattr(config, name) for name in ("tokenizer", "model", "training")}
     return {f"{name}.{key}" for name, each in sections.items() for key in each.model_fields_set}
