@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -33,9 +34,11 @@ from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
 from mt.model.attention_hooks import recording
+from mt.model.device import is_out_of_memory
 from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
 from mt.special_ids import BOS
 
+T = TypeVar("T")
 Ids = Sequence[int]
 
 
@@ -63,9 +66,9 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first, in the order of `sources`.
 
-        Batches are formed by length, longest first, so that a lack of memory shows at once. The
-        models are in evaluation mode meanwhile. Raises UserError if the device runs out of memory
-        and DivergedError if the model's output is not finite.
+        Batches are formed by length, longest first; one that does not fit the device's memory is
+        translated in halves. The models are in evaluation mode meanwhile. Raises UserError if a
+        single source does not fit, and DivergedError if the model's output is not finite.
         """
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -77,17 +80,12 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 return search([sources[number] for number in numbers], decoding, count, some)
 
         found: dict[int, list[Hypothesis]] = {}
-        try:
-            with _evaluation_mode(self.models):
-                for numbers, hypotheses in zip(
-                    batches, _in_threads(translate, batches, threads), strict=True
-                ):
-                    found.update(zip(numbers, hypotheses, strict=True))
-        except torch.OutOfMemoryError:
-            raise UserError(
-                "the device has too little memory: lower `decoding.batch_size`, now "
-                f"{decoding.sentences_at_once}; the translations stay the same"
-            ) from None
+        fitting = partial(_in_smaller_batches, translate)
+        with _evaluation_mode(self.models):
+            for numbers, hypotheses in zip(
+                batches, _in_threads(fitting, batches, threads), strict=True
+            ):
+                found.update(zip(numbers, hypotheses, strict=True))
         lists = [found[number][:count] for number in range(len(sources))]
         return self._add_prefix_log_probs(sources, lists, prefixes) if any(prefixes) else lists
 
@@ -172,9 +170,13 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 copy.deepcopy(each, {id(x): x for x in (*each.parameters(), *each.buffers())})
                 for each in self.models
             ]
+
+            def explain(numbers: list[int]) -> list[TokenDetails]:
+                pair = ([side[number] for number in numbers] for side in (sources, targets))
+                return [*_explain(models, *pair, self.device)]
+
             for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
-                some = [sources[number] for number in numbers]
-                found = _explain(models, some, [targets[number] for number in numbers], self.device)
+                found = _in_smaller_batches(explain, numbers)
                 for number, each in zip(numbers, found, strict=True):
                     details[number] = each
         return details
@@ -196,6 +198,27 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             (np.logaddexp.reduce(rows, axis=0) - math.log(len(self.models))).tolist()
             for rows in zip(*by_model, strict=True)
         ]
+
+
+def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]) -> list[T]:
+    """Return the results of `work` for sentences; halve a batch that does not fit and repeat.
+
+    Raises UserError where the device has too little memory for a single sentence.
+    """
+    try:
+        return work(numbers)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the handler, because the traceback keeps tensors in memory.
+    if len(numbers) == 1:
+        raise UserError(
+            "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
+            "the sentence, or use a larger device"
+        )
+    middle = (len(numbers) + 1) // 2
+    halves = (numbers[:middle], numbers[middle:])
+    return [result for half in halves for result in _in_smaller_batches(work, half)]
 
 
 @contextmanager
@@ -348,8 +371,8 @@ def _score(
 ) -> list[list[float]]:
     pairs = zip(sources, targets, strict=True)
     lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs)}
-    scores: list[list[float]] = [[] for _ in targets]
-    for numbers in length_batches(lengths, positions=_SCORE_POSITIONS):
+
+    def score(numbers: list[int]) -> list[list[float]]:
         examples = [
             Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
             for number in numbers
@@ -368,6 +391,10 @@ def _score(
             ).cpu()
         require_finite(log_probs)
         scored = iter(log_probs.tolist())
-        for number in numbers:
-            scores[number] = list(islice(scored, len(targets[number])))
+        return [list(islice(scored, len(targets[number]))) for number in numbers]
+
+    scores: list[list[float]] = [[] for _ in targets]
+    for numbers in length_batches(lengths, positions=_SCORE_POSITIONS):
+        for number, found in zip(numbers, _in_smaller_batches(score, numbers), strict=True):
+            scores[number] = found
     return scores

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mt.data.batches import Batch
+from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.distributed import ALONE, World, accumulate
 from mt.training.loss import LossSums, label_smoothed_loss
@@ -121,7 +122,9 @@ def naming_large_batch(number: int) -> Iterator[None]:
     """Turn a lack of device memory inside the block into BatchTooLarge for this micro-batch."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise BatchTooLarge(number) from None
 
 
