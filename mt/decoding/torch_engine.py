@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from mt.config import DecodingConfig
 from mt.data.batches import collate, collate_sources
 from mt.data.store import Example
-from mt.decoding.constraints import Constraints, require_finite
+from mt.decoding.constraints import Constraints, require_finite, sum_dtype
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
@@ -92,8 +92,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     def _search(
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
     ) -> list[list[Hypothesis]]:
-        limits = self._limits(sources, decoding)
-        constraints = _constraints(sources, decoding, prefixes)
+        limits = torch.tensor(self._limits(sources, decoding), device=self.device)
+        constraints = _constraints(sources, decoding, prefixes, self.device)
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":
             return [
@@ -118,20 +118,21 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         each = [source for source in sources for _ in range(count)]
         limits = self._limits(each, decoding)
         draws = [*range(count)] * len(sources)
-        uniforms = uniform_numbers(each, seed=decoding.seed, draws=draws, length=int(limits.max()))
+        uniforms = uniform_numbers(each, seed=decoding.seed, draws=draws, length=max(limits))
+        uniforms = uniforms.to(self.device, sum_dtype(self.device))
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
         source = collate_sources(each).to(self.device).source
         repeated = [prefix for prefix in prefixes for _ in range(count)]
-        constraints = _constraints(each, decoding, repeated)
-        found = sample(_Steps(self.models, source, 1), limits, uniforms, settings, constraints)
+        constraints = _constraints(each, decoding, repeated, self.device)
+        steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
+        found = sample(steps, longest, uniforms, settings, constraints)
         lists = [found[first : first + count] for first in range(0, len(found), count)]
         return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
 
-    def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> Tensor:
-        """Return the maximum length of each translation [B]."""
+    def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> list[int]:
+        """Return the maximum length of each translation."""
         most = self.longest or sys.maxsize
-        limits = [min(length_limit(len(source), decoding), most) for source in sources]
-        return torch.tensor(limits, device=self.device)
+        return [min(length_limit(len(source), decoding), most) for source in sources]
 
     def _add_prefix_log_probs(
         self,
@@ -172,8 +173,9 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             ]
 
             def explain(numbers: list[int]) -> list[TokenDetails]:
-                pair = ([side[number] for number in numbers] for side in (sources, targets))
-                return [*_explain(models, *pair, self.device)]
+                some = [sources[number] for number in numbers]
+                of = [targets[number] for number in numbers]
+                return [*_explain(models, some, of, self.device)]
 
             for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
                 found = _in_smaller_batches(explain, numbers)
@@ -279,12 +281,17 @@ def _in_threads(
 
 
 def _constraints(
-    sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+    sources: Sequence[Ids],
+    decoding: DecodingConfig,
+    prefixes: TargetPrefixes,
+    device: torch.device,
 ) -> Constraints:
-    shortest = None
+    shortest, forced = None, None
     if decoding.min_length_ratio:
-        shortest = torch.tensor([minimum_length(len(source), decoding) for source in sources])
-    forced = prefixes if any(prefixes) else ()
+        lengths = [minimum_length(len(source), decoding) for source in sources]
+        shortest = torch.tensor(lengths, device=device)
+    if any(prefixes):
+        forced = collate_sources(prefixes).to(device).source
     return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
@@ -389,7 +396,7 @@ def _score(
                     for some, of in chunks
                 ]
             ).cpu()
-        require_finite(log_probs)
+        require_finite(log_probs.isfinite().numpy())
         scored = iter(log_probs.tolist())
         return [list(islice(scored, len(targets[number]))) for number in numbers]
 
