@@ -159,7 +159,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
-        return self._each(lambda ids: _moved(ids, device))
+        # A copy from pageable memory must end before that memory is reused.
+        return self._each(lambda ids: ids.to(device, non_blocking=ids.is_pinned()))
 
     def pinned(self) -> "Batch":
         """Return the batch in pinned memory, for asynchronous copies to a GPU."""
@@ -206,7 +207,7 @@ class SourceBatch:
 
     def to(self, device: torch.device | str) -> "SourceBatch":
         """Return the batch on `device`."""
-        return SourceBatch(_moved(self.source, device))
+        return SourceBatch(self.source.to(device, non_blocking=self.source.is_pinned()))
 
 
 def collate(examples: Sequence[Example]) -> Batch:
@@ -233,11 +234,6 @@ def collate(examples: Sequence[Example]) -> Batch:
 def collate_sources(sources: Sequence[Sequence[int]]) -> SourceBatch:
     """Pad encoded sentences, EOS included, into a batch."""
     return SourceBatch(_padded([np.asarray(source, dtype=np.int64) for source in sources]))
-
-
-def _moved(ids: Tensor, device: torch.device | str) -> Tensor:
-    """Return ids on `device`; a copy from pageable memory must end before that is reused."""
-    return ids.to(device, non_blocking=ids.is_pinned())
 
 
 def _narrowed(ids: Tensor) -> Tensor:

@@ -68,10 +68,7 @@ class Transformer(nn.Module):
         return self.decoder_positional.longest
 
     def reserve_positions(self, positions: int) -> None:
-        """Compute position tables as far as sequences of so many tokens need.
-
-        They grow by themselves, but not inside a compiled graph.
-        """
+        """Compute position tables of this length, because no compiled graph can let them grow."""
         for module in self.modules():
             if isinstance(module, SinusoidTable) and positions > len(module.table):
                 module.grown(positions)

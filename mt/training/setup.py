@@ -165,7 +165,7 @@ def compile_stacks(model: Transformer, switch: Literal["on", "off"], *, position
 
     def states(source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
         model.reserve_positions(max(source.shape[1], target_in.shape[1]))
-        return compiled(source, target_in, real)  # type: ignore[no-any-return]
+        return compiled(source, target_in, real)
 
     model.states = states  # type: ignore[method-assign]
 

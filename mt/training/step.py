@@ -153,10 +153,8 @@ def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list
     columns = torch.stack(
         [torch.stack((each.smoothed, each.nll, each.gradient_norm)) for each in results]
     )
-    losses, norms = world.all_reduce_sum(columns[:, :2].clone()), columns[:, 2]
+    columns[:, :2] = world.all_reduce_sum(columns[:, :2].clone())
     return [
         StepMetrics(smoothed, nll, norm, result.tokens)
-        for (smoothed, nll), norm, result in zip(
-            losses.tolist(), norms.tolist(), results, strict=True
-        )
+        for (smoothed, nll, norm), result in zip(columns.tolist(), results, strict=True)
     ]

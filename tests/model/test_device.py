@@ -42,7 +42,7 @@ def test_cuda_is_selected_without_attention_of_cudnn(machine: None, name: str) -
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
         select_device(name)
-        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
 

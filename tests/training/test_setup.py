@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, distributed
+from torch._C._distributed_c10d import HashStore
 
 from mt.config import TrainingConfig
 from mt.config.loading import load_config
@@ -25,7 +26,7 @@ from tests.factories import learner, transformer
 Shape = tuple[int, int, int]
 """Sentences, source tokens and target tokens of a batch."""
 USUAL: list[Shape] = [(3, 5, 7), (4, 300, 512), (2, 512, 2), (1, 9, 4), (1, 257, 511)]
-SINGLE_TOKENS: list[Shape] = [(2, 1, 1), (1, 1, 1), (5, 1, 9), (5, 9, 1), (1, 1, 5), (1, 5, 1)]
+SINGLE_TOKENS: list[Shape] = [(1, 1, 1), (5, 1, 9), (5, 9, 1)]
 
 
 def losses_and_gradients(
@@ -79,7 +80,7 @@ def test_two_graphs_serve_all_lengths(graphs: list[torch.fx.GraphModule]) -> Non
 def test_compiled_graph_is_not_split_between_ranks(graphs: list[torch.fx.GraphModule]) -> None:
     model = transformer().train()
     compile_stacks(model, "on")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         wrapped = World(size=2).wrap(TrainingPass(model, 0.1))
         wrapped.bucket_bytes_cap = 1000  # type: ignore[assignment]
@@ -100,7 +101,7 @@ def test_recompilations_are_bounded(positional: str, monkeypatch: pytest.MonkeyP
     shapes = [*USUAL[:2], *SINGLE_TOKENS, *USUAL[2:]]
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     found = losses_and_gradients(compiled=True, shapes=shapes, positional=positional)
-    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 9
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before <= 6
     plain = losses_and_gradients(compiled=False, shapes=shapes, positional=positional)
     torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-4)
 
