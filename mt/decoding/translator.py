@@ -293,7 +293,7 @@ class Translator:
         bests = [each.parts[0].hypothesis for each in found]
         altered = not_copied(line.text, text)
         restored = [part for each in found for part in each.restored]
-        has_invalid = any(self.tokenizer.has_invalid_bytes(best.ids) for best in bests)
+        has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
         unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
         statuses: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),

@@ -189,15 +189,49 @@ def test_output_that_is_not_finite_is_an_error(engine: TorchEngine) -> None:
         engine.score([[4, EOS]], [[9, 6, EOS]])
 
 
-def test_lack_of_memory_is_an_error_with_a_remedy(
-    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [2, 0])
+def test_batches_that_do_not_fit_are_halved(
+    most: int, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(source: Tensor) -> Memory:
-        raise torch.OutOfMemoryError
+    sources, decoding = sentences(9), config(batch_size=7)
+    prefixes = [(5,)] * 9
 
-    monkeypatch.setattr(engine.model, "encode", fail)
-    with pytest.raises(UserError, match=r"lower `decoding\.batch_size`, now 7"):
-        engine.translate_ids(sentences(3), config(batch_size=7))
+    def results() -> tuple[list[list[Hypothesis]], list[TokenDetails], list[list[float]]]:
+        found = engine.n_best_ids(sources, decoding, 2, prefixes=prefixes)
+        best = [hypotheses[0] for hypotheses in found]
+        return (
+            found,
+            engine.explain(sources, best),
+            engine.score(sources, [complete(each) for each in best]),
+        )
+
+    wanted = results()
+    encode = engine.model.encode
+    sizes = []
+
+    def limited(source: Tensor) -> Memory:
+        sizes.append(len(source))
+        if len(source) > most:
+            raise torch.AcceleratorError("CUDA error: out of memory")
+        return encode(source)
+
+    # On the class: `explain` copies the model.
+    monkeypatch.setattr(Transformer, "encode", lambda _, source: limited(source))
+    if not most:
+        with pytest.raises(UserError, match="too little memory for a single sentence: lower"):
+            results()
+        return
+    (hypotheses, details, scores), expected = results(), wanted
+    assert max(sizes) == 9
+    for some, others in zip(hypotheses, expected[0], strict=True):
+        assert [each.ids for each in some] == [each.ids for each in others]
+        log_probs = [each.log_prob for each in others]
+        assert [each.log_prob for each in some] == pytest.approx(log_probs, abs=1e-4)
+    for one, other in zip(details, expected[1], strict=True):
+        assert one.alignment == other.alignment
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+    for row, other_row in zip(scores, expected[2], strict=True):
+        assert row == pytest.approx(other_row, abs=1e-4)
 
 
 @SEARCHES
