@@ -352,7 +352,4 @@ def alignment_layer(layers: int) -> int:
     Of six layers and more it is the last but one (Garg et al. 2019, "Jointly Learning to Align and
     Translate ..."). Of fewer it is the last one, which aligns far better in models of three.
     """
-    return layers - 2 if layers >= _DEEP else layers - 1
-
-
-_DEEP = 6
+    return layers - 2 if layers >= 6 else layers - 1
