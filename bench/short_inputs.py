@@ -3,14 +3,14 @@
     python bench/short_inputs.py RUN [--set KEY=VALUE ...]
 
 Prints the inputs whose translation has more than three times their tokens, end marks included, and
-counts by status.
+more than three times their characters, of which an ideograph counts as three; and counts by status.
 """
 
 import argparse
 from collections import Counter
 
 from mt import Translator
-from mt.decoding.translator import Translation
+from mt.decoding.second_search import is_too_long
 
 WORDS = """
 OK|ok|Yes|No|yes.|no!|Hello|Hi|Thanks|Thank you|Please|Sorry|Help|Stop|Go|Wait|Welcome|Goodbye
@@ -28,7 +28,6 @@ Hola|Sí|Gracias|Buenos días|casa|perro|¿Qué?|Ciao|Grazie|Olá|Obrigado|Hej|T
 0|1|7|12|42|100|1999|2024|3.14|1,000|1,000,000|50 %|$5|€20|12:30|2024-05-03|3/4|-5|+49 30 123456
 ...|!!!|?|-|—|*|😀|👍🏽|❤|{name}|%s|$HOME|https://example.org|a@example.org|#1|@user|C++|x = 1
 """
-LIMIT = 3
 
 
 def main() -> None:
@@ -42,18 +41,10 @@ def main() -> None:
     long, statuses = 0, Counter[str]()
     for translation in translator.stream(inputs):
         statuses[translation.status] += 1
-        source, target = _tokens(translation)
-        if target > LIMIT * source:
+        if any(map(is_too_long, translation.alternatives[0].parts)):
             long += 1
-            print(f"{source} {target} {translation.source} -> {translation.text}")
-    print(f"{len(inputs)} inputs, {long} longer than {LIMIT} times the source; {dict(statuses)}")
-
-
-def _tokens(translation: Translation) -> tuple[int, int]:
-    parts = translation.alternatives[0].parts
-    hypotheses = [part.hypothesis for part in parts]
-    written = sum(len(each.ids) + each.finished for each in hypotheses)
-    return sum(len(part.source) for part in parts), written
+            print(f"{translation.source} -> {translation.text}")
+    print(f"{len(inputs)} inputs, {long} of them with a long translation; {dict(statuses)}")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 from mt import Translator
 from mt.documents.tags import Links, Span, Tag, place_tags
-from mt.errors import run_reporting_errors
+from mt.errors import UserError, run_reporting_errors
 
 CORPUS = Path(__file__).resolve().parent.parent / "data" / "quickstart"
 AUXILIARIES = {"be", "was", "do", "dont", "have", "havent"}
@@ -117,11 +117,11 @@ def alignment_error_rate(golds: Sequence[Gold], links: Sequence[Links]) -> float
             (word, place)
             for source, target in of_sentence
             for word in words
-            if word[0] < source[1] and source[0] < word[1]
+            if _overlap(word, source)
             for place in range(*target)
         }
         for phrase in gold.phrases:
-            inside = [word for word in words if set(range(*word)) <= {*range(*phrase.source)}]
+            inside = [word for word in words if _overlap(word, phrase.source)]
             here = {(word, place) for word, place in aligned if place in range(*phrase.target)}
             possible = {pair for pair in here if pair[0] in inside}
             found, found_possible = found + len(here), found_possible + len(possible)
@@ -129,6 +129,10 @@ def alignment_error_rate(golds: Sequence[Gold], links: Sequence[Links]) -> float
                 sure += len(range(*phrase.target))
                 found_sure += len(possible)
     return 1 - (found_sure + found_possible) / (found + sure)
+
+
+def _overlap(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def tag_shares(golds: Sequence[Gold], links: Sequence[Links]) -> dict[str, float]:
@@ -156,6 +160,8 @@ def main() -> int:
     translations = list(translator.stream([gold.source for gold in golds]))
     pairs = zip(golds, translations, strict=True)
     same = [(gold, each) for gold, each in pairs if each.text == gold.target]
+    if not same:
+        raise UserError("no translation equals its reference: RUN is no model of the quickstart")
     golds = [gold for gold, _ in same]
     found = translator.find_links([each for _, each in same])
     links = [[(link.source, link.target) for link in each or ()] for each in found]

@@ -138,6 +138,8 @@ def read_description(path: Path) -> Description:
 
 
 def _line_shape(content: Mapping[str, Any]) -> LineShape | None:
+    if mean := content.get("sentences_per_line"):  # of earlier runs
+        return LineShape(float(mean))
     found = content.get("line_shape")
     return found and LineShape(float(found["sentences"]), tuple(map(str, found["starts"])))
 
@@ -213,10 +215,11 @@ def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
     content = _read_json(path, EXPORT_FORMAT)
-    content.pop("sentences_per_line", None)  # of earlier exports
     try:
-        return Exported(**{**content, "line_shape": _line_shape(content)})
-    except TypeError as error:
+        shape = _line_shape(content)
+        content.pop("sentences_per_line", None)
+        return Exported(**{**content, "line_shape": shape})
+    except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path) from error
 
 

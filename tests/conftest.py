@@ -36,6 +36,13 @@ os.environ["_TYPER_FORCE_DISABLE_TERMINAL"] = "1"
 torch.zeros(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests on a GPU pass with warnings of CUDA's libraries, which depend on the machine."""
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.filterwarnings("default::UserWarning"))
+
+
 @pytest.fixture(autouse=True)
 def _same_state(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     for name in _FOREIGN_VARIABLES:

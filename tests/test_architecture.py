@@ -75,3 +75,19 @@ def _choices(dotted: str) -> tuple[str, ...]:
     if type(None) in words:  # a Literal that may be left unset
         words = typing.get_args(words[0])
     return words
+
+
+def test_warnings_of_cuda_do_not_fail_tests_on_a_gpu(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    path, conftest = tmp_path / "test_warning.py", str(ROOT / "tests" / "conftest.py")
+    path.write_text(
+        "import warnings, pytest\n"
+        "@pytest.mark.gpu\n"
+        "def test_warning(): warnings.warn('of a library', UserWarning, stacklevel=1)\n"
+    )
+    plugins = request.config.pluginmanager.get_plugins()
+    options = ["-c", str(ROOT / "pyproject.toml"), "-m", "gpu", "-o", "timeout=0", "-q"]
+    options += ["-p", "no:cacheprovider", "-p", "no:xdist", "--noconftest"]
+    own = [each for each in plugins if getattr(each, "__file__", "") == conftest]
+    assert pytest.main([*options, str(path)], plugins=own) == pytest.ExitCode.OK

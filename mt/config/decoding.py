@@ -41,7 +41,7 @@ class DecodingConfig(Section):
     on_repetition: Literal["again", "keep"] = "again"
     """For a loop or thrice the source's length: search again without repeated trigrams, or keep."""
     on_altered: Literal["restore", "keep"] = "restore"
-    """For a translation without a number or address of its source: put that back, or keep it."""
+    """Copy text without words or in unknown characters, and put back lost numbers and addresses."""
     capitals: Literal["lower", "keep"] = "lower"
     """For a sentence in capitals: translate it in lower case into capitals, or keep it."""
     repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0

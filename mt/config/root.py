@@ -84,6 +84,13 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"
             )
+        if self.training.guided_alignment and (
+            self.training.r_drop or self.training.compile == "on"
+        ):
+            yield (
+                "`training.guided_alignment` works neither with `training.r_drop` nor with "
+                "`training.compile: on`: choose one"
+            )
         yield from self._missing_tags()
         yield from self._partly_frozen_matrix()
         yield from self._missing_splits()

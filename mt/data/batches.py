@@ -159,7 +159,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
-        return self._each(lambda ids: ids.to(device, non_blocking=True))
+        # A copy from pageable memory must end before that memory is reused.
+        return self._each(lambda ids: ids.to(device, non_blocking=ids.is_pinned()))
 
     def pinned(self) -> "Batch":
         """Return the batch in pinned memory, for asynchronous copies to a GPU."""
@@ -206,7 +207,7 @@ class SourceBatch:
 
     def to(self, device: torch.device | str) -> "SourceBatch":
         """Return the batch on `device`."""
-        return SourceBatch(self.source.to(device, non_blocking=True))
+        return SourceBatch(self.source.to(device, non_blocking=self.source.is_pinned()))
 
 
 def collate(examples: Sequence[Example]) -> Batch:

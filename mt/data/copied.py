@@ -7,26 +7,43 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.pair_checks import has_magnitude, numbers_differ
+from mt.data.pair_checks import MAGNITUDE, numbers_differ
+from mt.languages import UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
+_NAME = "[A-Za-z0-9_.+-]"
+_EMOJI = (
+    "[\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\U0001f3fb-\U0001f3ff]*"
+)
+"""A character with its variation selector and skin tone."""
 _COPIED = re.compile(
-    rf"(?:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-    r"|\$?\{\w*\}|%\(\w+\)[sdif]|%[sdif](?!\w)|\$[A-Z_][A-Z0-9_]+"
-    "|[\u2600-\u27bf\U0001f300-\U0001faff]"
-    r"|\.{3,}|[!?]{2,}|([-*=~_#])\1{2,}",
-    re.ASCII,
+    rf"(?i:https?://|www\.)[^{_ENDS}]*[^{_ENDS}.,;:!?)]"
+    rf"|(?<!{_NAME}){_NAME}++@[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)+"
+    r"|(?<!\{)\$?\{++[^{}\s]*+\}++|%(?:\([A-Za-z0-9_]+\)|[0-9]+\$)?[-+0-9.]*[sdif](?![A-Za-z0-9_])"
+    r"|\$[A-Z_][A-Z0-9_]+"
+    rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
+    r"|\.{3,}|[!?]{2,}|([-*=~_#])\1{2,}"
 )
-_NUMBER = re.compile(r"\d(?:[.,:/\u00a0\u202f-]?\d)*")
+_JOINS = "[.,:/'’\u00a0\u202f–-]"
+"""Mark inside a number, date, time or range."""
+_LETTER = "A-Za-zªºÀ-ÖØ-öø-ʯͰ-Ͽ\u0400-\u052f"
+_NUMBER = re.compile(
+    rf"(?<![\d{_LETTER}])(?<!\d{_JOINS})(?<![{_LETTER}]-)(?:(?<!\S)[+−-])?"
+    rf"(?:\d{{1,3}}(?: \d{{3}})++(?!\d)|\d(?:{_JOINS}?\d)*+)"
+    rf"(?!\s?{MAGNITUDE.pattern}|-?[{_LETTER}])"
+)
+"""A number of digits alone; 1000万 is another one in most languages, H2O and 21st are words."""
 _COPIED_OR_NUMBER = re.compile(
-    rf"{_COPIED.pattern}|[$€£¥]?{_NUMBER.pattern}(?:\s?[%‰€£¥°])?", re.ASCII
+    rf"{_COPIED.pattern}|[$€£¥]?{_NUMBER.pattern}(?:\s?(?:[%‰°]|[€£¥](?!\s?\d)))?"
 )
-_SEPARATOR = re.compile("[.,\u00a0\u202f]")
+_DIGITS = re.compile(rf"\d(?:{_JOINS}?\d| (?=\d{{3}}(?!\d))\d)*+")
+_SEPARATOR = re.compile("[.,'’ \u00a0\u202f]")
 _THOUSANDS = re.compile(rf"{_SEPARATOR.pattern}(?=\d{{3}}(?!\d))")
-_GROUP = re.compile(r"\d+")
-_NUMBER_WORD = re.compile("[〇零一二两兩三四五六七八九十]")
-"""Numbers of two digits are often written in these; in other scripts only smaller ones are."""
+_GROUP = re.compile(r"0*(\d+)")
+_IN_WORDS = re.compile(f"[0-9〇零一二两兩三四五六七八九十]\\s?{MAGNITUDE.pattern}")
+_FEWEST_DIGITS = 3
+"""Digits of a number that is not written in words."""
+_FINAL_MARKS = ".!?…。！？"
 
 
 def copied_parts(text: str) -> list[str]:
@@ -50,8 +67,8 @@ def change_words(text: str, change: Callable[[str], str]) -> str:
 def not_copied(source: str, translation: str) -> list[str]:
     """Return the parts of a source that a translation lacks; of its numbers, those that differ.
 
-    A short number that the translation may have in words is no difference, nor are another
-    separator and another order of the same groups.
+    A short number that the translation may have in words is no difference, nor are digits of
+    another script, another separator, and another order of the same groups.
     """
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
     wanted = Counter(copied_parts(source))
@@ -60,27 +77,35 @@ def not_copied(source: str, translation: str) -> list[str]:
         for part, count in wanted.items()
         if max(translation.count(part), plain.count(part)) < count
     ]
-    source, translation = without_copied(source), without_copied(translation)
-    written = _NUMBER.findall(translation)
-    numbers = [number for number in _NUMBER.findall(source) if number not in written]
-    if not numbers_differ(source, translation):
-        fewest = 3 if _NUMBER_WORD.search(translation) else 2
-        known = set(map(_without_thousands, written))
-        groups = set(_GROUP.findall(translation))
-        numbers = [
-            number
-            for number in numbers
-            if sum(map(str.isdigit, number)) >= fewest
-            and _without_thousands(number) not in known
-            and not groups.issuperset(_GROUP.findall(number))
-            and not has_magnitude(translation)
-        ]
-    return lacking + numbers
+    source, translation = without_copied(source), _in_ascii_digits(without_copied(translation))
+    numbers = [(number, _in_ascii_digits(number)) for number in _NUMBER.findall(source)]
+    written = {_without_thousands(number) for number in _DIGITS.findall(translation)}
+    groups = Counter(_GROUP.findall(translation))
+    differ = numbers_differ(source, translation)
+    in_words = _IN_WORDS.search(translation) is not None
+    return lacking + [
+        number
+        for number, digits in numbers
+        if _without_thousands(digits) not in written
+        and Counter(_GROUP.findall(digits)) - groups
+        and (differ or (_is_not_written_in_words(digits) and not in_words))
+    ]
+
+
+def _is_not_written_in_words(number: str) -> bool:
+    digits = sum(map(str.isdigit, number))
+    return digits >= _FEWEST_DIGITS or digits < len(number.lstrip("+−-"))
 
 
 def _without_thousands(number: str) -> str:
-    """Return a number without thousands separators and with a point for the decimal one."""
-    return _SEPARATOR.sub(".", _THOUSANDS.sub("", number))
+    """Return a number without sign and thousands separators, with a point for the decimal one."""
+    return _SEPARATOR.sub(".", _THOUSANDS.sub("", number.lstrip("+−-")))
+
+
+def _in_ascii_digits(text: str) -> str:
+    if text.isascii():
+        return text
+    return "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
 
 
 def take_out(text: str) -> tuple[str, list[tuple[int, str]]]:
@@ -103,13 +128,16 @@ def put_back(
 ) -> str:
     """Return the translation of the rest of `take_out` with the parts.
 
-    `place` returns the place in the translation for one in the rest.
+    `place` returns the place in the translation for one in the rest. A run of marks replaces a mark
+    before it.
     """
     placed = sorted(((place(offset), part) for offset, part in parts), key=itemgetter(0))
     text, end = "", 0
     for at, part in [*placed, (len(translation), "")]:
         between = translation[end:at]
         text = _beside(text, between) if between[:1].isalnum() else text + between
+        if part[:1] in {*".!?"}:
+            text = text.rstrip(_FINAL_MARKS)
         text = _beside(text, part)
         end = at
     return text
@@ -123,13 +151,15 @@ def _beside(left: str, right: str) -> str:
         or last.isspace()
         or unicodedata.category(last) in {"Ps", "Pi"}
         or first in ".!?~"
-        or is_wide(last)
-        or is_wide(first)
+        or is_unspaced(last)
+        or is_unspaced(first)
     )
     return left + right if is_joined else f"{left} {right}"
 
 
-def is_wide(character: str) -> bool:
-    """Test for a letter or mark of scripts without spaces."""
-    is_wide = unicodedata.east_asian_width(character) in {"W", "F"}
-    return is_wide and unicodedata.category(character) != "So"
+_UNSPACED = re.compile(f"[{UNSPACED}\u3000-\u3004\uff01-\uff65]")
+
+
+def is_unspaced(character: str) -> bool:
+    """Test for a letter or mark of scripts without spaces between words."""
+    return _UNSPACED.match(character) is not None

@@ -169,11 +169,10 @@ class UnitPairs(FileSource):
         wanted = self.source_language, self.target_language
         absent = [language for language in wanted if find_language(named, language) is None]
         if absent:
-            more = ", ..." if len(codes) > _MOST_CODES else ""
             near = did_you_mean(absent[0], codes)
             return (
                 f"nothing is in {' or '.join(f'`{language}`' for language in absent)}; "
-                f"there are {listed(sorted(codes)[:_MOST_CODES])}{more}{near}"
+                f"there are {named_codes(codes)}{near}"
             )
         return f"no unit has a text in both {both}"
 
@@ -279,6 +278,13 @@ def find_language(texts: Mapping[str, object], wanted: str) -> str | None:
     longer = [code for code in texts if _parts(code)[: len(parts)] == parts]
     unnamed = [code for code in texts if not code]
     return next(iter([*same, *longer, *unnamed]), None)
+
+
+def named_codes(codes: Iterable[str]) -> str:
+    """Return the language codes of a file for a message, at most 20."""
+    ordered = sorted(codes)
+    more = ", ..." if len(ordered) > _MOST_CODES else ""
+    return f"{listed(ordered[:_MOST_CODES])}{more}"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -45,7 +45,8 @@ _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
 _WORD_CHARACTERS = 3
 """Upper bound of the mean word length in segmented Chinese or Japanese."""
 _SEPARATOR = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
-_MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
+MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
+"""A power of ten in place of zeros."""
 _DIGITS = re.compile(r"\d+")
 
 
@@ -149,17 +150,12 @@ def numbers_differ(source: str, target: str) -> bool:
         return False
     if not _unlike(_numbers(source), _numbers(target)):
         return False
-    if not has_magnitude(source + target):
+    if not MAGNITUDE.search(source + target):
         return True
     return _unlike(
         [number.rstrip("0") for number in _numbers(whole_left)],
         [number.rstrip("0") for number in _numbers(whole_right)],
     )
-
-
-def has_magnitude(text: str) -> bool:
-    """Test for a character such as 万, a power of ten in place of zeros."""
-    return _MAGNITUDE.search(text) is not None
 
 
 def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,18 +50,20 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
 
     Languages without rules in sentencex are split as English. A piece with too few letters, such
     as the number of a list, belongs to the next sentence. A sentence also begins with a word of
-    `starts` that follows another word without a mark.
+    `starts` that follows a word in lower case without a mark.
     """
-    pieces = [""]
+    pieces: list[str] = []
+    begun: list[str] = []
+    letters = 0
     for piece in sentencex.segment(base_language(language), line):
-        if _is_sentence(pieces[-1]):
-            pieces.append(piece)
-        else:
-            pieces[-1] += piece
-    if len(pieces) > 1 and not _is_sentence(pieces[-1]):
-        pieces[-2:] = ["".join(pieces[-2:])]
+        begun.append(piece)
+        letters += sum(map(str.isalpha, piece))
+        if letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1):
+            pieces.append("".join(begun))
+            begun, letters = [], 0
+    pieces[-1:] = ["".join([*pieces[-1:], *begun])]
     if starts:
-        pieces = [part for piece in pieces for part in _start_after_word(starts).split(piece)]
+        pieces = [part for piece in pieces for part in _unmarked(piece, starts)]
     texts: list[str] = []
     gaps = [""]
     for found in map(whole_line, pieces):
@@ -71,9 +73,19 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
     return Sentences(tuple(texts), tuple(gaps))
 
 
+def _unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
+    """Split a piece before words of `starts` that follow a word in lower case."""
+    begin = 0
+    for before in _before_start(starts).finditer(piece):
+        if before[0][0].islower():
+            yield piece[begin : before.end()]
+            begin = before.end()
+    yield piece[begin:]
+
+
 @cache
-def _start_after_word(starts: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?<=[^\W\d_])(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
+def _before_start(starts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\w+(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
 
 
 def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
@@ -88,11 +100,6 @@ def whole_line(line: str, *, keep_space: bool = False) -> Sentences:
         return Sentences((line,), ("", ""))
     before, _, after = line.partition(text)
     return Sentences((text,), (before, after))
-
-
-def _is_sentence(piece: str) -> bool:
-    letters = sum(map(str.isalpha, piece))
-    return letters >= (_FEWEST_LETTERS if piece.rstrip().endswith(".") else 1)
 
 
 def line_shape(lines: Sequence[str], language: str) -> LineShape:

@@ -99,10 +99,6 @@ class Tokenizer:
         """
         return self.target.decode(ids, errors="ignore")
 
-    def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
-        """Return whether some bytes of a target text form no character."""
-        return self.target.decode(ids) != self.decode_target(ids)
-
 
 def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:
     """Return the tokenizer in `folder`; create it as the config says if it does not exist.

@@ -127,6 +127,10 @@ class Vocabulary:
         text = b"".join(found).decode("utf-8", errors=errors).removeprefix(" ")
         return unescape(text)
 
+    def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
+        """Return whether some bytes of the text of `ids` form no character."""
+        return self.decode(ids) != self.decode(ids, errors="ignore")
+
 
 def _bytes_of(processor: Any, number: int) -> bytes:
     if processor.is_byte(number):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from mt.data.copied import is_wide
+from mt.data.copied import is_unspaced
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import fields
 from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
@@ -46,7 +46,7 @@ def links_of(
     Target tokens that are white space, or bytes that are left out, have no link, and neither have
     those aligned with EOS, a tag or white space at the end of a sentence.
     """
-    if not isinstance(engine, ExplainingEngine):
+    if not parts or not isinstance(engine, ExplainingEngine):
         return [None] * len(parts)
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
     return [list(_links(part, each, tokenizer)) for part, each in zip(parts, details, strict=True)]
@@ -65,7 +65,7 @@ def place_by(links: Sequence[Link] | None, source: str, target: str) -> Callable
             found = _linked_place(links, offset, target)
         else:
             found = _word_start(target, round(offset * len(target) / max(len(source), 1)))
-        return min(found, end) if offset < len(source) else found
+        return min(found, end) if source[offset:].strip() else len(target)
 
     return place
 
@@ -99,7 +99,7 @@ def _word_end(text: str, place: int) -> int:
 
 
 def _is_inside_word(around: str) -> bool:
-    return around.isalnum() and not any(map(is_wide, around))
+    return around.isalnum() and not any(map(is_unspaced, around))
 
 
 def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
@@ -149,7 +149,7 @@ def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int]
     ours = [(number, word) for number, text in enumerate(texts) for word in _WORD.finditer(text)]
     there = list(_WORD.finditer(line))
     left, right = [word[0].casefold() for _, word in ours], [word[0].casefold() for word in there]
-    for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+    for block in SequenceMatcher(None, left, right).get_matching_blocks():
         for (number, word), found in zip(
             ours[block.a : block.a + block.size],
             there[block.b : block.b + block.size],

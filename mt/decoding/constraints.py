@@ -1,23 +1,24 @@
 """Constraints on translations, and the best next tokens under them.
 
-Axes: R rows, V vocabulary, C candidates, T tokens so far.
+Axes: R rows, V vocabulary, C candidates, T tokens so far. All tensors are on the model's device.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mt.errors import DivergedError
-from mt.special_ids import EOS
+from mt.special_ids import EOS, PAD
 
 NEVER = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class Prefixes:
-    """Tokens of the rows so far, on the host."""
+    """Tokens of the rows so far."""
 
     sentences: Tensor
     """Number of each row's sentence in the batch [R]."""
@@ -39,8 +40,8 @@ class Constraints:
     """
     shortest: Tensor | None = None
     """Minimum length of each translation, including EOS [B]."""
-    prefixes: Sequence[Sequence[int]] = field(default=())
-    """Forced beginning of each translation; empty: nothing is forced."""
+    prefixes: Tensor | None = None
+    """Forced beginning of each translation [B T], padded with PAD."""
 
     @property
     def is_empty(self) -> bool:
@@ -49,7 +50,7 @@ class Constraints:
             self.no_repeat_ngram is None
             and self.repetition_penalty == 1.0
             and self.shortest is None
-            and not self.prefixes
+            and self.prefixes is None
         )
 
     def apply(self, logits: Tensor, normaliser: Tensor, prefixes: Prefixes) -> None:
@@ -59,35 +60,24 @@ class Constraints:
         penalty, the log-probability of an improbable prefix would reward length. A row without
         any allowed token may end.
         """
-        tokens = prefixes.tokens
+        tokens, place = prefixes.tokens, prefixes.tokens.shape[1]
         end = logits[:, EOS].clone()
-        if self.repetition_penalty != 1.0 and tokens.shape[1]:
-            before = tokens.to(logits.device)
-            log_probs = logits.gather(1, before) - normaliser
-            logits.scatter_(1, before, self.repetition_penalty * log_probs + normaliser)
-        if self.no_repeat_ngram is not None:
-            rows, ids = repeating_tokens(tokens, self.no_repeat_ngram)
-            logits[rows.to(logits.device), ids.to(logits.device)] = NEVER
+        if self.repetition_penalty != 1.0 and place:
+            log_probs = logits.gather(1, tokens) - normaliser
+            logits.scatter_(1, tokens, self.repetition_penalty * log_probs + normaliser)
+        if self.no_repeat_ngram is not None and place >= self.no_repeat_ngram:
+            ids, repeats = repeating_tokens(tokens, self.no_repeat_ngram)
+            never = torch.zeros_like(repeats, dtype=logits.dtype).masked_fill_(repeats, NEVER)
+            logits.scatter_add_(1, ids, never)
         if self.shortest is not None:
-            early = tokens.shape[1] + 1 < self.shortest[prefixes.sentences]
-            logits[early.nonzero().flatten().to(logits.device), EOS] = NEVER
-        rows, ids = (each.to(logits.device) for each in self._forced(prefixes))
-        logits[rows] = NEVER
-        logits[rows, ids] = normaliser[rows, 0]
+            early = place + 1 < self.shortest[prefixes.sentences]
+            logits[:, EOS].masked_fill_(early, NEVER)
+        if self.prefixes is not None and place < self.prefixes.shape[1]:
+            ids = self.prefixes[prefixes.sentences, place][:, None]
+            logits.masked_fill_(ids != PAD, NEVER)
+            logits.scatter_(1, ids, torch.where(ids != PAD, normaliser, logits.gather(1, ids)))
         stuck = logits[:, EOS:].amax(dim=1) == NEVER
         logits[:, EOS] = torch.where(stuck, end, logits[:, EOS])
-
-    def _forced(self, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
-        """Return the rows inside their forced prefix, and the next token of each."""
-        place = prefixes.tokens.shape[1]
-        sentences = prefixes.sentences.tolist() if self.prefixes else []
-        forced = [
-            (row, self.prefixes[sentence][place])
-            for row, sentence in enumerate(sentences)
-            if place < len(self.prefixes[sentence])
-        ]
-        rows, ids = torch.tensor(forced, dtype=torch.int64).reshape(-1, 2).unbind(dim=1)
-        return rows, ids
 
 
 NO_CONSTRAINTS = Constraints()
@@ -95,10 +85,10 @@ NO_CONSTRAINTS = Constraints()
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The best next tokens of each row, best first, on the host."""
+    """The best next tokens of each row, best first."""
 
     log_probs: Tensor
-    """Log-probability of the token alone, float64 [R C]."""
+    """Log-probability of the token alone [R C], in the precision of `sum_dtype`."""
     ids: Tensor
     """Tokens [R C]."""
 
@@ -113,17 +103,20 @@ def best_candidates(
 
     PAD, UNK and BOS are never generated but keep their share of the probability, so each
     hypothesis has the model's own log-probability (scaled by a repetition penalty). Forbidden
-    tokens also keep their share and have the log-probability -inf. Raises DivergedError if the
-    logits are not finite.
+    tokens also keep their share and have the log-probability -inf.
     """
     assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special tokens"
     logits, normaliser = apply_constraints(logits, constraints, prefixes)
     # PAD, UNK and BOS precede EOS. Subtracting the normaliser after the choice avoids a second
     # [R V] tensor.
     values, places = largest(logits[:, EOS:], min(count, logits.shape[1] - EOS))
-    log_probs = (values - normaliser).cpu().double()
-    require_finite(log_probs[:, 0])
-    return Candidates(log_probs, places.cpu() + EOS)
+    log_probs = (values - normaliser).to(sum_dtype(logits.device))
+    return Candidates(log_probs, places + EOS)
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Return the precision of summed log-probabilities: fp64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def apply_constraints(
@@ -141,9 +134,9 @@ def apply_constraints(
     return logits, normaliser
 
 
-def require_finite(log_probs: Tensor) -> None:
-    """Raise DivergedError unless all log-probabilities are finite."""
-    if not log_probs.isfinite().all():
+def require_finite(finite: NDArray[np.bool_]) -> None:
+    """Raise DivergedError unless all of the model's outputs are `finite`."""
+    if not finite.all():
         raise DivergedError(
             "the model's output is not finite (NaN or infinite): its weights are damaged, "
             "or its training diverged"
@@ -151,21 +144,17 @@ def require_finite(log_probs: Tensor) -> None:
 
 
 def repeating_tokens(tokens: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return rows and ids of all next tokens that would repeat an n-gram of length `size`.
+    """Return tokens of each row [R N], and where they would repeat an n-gram of length `size`.
 
-    `tokens` [R T] are the tokens of each row so far.
+    `tokens` [R T] are the tokens of each row so far, at least `size`.
     """
     length = tokens.shape[1]
-    if length < size:
-        nothing = torch.empty(0, dtype=torch.int64)
-        return nothing, nothing
     # Tokens that end an n-gram, and whether the size - 1 tokens before them equal the row's last.
     last_of_ngram = tokens[:, size - 1 :]
     same_context = torch.ones_like(last_of_ngram, dtype=torch.bool)
     for back in range(1, size):
         same_context &= tokens[:, size - 1 - back : length - back] == tokens[:, length - back, None]
-    rows, places = same_context.nonzero().unbind(dim=1)
-    return rows, last_of_ngram[rows, places]
+    return last_of_ngram, same_context
 
 
 _LINES = 16

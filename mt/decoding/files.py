@@ -1,5 +1,6 @@
 """Translation of files, line by line."""
 
+import codecs
 import io
 import json
 import logging
@@ -28,7 +29,7 @@ from mt.decoding.translator import (
     default_look_ahead,
     log_notes,
 )
-from mt.errors import UserError
+from mt.errors import DataError, UserError
 from mt.files import replacing
 from mt.runs import CONFIG_FILE, check_run_folder, is_exported
 from mt.tables import printable
@@ -319,12 +320,12 @@ def stdin_lines() -> Iterator[str]:
     Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), which the Translator reads
     as U+FFFD with a note.
     """
-    return _decoded(_split(stdin_chunks()))
+    return _decoded(_split(stdin_chunks()), "stdin")
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file like `stdin_lines`; .gz, .xz and .zst files are decompressed."""
-    return _decoded(_split(read_chunks(path)))
+    return _decoded(_split(read_chunks(path)), str(path))
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -340,9 +341,14 @@ def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield rest.removesuffix(b"\r")
 
 
-def _decoded(lines: Iterator[bytes]) -> Iterator[str]:
-    """Decode UTF-8, keep invalid bytes as `surrogateescape` does, drop a byte-order mark."""
+def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
+    """Decode UTF-8, keep invalid bytes as `surrogateescape` does, drop a byte-order mark.
+
+    Raises DataError for UTF-16 with a byte-order mark.
+    """
     for number, line in enumerate(lines, start=1):
+        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise DataError(f"{name}: is UTF-16, not UTF-8; convert it with iconv")
         text = line.decode("utf-8", errors="surrogateescape")
         yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
 

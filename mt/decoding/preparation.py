@@ -21,6 +21,9 @@ _LONG_WORD = 5
 """Letters of a single word in capitals that is no abbreviation."""
 _ALWAYS_CAPITAL = {"en": re.compile(r"\bi\b")}
 """Words in lower case that are written in capitals."""
+_NO_WORD = re.compile("(?!)")
+_DOTTED_I = frozenset({"tr", "az"})
+"""Languages in which I is the capital of ı, and İ that of i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +138,22 @@ class Preparation:
         return whole_line(text, keep_space=self.decoding.split_sentences == "off")
 
     def _lowered(self, text: str) -> str:
-        """Return a sentence in lower case, its first letter excepted."""
-        first = _WORD.search(text)
-        assert first is not None, "a sentence in capitals has letters"
-        lower = change_words(text, str.lower)
-        lower = lower[: first.start()] + text[first.start()] + lower[first.start() + 1 :]
-        always = _ALWAYS_CAPITAL.get(base_language(self.direction.source))
-        return always.sub(lambda word: word[0].upper(), lower) if always else lower
+        """Return a sentence in lower case, its first letter and words such as `I` excepted."""
+        language = base_language(self.direction.source)
+        always = _ALWAYS_CAPITAL.get(language, _NO_WORD)
+        is_first = True
+
+        def lower(piece: str) -> str:
+            nonlocal is_first
+            piece = always.sub(lambda word: word[0].upper(), in_lower_case(piece, language))
+            first = _WORD.search(piece) if is_first else None
+            if first is None:
+                return piece
+            is_first = False
+            letter = in_upper_case(piece[first.start()], language)
+            return piece[: first.start()] + letter + piece[first.start() + 1 :]
+
+        return change_words(text, lower)
 
     def _prepared(self, line: _Line, prefix: Prefix, encoded: list[list[int]]) -> PreparedLine:
         """Return a line with its inputs and the white space of its translation.
@@ -197,6 +209,18 @@ def _is_in_capitals(text: str) -> bool:
         and not any(letter == letter.lower() for letter in letters)
         and len(letters) >= (_LONG_WORD if len(words) == 1 else 3)
     )
+
+
+def in_lower_case(text: str, language: str) -> str:
+    """Return a text in lower case, as its language writes it."""
+    if language in _DOTTED_I:
+        text = text.replace("I", "ı").replace("İ", "i")
+    return text.lower()
+
+
+def in_upper_case(text: str, language: str) -> str:
+    """Return a text in upper case, as its language writes it."""
+    return (text.replace("i", "İ") if language in _DOTTED_I else text).upper()
 
 
 def joiner_of(language: str) -> str:

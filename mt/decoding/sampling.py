@@ -16,7 +16,7 @@ from mt.decoding.constraints import (
     Constraints,
     Prefixes,
     apply_constraints,
-    require_finite,
+    sum_dtype,
 )
 from mt.decoding.engine import Hypothesis
 from mt.decoding.search import StepModel, extend
@@ -47,9 +47,10 @@ def sample(
 ) -> list[Hypothesis]:
     """Draw one translation of each sentence.
 
-    `uniforms` [B T] are numbers in [0, 1), T at least the longest limit. Each number decides one
-    token, so a translation depends only on its own sentence and numbers. Log-probability and score
-    of a hypothesis are the model's own, whatever the settings.
+    `uniforms` [B T] are numbers in [0, 1), T at least the longest limit, on the device of `limits`
+    in the precision of `sum_dtype`. Each number decides one token, so a translation depends only on
+    its own sentence and numbers. Log-probability and score of a hypothesis are the model's own,
+    whatever the settings.
     """
 
     def choose(logits: Tensor, prefixes: Prefixes) -> tuple[Tensor, Tensor]:
@@ -70,15 +71,14 @@ def draw(
     logits, normaliser = apply_constraints(logits, constraints, prefixes)
     count = min(settings.top_k or logits.shape[1], logits.shape[1] - EOS)
     best = logits[:, EOS:].topk(count, dim=1)
-    log_probs = (best.values - normaliser).cpu().double()
-    require_finite(log_probs[:, 0])
-    cumulative = torch.softmax(best.values.cpu().double() / settings.temperature, dim=1).cumsum(1)
+    values = best.values.to(sum_dtype(logits.device))
+    cumulative = torch.softmax(values / settings.temperature, dim=1).cumsum(1)
     last = (cumulative < settings.top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
     last = last.clamp(max=count - 1)
     threshold = uniforms[:, None] * cumulative.gather(1, last)
     place = (cumulative <= threshold).sum(dim=1, keepdim=True).minimum(last)
-    ids = best.indices.cpu().gather(1, place) + EOS
-    return ids.flatten(), log_probs.gather(1, place).flatten()
+    log_probs = best.values.gather(1, place) - normaliser
+    return (best.indices.gather(1, place) + EOS).flatten(), log_probs.flatten().to(values.dtype)
 
 
 def uniform_numbers(

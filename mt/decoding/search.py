@@ -1,16 +1,17 @@
 """Greedy search and beam search over a step model.
 
 Axes: B sentences, K rows (partial hypotheses) per sentence, R = B * K rows, V vocabulary,
-C candidates, S source tokens. Besides the model, only `best_candidates` computes on its
-device. A few numbers per row move to the host, which sums log-probabilities in float64 and does
-all bookkeeping.
+C candidates, S source tokens. The state of a search is on the device of the model. The host reads
+a few flags of each sentence once per step, and the hypotheses at the end.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,6 +22,8 @@ from mt.decoding.constraints import (
     Constraints,
     Prefixes,
     best_candidates,
+    require_finite,
+    sum_dtype,
 )
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
 from mt.special_ids import BOS, EOS
@@ -79,37 +82,96 @@ def greedy(
 
 
 Choose = Callable[[Tensor, Prefixes], tuple[Tensor, Tensor]]
-"""Map logits [R V] to each row's next token [R] and its log-probability [R], on the host."""
+"""Map logits [R V] to each row's next token [R] and its log-probability [R]."""
 
 
 def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]:
     """Extend one row per sentence by the tokens that `choose` returns, up to EOS or the limit."""
+    device, count = limits.device, len(limits)
     assert bool((limits > 0).all()), "a translation has at least an EOS"
-    device, limits = limits.device, limits.cpu()
-    found: dict[int, Hypothesis] = {}
-    numbers = torch.arange(len(limits))
-    last_ids = torch.full_like(numbers, BOS)
-    log_probs = torch.zeros(len(limits), dtype=torch.float64)
-    tokens = torch.empty(len(limits), 0, dtype=torch.int64)
+    found = _Found(count)
+    numbers = np.arange(count)
+    sentences = torch.arange(count, device=device)
+    last_ids = torch.full_like(sentences, BOS)
+    log_probs = torch.zeros(count, dtype=sum_dtype(device), device=device)
+    tokens = torch.empty(count, 0, dtype=torch.int64, device=device)
     while len(numbers):
-        logits = model.step(last_ids.to(device))
-        last_ids, added = choose(logits, Prefixes(numbers, tokens))
+        logits = model.step(last_ids)
+        last_ids, added = choose(logits, Prefixes(sentences, tokens))
         log_probs = log_probs + added
         tokens = torch.cat((tokens, last_ids[:, None]), dim=1)
-        done = (last_ids == EOS) | (tokens.shape[1] >= limits)
-        for row in done.nonzero().flatten().tolist():
-            finished = bool(last_ids[row] == EOS)
-            ids = tokens[row].tolist()
-            log_prob = float(log_probs[row])
-            found[int(numbers[row])] = Hypothesis(
-                tuple(ids[:-1] if finished else ids), log_prob, log_prob, finished
-            )
-        stay = (~done).nonzero().flatten()
-        if 0 < len(stay) < len(numbers):
-            model.keep(stay.to(device))
-        numbers, limits, last_ids = numbers[stay], limits[stay], last_ids[stay]
+        ends = last_ids == EOS
+        done = ends | (tokens.shape[1] >= limits)
+        flags = torch.stack((done, ends, log_probs.isfinite())).cpu().numpy()
+        is_done, is_end, is_finite = flags
+        require_finite(is_finite)
+        if not is_done.any():
+            continue
+        over, finished = numbers[is_done], is_end[is_done]
+        rows = _places(done, len(over))
+        found.add(over, tokens[rows], log_probs[rows], log_probs[rows], finished=finished)
+        numbers = numbers[~is_done]
+        stay = _places(~done, len(numbers))
+        if len(numbers):
+            model.keep(stay)
+        sentences, limits, last_ids = sentences[stay], limits[stay], last_ids[stay]
         log_probs, tokens = log_probs[stay], tokens[stay]
-    return [found[number] for number in range(len(found))]
+    return [hypothesis for (hypothesis,) in found.by_sentence()]
+
+
+class _Found:
+    """Hypotheses found so far; their tokens and scores stay on the device until the end."""
+
+    def __init__(self, sentences: int) -> None:
+        self._sentences = sentences
+        self._records: list[tuple[int, int, bool]] = []
+        self._tokens: list[Tensor] = []
+        self._scores: list[Tensor] = []
+
+    def add(
+        self,
+        sentences: NDArray[np.int64],
+        tokens: Tensor,
+        log_probs: Tensor,
+        scores: Tensor,
+        *,
+        finished: NDArray[np.bool_] | bool,
+    ) -> None:
+        """Add a hypothesis of each of these sentences: tokens [N T], log_probs [N], scores [N]."""
+        length, ends = tokens.shape[1], np.broadcast_to(finished, len(sentences))
+        self._records += [
+            (number, length, end)
+            for number, end in zip(sentences.tolist(), ends.tolist(), strict=True)
+        ]
+        self._tokens.append(tokens.flatten())
+        self._scores.append(torch.stack((log_probs, scores)))
+
+    def by_sentence(self) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence in the order of finding, without empty rows."""
+        lists: list[list[Hypothesis]] = [[] for _ in range(self._sentences)]
+        if not self._records:
+            return lists
+        ids = torch.cat(self._tokens).tolist()
+        log_probs, scores = torch.cat(self._scores, dim=1).tolist()
+        first = 0
+        for (number, length, finished), log_prob, score in zip(
+            self._records, log_probs, scores, strict=True
+        ):
+            own = ids[first : first + length]
+            first += length
+            if log_prob > NEVER:
+                text = tuple(own[:-1] if own[-1:] == [EOS] else own)
+                lists[number].append(Hypothesis(text, log_prob, score, finished))
+        return lists
+
+
+def _places(flags: Tensor, count: int) -> Tensor:
+    """Return the places of the True values of flags [N], whose number the host knows already.
+
+    `nonzero` would wait for the device to count them.
+    """
+    places = torch.arange(len(flags), device=flags.device)
+    return torch.where(flags, places, len(flags)).sort().values[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,24 +214,20 @@ def beam(
     """
     assert 0 < settings.count <= settings.beam
     assert settings.alpha >= 0, "the early stop needs a penalty that does not fall with the length"
-    assert bool((limits > 0).all()), "a translation has at least an EOS"
-    device = limits.device
-    beams = _Beams(limits.cpu(), settings)
+    beams = _Beams(limits, settings, keeps_sentences=not constraints.is_empty)
     while len(beams.numbers):
-        logits = model.step(beams.last_ids.flatten().to(device))
+        logits = model.step(beams.last_ids.flatten())
         # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
         count = settings.beam + 1
         candidates = best_candidates(logits, count, constraints, beams.prefixes())
         if settings.coverage:
             assert isinstance(model, AttentiveStepModel), "a coverage penalty needs attention"
-            beams.add_attention(model.attention().cpu().double())
-        beams.advance(candidates)
-        before = len(beams.numbers)
-        stay = beams.retire()
-        if 0 < len(stay) < before:
-            model.keep(stay.to(device))
-        if bool((beams.parents != torch.arange(settings.beam)).any()):
-            model.reorder(beams.parents.to(device))
+            beams.add_attention(model.attention())
+        stay, moved = beams.advance(candidates)
+        if stay is not None and len(stay):
+            model.keep(stay)
+        if moved:
+            model.reorder(beams.parents)
     return beams.ranked()
 
 
@@ -180,43 +238,104 @@ class _Beams:
     row of -inf is empty, because the vocabulary is smaller than the beam.
     """
 
-    def __init__(self, limits: Tensor, settings: BeamSettings) -> None:
-        sentences, beam = len(limits), settings.beam
+    def __init__(self, limits: Tensor, settings: BeamSettings, *, keeps_sentences: bool) -> None:
+        sentences, beam, device = len(limits), settings.beam, limits.device
+        dtype = sum_dtype(device)
+        lengths = limits.tolist()
+        assert all(length > 0 for length in lengths), "a translation has at least an EOS"
         self.beam, self.beta = beam, settings.coverage
         self.limits = limits
-        self.numbers = torch.arange(sentences)
+        self.numbers = np.arange(sentences)
+        """Number of each unfinished sentence in the batch."""
+        self.sentences = torch.arange(sentences, device=device) if keeps_sentences else None
+        """The same on the device; None where no constraint depends on it."""
         self.length = 0
-        longest = int(limits.max()) if sentences else 0
         penalty = LENGTH_NORMALIZATIONS[settings.normalization]
-        penalties = [penalty(length, settings.alpha) for length in range(longest + 1)]
-        self.penalties = torch.tensor(penalties, dtype=torch.float64)
-        self.log_probs = torch.zeros(sentences, 1, dtype=torch.float64)
-        self.last_ids = torch.full((sentences, 1), BOS)
-        self.parents = torch.zeros(sentences, 1, dtype=torch.int64)
-        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64)
+        penalties = [penalty(each, settings.alpha) for each in range(max(lengths, default=0) + 1)]
+        self.penalties = torch.tensor(penalties, dtype=dtype, device=device)
+        self.log_probs = torch.zeros(sentences, 1, dtype=dtype, device=device)
+        self.last_ids = torch.full((sentences, 1), BOS, device=device)
+        self.parents = torch.zeros_like(self.last_ids)
+        self.unmoved = torch.arange(beam, device=device)
+        self.tokens = torch.empty(sentences, 1, 0, dtype=torch.int64, device=device)
         # Coverage cost of a hypothesis that ends here, and the summed attention to each source
         # token [B K S], empty without a coverage penalty.
-        self.costs = torch.zeros(sentences, 1, dtype=torch.float64)
-        self.coverage = torch.zeros(sentences, 1, 0, dtype=torch.float64)
+        self.costs = torch.zeros_like(self.log_probs)
+        self.coverage = self.log_probs.new_zeros(sentences, 1, 0)
         # Scores of the best `count` finished hypotheses of each sentence, best first.
-        self.best_scores = torch.full((sentences, settings.count), NEVER, dtype=torch.float64)
-        self.found: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self.found_count = torch.zeros(sentences, dtype=torch.int64)
+        self.best_scores = self.log_probs.new_full((sentences, settings.count), NEVER)
+        self.found_count = torch.zeros(sentences, dtype=torch.int64, device=device)
+        self.found = _Found(sentences)
 
-    def prefixes(self) -> Prefixes:
-        """Return the tokens of all rows."""
+    def prefixes(self) -> Prefixes | None:
+        """Return the tokens of all rows; None where no constraint depends on them."""
+        if self.sentences is None:
+            return None
         rows = self.tokens.shape[1]
-        return Prefixes(self.numbers.repeat_interleave(rows), self.tokens.flatten(0, 1))
+        return Prefixes(self.sentences.repeat_interleave(rows), self.tokens.flatten(0, 1))
 
     def add_attention(self, attention: Tensor) -> None:
         """Add the attention of the current step to each source token [R S]."""
-        attention = attention.view(*self.log_probs.shape, -1)
+        attention = attention.to(self.log_probs.dtype).view(*self.log_probs.shape, -1)
         self.coverage = self.coverage + attention if self.length else attention
         self.costs = self.beta * coverage_cost(self.coverage)
 
-    def advance(self, candidates: Candidates) -> None:
-        """Append one token to each row: finish hypotheses and keep the best other candidates."""
+    def advance(self, candidates: Candidates) -> tuple[Tensor | None, bool]:
+        """Append one token to each row, and remove the sentences that have ended.
+
+        Return the former places of the other sentences, or None if all stay, and whether any row
+        continues another one. Raises DivergedError if the log-probabilities are not finite.
+        """
         self.length += 1
+        totals, ids, parents = self._ranked(candidates)
+        is_end = ids == EOS
+        log_probs, origins, former = totals[:, : self.beam], parents[:, : self.beam], self.tokens
+        ends = is_end[:, : self.beam] & (log_probs > NEVER)
+        scores = log_probs / self.penalties[self.length] - self.costs.gather(1, origins)
+        # Each row has at most one EOS candidate, so at least `beam` of the 2 * beam live on.
+        living = is_end.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
+        self.log_probs = totals.gather(1, living)
+        self.last_ids = ids.gather(1, living)
+        self.parents = parents.gather(1, living)
+        tokens = _of_parents(former, self.parents)
+        self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
+        self.coverage = _of_parents(self.coverage, self.parents)
+        self.costs = self.costs.gather(1, self.parents)
+        over = self._over(ends, scores)
+        without = over & (self.found_count == 0)
+        moved = (self.parents != self.unmoved).any(dim=1)
+        finite = candidates.log_probs[:, 0].isfinite().view(len(over), -1).all(dim=1)
+        flags = torch.stack((over, without, moved, finite), dim=1)
+        flags_and_ends = torch.cat((flags, ends), dim=1).cpu().numpy()
+        is_over, is_without, is_moved, is_finite = flags_and_ends[:, :4].T
+        require_finite(is_finite)
+
+        places, _ = flags_and_ends[:, 4:].nonzero()
+        if len(places):
+            rows = _places(ends.flatten(), len(places))
+            tokens = former[rows // self.beam, origins.flatten()[rows]]
+            values = log_probs.flatten()[rows], scores.flatten()[rows]
+            self.found.add(self.numbers[places], tokens, *values, finished=True)
+        if is_without.any():
+            numbers = self.numbers[is_without]
+            self._add_unfinished(numbers, _places(without, len(numbers)))
+        if not is_over.any():
+            return None, bool(is_moved.any())
+        stays = ~is_over
+        self.numbers = self.numbers[stays]
+        stay = _places(~over, len(self.numbers))
+        self._keep(stay)
+        return stay, bool(is_moved[stays].any())
+
+    def ranked(self) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each sentence, best first; ties in the order of finishing."""
+        return [
+            sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.beam]
+            for found in self.found.by_sentence()
+        ]
+
+    def _ranked(self, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probabilities, tokens and parents of the best 2 * `beam` candidates [B 2K]."""
         sentences, rows = self.log_probs.shape
         count = candidates.ids.shape[1]
         totals = self.log_probs[:, :, None] + candidates.log_probs.view(sentences, rows, count)
@@ -224,81 +343,48 @@ class _Beams:
         totals = F.pad(totals.flatten(1), (0, missing), value=NEVER)
         ids = F.pad(candidates.ids.view(sentences, -1), (0, missing), value=BOS)
         # Stable, so that a tie goes to the better row, then to the candidate ranked first.
-        log_probs, order = totals.sort(dim=1, descending=True, stable=True)
-        log_probs, order = log_probs[:, : 2 * self.beam], order[:, : 2 * self.beam]
-        ids = ids.gather(1, order)
-        parents = (order // count).clamp(max=rows - 1)
-        ends = ids == EOS
-        self._finish(ends[:, : self.beam], log_probs, parents)
-        # Each row has at most one EOS candidate, so at least `beam` of the 2 * beam live on.
-        living = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
-        self.log_probs = log_probs.gather(1, living)
-        self.last_ids = ids.gather(1, living)
-        self.parents = parents.gather(1, living)
-        tokens = _of_parents(self.tokens, self.parents)
-        self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
-        self.coverage = _of_parents(self.coverage, self.parents)
-        self.costs = self.costs.gather(1, self.parents)
+        totals, order = totals.sort(dim=1, descending=True, stable=True)
+        totals, order = totals[:, : 2 * self.beam], order[:, : 2 * self.beam]
+        return totals, ids.gather(1, order), (order // count).clamp(max=rows - 1)
 
-    def retire(self) -> Tensor:
-        """Remove the sentences that have ended; return the former places of the others."""
+    def _over(self, ends: Tensor, scores: Tensor) -> Tensor:
+        """Count the hypotheses that end here, and return which sentences are over [B].
+
+        `ends` and `scores` are [B K], those of the best candidates.
+        """
+        self.found_count = self.found_count + ends.sum(dim=1)
+        scores = torch.cat((self.best_scores, scores.masked_fill(~ends, NEVER)), dim=1)
+        count = self.best_scores.shape[1]
+        self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
         to_beat = self.best_scores[:, -1]
         behind = self.log_probs[:, 0] / self.penalties[self.length] <= to_beat
-        over = (
+        return (
             ((self.found_count >= self.beam) & behind)
             | (self.length >= self.limits)
             | no_live_row_can_win(self.log_probs[:, 0], to_beat, self.penalties[self.limits])
         )
-        for place in (over & (self.found_count == 0)).nonzero().flatten().tolist():
-            self._add_unfinished(place)
-        stay = (~over).nonzero().flatten()
-        if len(stay) < len(self.numbers):
-            self._keep(stay)
-        return stay
 
-    def ranked(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, best first; ties in the order of finishing."""
-        return [
-            sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.beam]
-            for found in self.found
-        ]
+    def _add_unfinished(self, numbers: NDArray[np.int64], places: Tensor) -> None:
+        """Add the live rows of the sentences at these places as unfinished hypotheses."""
+        log_probs = self.log_probs[places]
+        scores = log_probs / self.penalties[self.length] - self.costs[places]
+        self.found.add(
+            np.repeat(numbers, self.beam),
+            self.tokens[places].flatten(0, 1),
+            log_probs.flatten(),
+            scores.flatten(),
+            finished=False,
+        )
 
     def _keep(self, stay: Tensor) -> None:
-        self.numbers, self.limits = self.numbers[stay], self.limits[stay]
-        self.log_probs, self.last_ids = self.log_probs[stay], self.last_ids[stay]
-        self.parents, self.tokens = self.parents[stay], self.tokens[stay]
-        self.coverage, self.costs = self.coverage[stay], self.costs[stay]
-        self.best_scores, self.found_count = self.best_scores[stay], self.found_count[stay]
-
-    def _finish(self, ends: Tensor, log_probs: Tensor, parents: Tensor) -> None:
-        """Add a hypothesis for each EOS in `ends` [B K]; called before `tokens` are updated."""
-        log_probs, parents = log_probs[:, : self.beam], parents[:, : self.beam]
-        ends = ends & (log_probs > NEVER)
-        scores = log_probs / self.penalties[self.length] - self.costs.gather(1, parents)
-        places, ranks = ends.nonzero().unbind(dim=1)
-        for number, ids, log_prob, score in zip(
-            self.numbers[places].tolist(),
-            self.tokens[places, parents[places, ranks]].tolist(),
-            log_probs[places, ranks].tolist(),
-            scores[places, ranks].tolist(),
-            strict=True,
-        ):
-            self.found[number].append(Hypothesis(tuple(ids), log_prob, score, finished=True))
-        self.found_count += ends.sum(dim=1)
-        scores = torch.cat((self.best_scores, scores.masked_fill(~ends, NEVER)), dim=1)
-        count = self.best_scores.shape[1]
-        self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
-
-    def _add_unfinished(self, place: int) -> None:
-        """Add the live rows of a sentence as unfinished hypotheses."""
-        log_probs = self.log_probs[place]
-        scores = log_probs / self.penalties[self.length] - self.costs[place]
-        for log_prob, score, ids in zip(
-            log_probs.tolist(), scores.tolist(), self.tokens[place].tolist(), strict=True
-        ):
-            if log_prob > NEVER:
-                hypothesis = Hypothesis(tuple(ids), log_prob, score, finished=False)
-                self.found[int(self.numbers[place])].append(hypothesis)
+        """Keep the sentences at these places."""
+        self.limits, self.log_probs = self.limits[stay], self.log_probs[stay]
+        self.last_ids, self.parents = self.last_ids[stay], self.parents[stay]
+        self.tokens, self.coverage = self.tokens[stay], self.coverage[stay]
+        self.costs, self.best_scores = self.costs[stay], self.best_scores[stay]
+        self.found_count = self.found_count[stay]
+        if self.sentences is not None:
+            self.sentences = self.sentences[stay]
 
 
 _LEAST_COVERAGE = 1e-10

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from mt.config import DecodingConfig
-from mt.data.copied import is_wide, not_copied, put_back, take_out
+from mt.data.copied import is_unspaced, not_copied, put_back, take_out
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.alignment import links_of, place_by
 from mt.decoding.engine import Engine, Hypothesis, Part
@@ -20,9 +19,6 @@ _LONGEST_PERIOD = 50
 _DISTINCT_SHARE = 1 / 3
 _MOST_TIMES = 3
 """A translation that has more than this times the length of its source is decoded again."""
-_BLOCKED = {"no_repeat_ngram": BLOCKED_NGRAM}
-_SHORT = {**_BLOCKED, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
-"""Settings with a limit of `_MOST_TIMES` from two source tokens on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +45,14 @@ class Searches:
         """Return up to `n_best` translations of each input."""
         found = [Found(parts) for parts in self._search(inputs, n_best, self.decoding)]
         if self.decoding.on_repetition == "again":
-            if (self.decoding.no_repeat_ngram or math.inf) > BLOCKED_NGRAM:
-                self._replace(inputs, found, n_best, _is_loop, _BLOCKED)
-            self._replace(inputs, found, n_best, _is_too_long, _SHORT)
+            given = self.decoding.no_repeat_ngram or math.inf
+            blocked = {"no_repeat_ngram": min(given, BLOCKED_NGRAM)}
+            if given > BLOCKED_NGRAM:
+                self._replace(inputs, found, n_best, _is_loop, blocked)
+            # From two source tokens on, this limit is `_MOST_TIMES` at most.
+            short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
+            if self.decoding.min_length_ratio < 1:
+                self._replace(inputs, found, n_best, _may_be_shorter, short)
         if self.decoding.on_altered == "restore":
             self._restore(inputs, found, n_best)
         return found
@@ -80,11 +81,13 @@ class Searches:
         inputs: Sequence[Input],
         found: list[Found],
         n_best: int,
-        is_wrong: Callable[[Part], bool],
+        is_wrong: Callable[[Input, Part], bool],
         changes: Mapping[str, float],
     ) -> None:
         """Replace wrong translations by those of a search with changed settings."""
-        places = [place for place, each in enumerate(found) if is_wrong(each.parts[0])]
+        places = [
+            place for place, each in enumerate(found) if is_wrong(inputs[place], each.parts[0])
+        ]
         if places:
             decoding = self.decoding.model_copy(update=changes)
             again = self._search([inputs[place] for place in places], n_best, decoding)
@@ -94,44 +97,57 @@ class Searches:
     def _restore(self, inputs: Sequence[Input], found: list[Found], n_best: int) -> None:
         """Translate texts without what was altered, and put that back.
 
-        The place is beside the word that is aligned with the neighbour in the source.
+        The place is beside the word that is aligned with the neighbour in the source. A text
+        without other words is copied; a translation without any word is not used.
         """
         lacking = {
             place: tuple(altered)
             for place, (given, each) in enumerate(zip(inputs, found, strict=True))
             if not given.prefix and (altered := not_copied(given.text, each.parts[0].text))
         }
-        if not lacking:
+        taken = {place: take_out(inputs[place].text) for place in lacking}
+        for place, (rest, _) in [*taken.items()]:
+            if not any(map(str.isalpha, rest)):
+                text = inputs[place].text
+                parts = [replace(part, text=text) for part in found[place].parts[:1]]
+                found[place] = Found(parts, found[place].repeated, restored=lacking[place])
+                del taken[place]
+        if not taken:
             return
-        taken = [take_out(inputs[place].text) for place in lacking]
-        encoded = self.tokenizer.encode_source([rest for rest, _ in taken])
-        rests = [Input(rest, ids) for (rest, _), ids in zip(taken, encoded, strict=True)]
+        encoded = self.tokenizer.encode_source([rest for rest, _ in taken.values()])
+        rests = [Input(rest, ids) for (rest, _), ids in zip(taken.values(), encoded, strict=True)]
         keeping = replace(self, decoding=self.decoding.model_copy(update={"on_altered": "keep"}))
-        again = [each.parts for each in keeping.find(rests, n_best)]
-        links = iter(links_of([*chain.from_iterable(again)], self.engine, self.tokenizer))
-        for place, (rest, cut), parts in zip(lacking, taken, again, strict=True):
-            restored = [
-                put_back(part.text, cut, place_by(next(links), rest, part.text)) for part in parts
+        again = keeping.find(rests, n_best)
+        every = [part for each in again for part in each.parts]
+        links = iter(links_of(every, self.engine, self.tokenizer))
+        for (place, (rest, cut)), each in zip(taken.items(), again, strict=True):
+            parts = [
+                replace(part, text=put_back(part.text, cut, place_by(next(links), rest, part.text)))
+                for part in each.parts
             ]
-            parts = [replace(part, text=text) for part, text in zip(parts, restored, strict=True)]
-            found[place] = Found(parts, restored=lacking[place])
+            if each.parts[0].text.strip():
+                found[place] = Found(parts, each.repeated, restored=lacking[place])
 
 
-def _is_loop(part: Part) -> bool:
+def _is_loop(_: Input, part: Part) -> bool:
     hypothesis = part.hypothesis
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
-def _is_too_long(part: Part) -> bool:
+def _may_be_shorter(given: Input, part: Part) -> bool:
+    return is_too_long(part) and not given.prefix
+
+
+def is_too_long(part: Part) -> bool:
     """Test for more than three times the source, both in tokens and in characters."""
-    return len(part.hypothesis.ids) + 1 > _MOST_TIMES * len(part.source) and _length(
-        part.text
-    ) > _MOST_TIMES * _length(part.source_text)
+    written = len(part.hypothesis.ids) + part.hypothesis.finished  # with EOS, as the source
+    is_longer = _length(part.text) > _MOST_TIMES * _length(part.source_text)
+    return is_longer and written > _MOST_TIMES * len(part.source)
 
 
 def _length(text: str) -> int:
     """Return the number of characters; an ideograph counts as a word of three letters."""
-    return sum(3 if is_wide(character) else 1 for character in text)
+    return sum(3 if is_unspaced(character) else 1 for character in text)
 
 
 def repeats_itself(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from mt.config import DecodingConfig
 from mt.data.batches import collate, collate_sources
 from mt.data.store import Example
-from mt.decoding.constraints import Constraints, require_finite
+from mt.decoding.constraints import Constraints, require_finite, sum_dtype
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
@@ -33,9 +34,11 @@ from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
 from mt.model.attention_hooks import recording
+from mt.model.device import is_out_of_memory
 from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
 from mt.special_ids import BOS
 
+T = TypeVar("T")
 Ids = Sequence[int]
 
 
@@ -63,9 +66,9 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     ) -> list[list[Hypothesis]]:
         """Return up to `count` hypotheses of each source, best first, in the order of `sources`.
 
-        Batches are formed by length, longest first, so that a lack of memory shows at once. The
-        models are in evaluation mode meanwhile. Raises UserError if the device runs out of memory
-        and DivergedError if the model's output is not finite.
+        Batches are formed by length, longest first; one that does not fit the device's memory is
+        translated in halves. The models are in evaluation mode meanwhile. Raises UserError if a
+        single source does not fit, and DivergedError if the model's output is not finite.
         """
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -77,25 +80,20 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 return search([sources[number] for number in numbers], decoding, count, some)
 
         found: dict[int, list[Hypothesis]] = {}
-        try:
-            with _evaluation_mode(self.models):
-                for numbers, hypotheses in zip(
-                    batches, _in_threads(translate, batches, threads), strict=True
-                ):
-                    found.update(zip(numbers, hypotheses, strict=True))
-        except torch.OutOfMemoryError:
-            raise UserError(
-                "the device has too little memory: lower `decoding.batch_size`, now "
-                f"{decoding.sentences_at_once}; the translations stay the same"
-            ) from None
+        fitting = partial(_in_smaller_batches, translate)
+        with _evaluation_mode(self.models):
+            for numbers, hypotheses in zip(
+                batches, _in_threads(fitting, batches, threads), strict=True
+            ):
+                found.update(zip(numbers, hypotheses, strict=True))
         lists = [found[number][:count] for number in range(len(sources))]
         return self._add_prefix_log_probs(sources, lists, prefixes) if any(prefixes) else lists
 
     def _search(
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
     ) -> list[list[Hypothesis]]:
-        limits = self._limits(sources, decoding)
-        constraints = _constraints(sources, decoding, prefixes)
+        limits = torch.tensor(self._limits(sources, decoding), device=self.device)
+        constraints = _constraints(sources, decoding, prefixes, self.device)
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":
             return [
@@ -120,20 +118,21 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         each = [source for source in sources for _ in range(count)]
         limits = self._limits(each, decoding)
         draws = [*range(count)] * len(sources)
-        uniforms = uniform_numbers(each, seed=decoding.seed, draws=draws, length=int(limits.max()))
+        uniforms = uniform_numbers(each, seed=decoding.seed, draws=draws, length=max(limits))
+        uniforms = uniforms.to(self.device, sum_dtype(self.device))
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
         source = collate_sources(each).to(self.device).source
         repeated = [prefix for prefix in prefixes for _ in range(count)]
-        constraints = _constraints(each, decoding, repeated)
-        found = sample(_Steps(self.models, source, 1), limits, uniforms, settings, constraints)
+        constraints = _constraints(each, decoding, repeated, self.device)
+        steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
+        found = sample(steps, longest, uniforms, settings, constraints)
         lists = [found[first : first + count] for first in range(0, len(found), count)]
         return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
 
-    def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> Tensor:
-        """Return the maximum length of each translation [B]."""
+    def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> list[int]:
+        """Return the maximum length of each translation."""
         most = self.longest or sys.maxsize
-        limits = [min(length_limit(len(source), decoding), most) for source in sources]
-        return torch.tensor(limits, device=self.device)
+        return [min(length_limit(len(source), decoding), most) for source in sources]
 
     def _add_prefix_log_probs(
         self,
@@ -158,9 +157,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         """Return the details of one hypothesis per source, by a second pass over both.
 
         Probabilities and attention are means over the models. A target token is aligned with the
-        source token of its largest attention, EOS excepted, in the mean over the heads of the last
-        decoder layer but one, or of the only layer (Garg et al. 2019, "Jointly Learning to Align
-        and Translate with Transformer Models").
+        source token of its largest attention, EOS excepted, in the mean over the heads of the
+        `alignment_layer`.
         """
         targets = [hypothesis.ids for hypothesis in hypotheses]
         pairs = zip(sources, targets, strict=True)
@@ -172,9 +170,14 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 copy.deepcopy(each, {id(x): x for x in (*each.parameters(), *each.buffers())})
                 for each in self.models
             ]
-            for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
+
+            def explain(numbers: list[int]) -> list[TokenDetails]:
                 some = [sources[number] for number in numbers]
-                found = _explain(models, some, [targets[number] for number in numbers], self.device)
+                of = [targets[number] for number in numbers]
+                return [*_explain(models, some, of, self.device)]
+
+            for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
+                found = _in_smaller_batches(explain, numbers)
                 for number, each in zip(numbers, found, strict=True):
                     details[number] = each
         return details
@@ -196,6 +199,27 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             (np.logaddexp.reduce(rows, axis=0) - math.log(len(self.models))).tolist()
             for rows in zip(*by_model, strict=True)
         ]
+
+
+def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]) -> list[T]:
+    """Return the results of `work` for sentences; halve a batch that does not fit and repeat.
+
+    Raises UserError where the device has too little memory for a single sentence.
+    """
+    try:
+        return work(numbers)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the handler, because the traceback keeps tensors in memory.
+    if len(numbers) == 1:
+        raise UserError(
+            "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
+            "the sentence, or use a larger device"
+        )
+    middle = (len(numbers) + 1) // 2
+    halves = (numbers[:middle], numbers[middle:])
+    return [result for half in halves for result in _in_smaller_batches(work, half)]
 
 
 @contextmanager
@@ -256,12 +280,17 @@ def _in_threads(
 
 
 def _constraints(
-    sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+    sources: Sequence[Ids],
+    decoding: DecodingConfig,
+    prefixes: TargetPrefixes,
+    device: torch.device,
 ) -> Constraints:
-    shortest = None
+    shortest, forced = None, None
     if decoding.min_length_ratio:
-        shortest = torch.tensor([minimum_length(len(source), decoding) for source in sources])
-    forced = prefixes if any(prefixes) else ()
+        lengths = [minimum_length(len(source), decoding) for source in sources]
+        shortest = torch.tensor(lengths, device=device)
+    if any(prefixes):
+        forced = collate_sources(prefixes).to(device).source
     return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
@@ -348,8 +377,8 @@ def _score(
 ) -> list[list[float]]:
     pairs = zip(sources, targets, strict=True)
     lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs)}
-    scores: list[list[float]] = [[] for _ in targets]
-    for numbers in length_batches(lengths, positions=_SCORE_POSITIONS):
+
+    def score(numbers: list[int]) -> list[list[float]]:
         examples = [
             Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
             for number in numbers
@@ -366,8 +395,12 @@ def _score(
                     for some, of in chunks
                 ]
             ).cpu()
-        require_finite(log_probs)
+        require_finite(log_probs.isfinite().numpy())
         scored = iter(log_probs.tolist())
-        for number in numbers:
-            scores[number] = list(islice(scored, len(targets[number])))
+        return [list(islice(scored, len(targets[number]))) for number in numbers]
+
+    scores: list[list[float]] = [[] for _ in targets]
+    for numbers in length_batches(lengths, positions=_SCORE_POSITIONS):
+        for number, found in zip(numbers, _in_smaller_batches(score, numbers), strict=True):
+            scores[number] = found
     return scores

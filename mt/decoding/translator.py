@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -17,11 +18,13 @@ from mt.decoding.load import load_model, require_tag
 from mt.decoding.preparation import (
     Preparation,
     PreparedLine,
+    in_upper_case,
     name_characters,
     pair_with_prefixes,
 )
 from mt.decoding.second_search import BLOCKED_NGRAM, Found, Searches
 from mt.errors import UserError, listed
+from mt.languages import base_language
 from mt.runs import LineShape
 
 _logger = logging.getLogger(__name__)
@@ -260,8 +263,9 @@ class Translator:
         )
 
     def _alternative(self, line: PreparedLine, parts: tuple[Part, ...]) -> Alternative:
+        upper = partial(in_upper_case, language=base_language(self.direction.target))
         texts = [
-            change_words(part.text, str.upper) if given.from_capitals else part.text
+            change_words(part.text, upper) if given.from_capitals else part.text
             for part, given in zip(parts, line.inputs, strict=True)
         ]
         if len(texts) > 1 or self.decoding.split_sentences != "off":
@@ -288,7 +292,7 @@ class Translator:
         bests = [each.parts[0].hypothesis for each in found]
         altered = not_copied(line.text, text)
         restored = [part for each in found for part in each.restored]
-        has_invalid = any(self.tokenizer.has_invalid_bytes(best.ids) for best in bests)
+        has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
         unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
         statuses: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),

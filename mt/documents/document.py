@@ -11,12 +11,13 @@ from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.options import Format, Options, Reader
-from mt.documents.records import read_jsonl, read_tsv
+from mt.documents.records import read_jsonl, read_text, read_tsv
 from mt.documents.segments import Item, Text, TranslatedText
 from mt.documents.subtitles import read_srt, read_vtt
 from mt.errors import DataError
 
 READERS: dict[Format, Reader] = {
+    "text": lambda source, _: read_text(source),
     "markdown": lambda source, _: read_markdown(source),
     "html": lambda source, _: read_html(source),
     "srt": read_srt,
@@ -27,7 +28,7 @@ READERS: dict[Format, Reader] = {
     "jsonl": read_jsonl,
     "tsv": read_tsv,
 }
-"""Reader of each format; text has none, because it is translated line by line."""
+"""Reader of each format. `mt translate` reads text itself, line by line as it arrives."""
 _MARKUP = frozenset({"html", "xliff", "tmx"})
 """Formats with a declared encoding, and with references for characters that it lacks."""
 MOST_BYTES = 1 << 28
@@ -86,11 +87,27 @@ def read_document(content: bytes, format: Format, name: str) -> Document:
     for encoding in _encodings(content, format):
         try:
             text = content.decode(encoding)
-            if text.encode(encoding) == content:
-                return Document(text, encoding, format)
+            if text.encode(encoding) != content:
+                continue
         except (LookupError, ValueError):  # no such encoding, or another one
             continue
-    raise DataError(f"{name}: is not UTF-8; convert it with iconv")
+        if 4 * text.count("\0") > len(text):
+            raise DataError(
+                f"{name}: is full of null characters, as UTF-16 without a byte-order mark; "
+                "convert it with iconv"
+            )
+        return Document(text, encoding, format)
+    raise DataError(f"{name}: {_not_utf8(content)}; convert it with iconv")
+
+
+def _not_utf8(content: bytes) -> str:
+    """Name the first line that is not UTF-8."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return f"line {line} is not UTF-8 (byte 0x{content[error.start]:02x})"
+    return "is not UTF-8"
 
 
 def _encodings(content: bytes, format: Format) -> Iterator[str]:

@@ -6,19 +6,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Union
 
-from mt.data.exchange import NATIVE_CODES, UNTRANSLATED, find_language, read_units
+from mt.data.exchange import (
+    NATIVE_CODES,
+    UNTRANSLATED,
+    find_language,
+    named_codes,
+    read_units,
+)
 from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
 from mt.documents.options import Options
 from mt.documents.segments import Item, Replacement, SegmentBuilder, escaping
 from mt.documents.tags import TagKind
-from mt.errors import DataError, listed
+from mt.errors import DataError
 from mt.languages import base_language
 
 _KINDS: dict[str, TagKind] = {
     "bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close",
 }  # fmt: skip
 """Kind of inline elements that are half of a pair."""
-_MOST_CODES = 20
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
@@ -228,5 +233,5 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
-            f"there are {listed(sorted(codes)[:_MOST_CODES]) or 'none'}"
+            f"there are {named_codes(codes) or 'none'}"
         )

@@ -13,6 +13,7 @@ _STRING = re.compile(
     r"[ \t]*(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?[ \t]*"
     r'(?P<string>"(?P<text>(?:[^"\\\r\n]|\\.)*)")[ \t]*[\r\n]*\Z'
 )
+_PLURALS = re.compile(r"nplurals=(\d+)")
 _CHARSET = re.compile(r"charset=([^\s;]+)")
 
 
@@ -27,6 +28,8 @@ class _String:
 class _Entry:
     start: int = -1
     """Place of the first line that is not a comment of translators."""
+    line: int = 0
+    """Number of this line."""
     flags: int = -1
     """Place after `#,`."""
     is_fuzzy: bool = False
@@ -40,13 +43,18 @@ def read_po(source: str, options: Options) -> Iterator[Item]:
     damaged or has a charset other than UTF-8.
     """
     line_end = "\r\n" if "\r\n" in source else "\n"
+    plurals: int | None = None
     for entry in _entries(source, options.name):
         message = entry.strings.get("msgid")
         if message is None:
             continue
         if not message.text and "msgctxt" not in entry.strings:
             _check_charset(entry, options.name)
+            header = entry.strings.get("msgstr")
+            declared = _PLURALS.search(header.text) if header else None
+            plurals = int(declared[1]) if declared else None
             continue
+        _check_forms(entry, plurals, options.name)
         items = [] if entry.is_fuzzy else list(_filled(entry, line_end))
         if items and options.fuzzy:
             if entry.flags < 0:
@@ -84,7 +92,7 @@ def _entries(source: str, name: str) -> Iterator[_Entry]:
             entry.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", text)
             entry.flags = start + line[0].index("#,") + 2
         if entry.start < 0 and (match or text.startswith("#|")):
-            entry.start = start
+            entry.start, entry.line = start, number
     yield entry
 
 
@@ -95,6 +103,18 @@ def _check_charset(entry: _Entry, name: str) -> None:
         raise DataError(
             f"{name}: its header declares the charset {declared[1]}, translations are UTF-8; "
             "convert it with `msgconv --to-code=UTF-8`"
+        )
+
+
+def _check_forms(entry: _Entry, plurals: int | None, name: str) -> None:
+    """Raise DataError for a message without `msgstr`, or with another number than `plurals`."""
+    forms = sum(each.startswith("msgstr") for each in entry.strings)
+    if not forms:
+        raise DataError(f"{name}: line {entry.line}: the message has no `msgstr`")
+    if "msgid_plural" in entry.strings and not entry.is_fuzzy and forms != (plurals or forms):
+        raise DataError(
+            f"{name}: line {entry.line}: has {forms} plural forms, the header declares {plurals}; "
+            "correct one of them"
         )
 
 

@@ -407,12 +407,10 @@ def _reading(events: Iterable[_Event]) -> list[str]:
 
 def _moved(segment: Segment, by: int) -> Segment:
     """Return a segment of a part of the document that starts at `by`."""
-    tags = (
-        replace(
-            tag,
-            start=tag.start + by,
-            attributes=tuple(_moved(each, by) for each in tag.attributes),
-        )
-        for tag in segment.tags
+    return replace(
+        segment,
+        start=segment.start + by,
+        end=segment.end + by,
+        tags=tuple(replace(tag, start=tag.start + by) for tag in segment.tags),
+        attributes=tuple(_moved(each, by) for each in segment.attributes),
     )
-    return replace(segment, start=segment.start + by, end=segment.end + by, tags=tuple(tags))

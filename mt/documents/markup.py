@@ -43,7 +43,10 @@ _RAW_TEXT = {"script", "style", "textarea", "title", "iframe", "noembed", "nofra
 """Elements of HTML without tags inside."""
 _START = {False: re.compile(r"<(?=[A-Za-z!?/])"), True: re.compile("<")}
 _COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
-_DOCTYPE = re.compile(r"<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
+_DOCTYPE = re.compile(
+    r"(?:<\?[^>]*>|<!--.*?-->|\s)*+(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
+)
+"""Document type with declarations; only comments and instructions stand before it."""
 _NAME = re.compile(r"</?([^\s/>]+)")
 _ATTRIBUTE = re.compile(r"[\s/]*(=?[^\s/>=]+)(?:\s*=\s*(?:([\"'])|([^\s>]*)))?")
 _TAG_END = re.compile(r"[\s/]*>")
@@ -55,6 +58,8 @@ def scan(source: str, *, xml: bool = False) -> Iterator[MarkupToken]:
     Markup without an end reaches to the end of the text. XML must be well-formed.
     """
     place = 0
+    match = _DOCTYPE.match(source)
+    doctype = match.span(1) if match else (-1, -1)
     while True:
         found = _START[xml].search(source, place)
         start = found.start() if found else len(source)
@@ -62,7 +67,10 @@ def scan(source: str, *, xml: bool = False) -> Iterator[MarkupToken]:
             yield MarkupToken("text", place, start)
         if not found:
             return
-        token = _markup(source, start, xml=xml)
+        if start == doctype[0]:
+            token = MarkupToken("other", *doctype)
+        else:
+            token = _markup(source, start, xml=xml)
         yield token
         place = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:
@@ -85,8 +93,6 @@ def _markup(source: str, start: int, *, xml: bool) -> MarkupToken:
     if source.startswith("<![CDATA[", start):
         end = source.find("]]>", start)
         return MarkupToken("cdata", start, len(source) if end < 0 else end + 3)
-    if declaration := _DOCTYPE.match(source, start):
-        return MarkupToken("other", start, declaration.end())
     second = source[start + 1 : start + 2]
     after = source[start + 2 : start + 3]
     if second in {"!", "?"} or (second == "/" and not (xml or after.isalpha())):

@@ -25,6 +25,7 @@ SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".tsv": "tsv",
+    ".txt": "text",
 }
 _COMPRESSED = frozenset({".gz", ".xz", ".zst"})
 

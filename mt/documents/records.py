@@ -1,14 +1,21 @@
-"""Texts of a column of TSV or of a field of JSON lines."""
+"""Texts of a column of TSV, of a field of JSON lines, and lines of plain text."""
 
 import json
 import re
 from collections.abc import Iterator
 
 from mt.documents.options import Options
-from mt.documents.segments import Segment, SegmentBuilder, escaping
+from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
 from mt.errors import DataError, did_you_mean, listed
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def read_text(source: str) -> Iterator[Segment]:
+    """Yield the lines without the white space around them; newline and carriage return end one."""
+    for line in re.finditer(r"\S(?:[^\r\n]*\S)?", source):
+        if has_letters(line[0]):
+            yield Segment(*line.span(), line[0], line[0], escaping(str))
 
 
 def read_tsv(source: str, options: Options) -> Iterator[Segment]:
@@ -53,6 +60,9 @@ def read_jsonl(source: str, options: Options) -> Iterator[Segment]:
             continue
         try:
             record = json.loads(line[0])
+        except json.JSONDecodeError as error:
+            reason = f"column {error.colno}: {error.msg.removesuffix(' at')}"
+            raise DataError(f"{options.name}: line {number}: not JSON ({reason})") from error
         except (ValueError, RecursionError) as error:
             raise DataError(f"{options.name}: line {number}: not JSON ({error})") from error
         if not isinstance(record, dict):
@@ -76,7 +86,8 @@ def _column_needed(options: Options, names: list[str]) -> DataError:
 def _no_column(options: Options, names: list[str]) -> DataError:
     column = options.column or ""
     hint = did_you_mean(column, names)
-    return DataError(f"{options.name}: no texts in `{column}`; there are {listed(names)}{hint}")
+    there = f"there are {listed(names)}{hint}" if any(names) else "line 1 has no names"
+    return DataError(f"{options.name}: no texts in `{column}`; {there}")
 
 
 def _names(record: dict[str, object]) -> Iterator[str]:

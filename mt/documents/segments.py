@@ -1,6 +1,7 @@
 """Segments of a document: text to translate, with the inline tags that return to it."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -43,32 +44,30 @@ class Segment:
     join: Callable[[Pieces], str]
     """Function that writes text and markup in the syntax of the document."""
     tags: tuple[Tag, ...] = ()
+    attributes: tuple["Segment", ...] = ()
+    """Attributes inside the tags that are translated."""
 
     @property
     def texts(self) -> tuple[Text, ...]:
         """Text of the segment, then of the attributes in its tags."""
         has_tags = not all(tag.is_line_end for tag in self.tags)
-        attributes = (Text(each.text) for tag in self.tags for each in tag.attributes)
-        return (Text(self.text, has_tags), *attributes)
+        return (Text(self.text, has_tags), *(Text(each.text) for each in self.attributes))
 
     def render(self, translations: Iterator[TranslatedText]) -> str:
         """Return the markup with one translation for each of `texts`."""
         translated = next(translations)
         translation = translated.text
-        edits = [
-            (each.start, each.end, each.render(translations))
-            for tag in self.tags
-            for each in tag.attributes
-        ]
+        edits = [(each.start, each.end, each.render(translations)) for each in self.attributes]
         if translation == self.text or not translation.strip():
             return _edited(self.raw, self.start, edits)
         pieces: Pieces = []
         place = 0
+        starts = [start for start, _, _ in edits]
         for tag, span in place_tags(self.text, self.tags, translation, translated.links):
-            stop = tag.start + len(tag.markup)
-            inside = [edit for edit in edits if tag.start <= edit[0] < stop]
+            first = bisect_left(starts, tag.start)
+            inside = edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
             markup = _edited(tag.markup, tag.start, inside)
-            if tag.kind != "break" and translation[: span[0]][-1:] not in {"", " "}:
+            if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
             pieces += [(translation[place : span[0]], False), (markup, True)]
             place = span[1]
@@ -216,7 +215,7 @@ class SegmentBuilder:
         for each in events:
             if each.text is None:
                 markup = each.markup or self.source[each.start : each.end]
-                tags.append(Tag(len(text), each.kind, markup, each.start, each.attributes))
+                tags.append(Tag(len(text), each.kind, markup, each.start))
                 if each.kind == "break" and text[-1:] not in {"", " "}:
                     text += " "
                 continue
@@ -228,10 +227,13 @@ class SegmentBuilder:
                     tags.append(Tag(len(text), "break", space[0]))
                 if not text.endswith(" "):
                     text += space[0] if self.keeps_lines and not is_break else " "
-                elif not is_break and any(
-                    tag.kind == "single" and tag.offset == len(text) for tag in tags[-_NEAR:]
-                ):  # white space on both sides of a tag stays on both sides
+                # No closure over `text`: appending to it would take quadratic time.
+                elif not is_break and len(text) in [
+                    tag.offset for tag in tags[-_NEAR:] if tag.kind == "single"
+                ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
                 place = space.end()
             text += each.text[place:]
-        return Segment(start, end, text, self.source[start:end], self.join, tuple(tags))
+        attributes = tuple(attribute for each in events for attribute in each.attributes)
+        raw = self.source[start:end]
+        return Segment(start, end, text, raw, self.join, tuple(tags), attributes)

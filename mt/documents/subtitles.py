@@ -8,10 +8,14 @@ from mt.documents.options import Options
 from mt.documents.segments import Segment, SegmentBuilder, escaping
 from mt.documents.tags import TagKind
 from mt.errors import DataError
+from mt.tables import printable
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _TIME = r"(?:\d+:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 _TIMING = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}")
+_LIKE_TIMING = re.compile(r"\s*(?:\d+:[\d:.,]*\s*-+>|-->)")
+"""Start of a line that is meant as the times of a cue."""
+_SHOWN = 40
 _TAG = re.compile(r"<[^<>\r\n]*>|\{\\[^}\r\n]*\}")
 _SPEAKER = re.compile(r"(?:<[^<>]*>)*\s*[-–—♪♫]")
 """Start of a line that does not continue the one before: speech of another person, or a song."""
@@ -30,12 +34,18 @@ def read_vtt(source: str, options: Options) -> Iterator[Segment]:
 def _read(source: str, options: Options, *, is_vtt: bool) -> Iterator[Segment]:
     cue: list[tuple[int, int]] | None = None
     count = 0
-    for match in _LINE.finditer(source):
+    example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
+    for number, match in enumerate(_LINE.finditer(source), start=1):
         if _TIMING.match(match[0]):
             if cue and source[slice(*cue[-1])].strip().isdigit():
                 cue.pop()  # number of this cue, without a blank line before
             yield from _cue(source, cue or [], is_vtt=is_vtt)
             cue, count = [], count + 1
+        elif _LIKE_TIMING.match(match[0]):
+            shown = printable(match[0].strip()[:_SHOWN])
+            raise DataError(
+                f"{options.name}: line {number}: `{shown}` is not a time such as `{example}`"
+            )
         elif not match[0].strip():
             yield from _cue(source, cue or [], is_vtt=is_vtt)
             cue = None
@@ -43,7 +53,6 @@ def _read(source: str, options: Options, *, is_vtt: bool) -> Iterator[Segment]:
             cue.append(match.span())
     yield from _cue(source, cue or [], is_vtt=is_vtt)
     if not count:
-        example = "00:00:01.000 --> 00:00:02.000" if is_vtt else "00:00:01,000 --> 00:00:02,000"
         raise DataError(f"{options.name}: has no subtitles, which begin with `{example}`")
 
 

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from mt.documents.segments import Segment
+from mt.languages import UNSPACED
 
 TagKind = Literal["open", "close", "single", "break"]
 """Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
@@ -29,8 +28,6 @@ class Tag:
     markup: str
     start: int = 0
     """Place in the document."""
-    attributes: tuple["Segment", ...] = ()
-    """Attributes inside the markup that are translated."""
 
     @property
     def is_line_end(self) -> bool:
@@ -38,11 +35,8 @@ class Tag:
         return self.kind == "break" and "<" not in self.markup
 
 
-_WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
-_WITHOUT_SPACES_BETWEEN = re.compile(f"[{_WITHOUT_SPACES}]")
-_WORD = re.compile(
-    rf"[{_WITHOUT_SPACES}]|[^\W{_WITHOUT_SPACES}]+(?:['’.-][^\W{_WITHOUT_SPACES}]+)*|[^\w\s]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-][^\W{UNSPACED}]+)*|[^\w\s]")
 """Word or punctuation mark; a single character in scripts without spaces between words."""
 _Placed = tuple[Tag, int]
 """Tag and the number of words before it in the translation."""
@@ -73,7 +67,7 @@ class _Words:
         if not 0 < place < self.count:
             return False
         around = self.text[self.starts[place] - 1 : self.starts[place] + 1]
-        return not (around[0].isspace() or _WITHOUT_SPACES_BETWEEN.search(around))
+        return not (around[0].isspace() or _UNSPACED.search(around))
 
 
 def place_tags(
@@ -119,7 +113,7 @@ def _spans(placed: Iterator[_Placed], source: _Words, target: _Words) -> Iterato
 
 
 def _follows_space(tag: Tag, source: _Words) -> bool:
-    return source.text[: tag.offset][-1:] in {"", " "}
+    return source.text[max(tag.offset - 1, 0) : tag.offset] in {"", " "}
 
 
 def _needs_space(tag: Tag) -> bool:

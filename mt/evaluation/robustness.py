@@ -67,7 +67,7 @@ class ScoredVariant:
     variant: Variant
     scores: Evaluation
     untouched: Evaluation
-    """For `long input`, the scores of the single lines' translations, joined."""
+    """Scores of the translations of the untouched text, changed as the references are."""
     intact: float | None = None
     """For `copied text`, the share of the lines that have the added text unchanged."""
 
@@ -135,7 +135,8 @@ class RobustnessCard:
 
     def _remarks(self) -> Iterator[str]:
         yield "drop: how much lower than for the untouched text."
-        yield f"{' and '.join(_REFERENCE_CHANGES)}: the references are changed as the sources are."
+        yield f"{' and '.join(_REFERENCE_CHANGES)}: the references are changed as the sources are,"
+        yield "and for the drop also the translations of the untouched text."
         for each in self.scored:
             if each.variant.name == LONG:
                 bleu, chrf = each.untouched.bleu.value, each.untouched.chrf.value
@@ -243,6 +244,8 @@ def score_variants(
         baseline = untouched
         if form.name == LONG:
             baseline = score(joined(translations[0], target_language), form)
+        elif change := _REFERENCE_CHANGES.get(form.name):
+            baseline = score([*map(change, translations[0])], form)
         arrived = [text in line for text, line in zip(form.copied, made, strict=False)]
         intact = sum(arrived) / len(arrived) if arrived else None
         scored.append(ScoredVariant(form, score(made, form), baseline, intact))

@@ -1,4 +1,4 @@
-"""Choice of the device, and its memory allocator."""
+"""Choice of the device, its memory allocator, and lack of its memory."""
 
 import ctypes
 import platform
@@ -16,16 +16,20 @@ _LARGEST_INT = 2**31 - 1
 def select_device(name: str) -> torch.device:
     """Return the device `name`: cuda, mps, cpu, or auto for the fastest available.
 
-    Raises UserError where this machine has no such device.
+    On cuda, attention of cuDNN is switched off for the whole process. Raises UserError where this
+    machine has no such device.
     """
     available = available_devices()
     if name == "auto":
-        return torch.device(available[0])
+        name = available[0]
     if name not in available:
         hint = did_you_mean(name, [*available, "auto"])
         raise UserError(
             f"device `{name}`: not on this machine, which has {listed(available)}{hint}"
         )
+    if name == "cuda":
+        # It builds a plan for each new shape, and batches by length have new shapes all the time.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return torch.device(name)
 
 
@@ -33,6 +37,19 @@ def available_devices() -> list[str]:
     """Return the names of this machine's devices, the fastest first and cpu last."""
     found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     return [*(name for name, available in found.items() if available), "cpu"]
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an error of PyTorch is a lack of device memory.
+
+    cuBLAS, cuDNN and NCCL report it by other classes than the allocator, only in the message.
+    """
+    text = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "out of memory" in text
+        or "status_alloc_failed" in text
+    )
 
 
 def keep_freed_memory() -> None:

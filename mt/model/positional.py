@@ -223,11 +223,16 @@ class SinusoidTable(nn.Module):
         """Return rows `first` to `last` - 1, [T width]."""
         table = self.table  # two threads may grow the table at once, and the shorter one may stay
         if last > len(table):
-            # Validation decodes in inference mode, and training uses the same table.
-            with torch.inference_mode(mode=False):
-                table = sinusoids(2 * last, self.width, self.base).to(table)
-            self.table = table
+            table = self.grown(2 * last)
         return table[first:last]
+
+    def grown(self, positions: int) -> Tensor:
+        """Compute a table [positions width], store it and return it."""
+        # Validation decodes in inference mode, and training uses the same table.
+        with torch.inference_mode(mode=False):
+            table = sinusoids(positions, self.width, self.base).to(self.table)
+        self.table = table
+        return table
 
 
 def sinusoids(positions: int, width: int, base: float = 10000.0) -> Tensor:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
-from mt.model.positional import POSITIONAL, Positional
+from mt.model.positional import POSITIONAL, Positional, SinusoidTable
 from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
 from mt.model.weights import Gains
 from mt.special_ids import PAD
@@ -66,6 +66,12 @@ class Transformer(nn.Module):
     def longest(self) -> int | None:
         """Maximum length of a sentence in tokens, EOS included; None if unlimited."""
         return self.decoder_positional.longest
+
+    def reserve_positions(self, positions: int) -> None:
+        """Compute position tables of this length, because no compiled graph can let them grow."""
+        for module in self.modules():
+            if isinstance(module, SinusoidTable) and positions > len(module.table):
+                module.grown(positions)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits [N V] of the N real target positions, row after row.
@@ -343,6 +349,7 @@ class DecoderState:
 def alignment_layer(layers: int) -> int:
     """Return the index of the decoder layer whose cross-attention aligns source and target.
 
-    It is the last but one (Garg et al. 2019, "Jointly Learning to Align and Translate ...").
+    Of six layers and more it is the last but one (Garg et al. 2019, "Jointly Learning to Align and
+    Translate ..."). Of fewer it is the last one, which aligns far better in models of three.
     """
-    return max(0, layers - 2)
+    return layers - 2 if layers >= 6 else layers - 1

@@ -1,11 +1,14 @@
-"""HTTP application: the JSON API, LibreTranslate's API, and the page."""
+"""HTTP application: the JSON API, LibreTranslate's API, documents, and the page."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Annotated, Any, get_args
+from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -15,11 +18,13 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from mt import __version__
+from mt.config.data import Direction
 from mt.decoding.translator import Status, Translation
-from mt.errors import did_you_mean
+from mt.documents import segments
+from mt.errors import DataError, did_you_mean
 from mt.serving.access import Access
 from mt.serving.batching import Answer, Batcher, FailedError, QueueFullError, StoppedError, Wanted
-from mt.serving.bodies import FORM, Limits, Text, check_size, read_body, read_text
+from mt.serving.bodies import FORM, Limits, check_size, read_body, receive_body
 from mt.serving.libretranslate import (
     INVALID,
     REQUEST_SCHEMA,
@@ -33,12 +38,14 @@ from mt.serving.libretranslate import (
     read_texts,
 )
 from mt.serving.metrics import CLIENT_GONE, Metrics, RequestMetrics
+from mt.serving.texts import Text, TextFormat, read_file, read_html, read_text
 
-TRANSLATE = "/translate"
+TRANSLATE, DOCUMENT = "/translate", "/document"
 MOST_WEIGHTS = 100_000
 """Largest number of attention weights in the answer for a text."""
 _MESSAGE_LENGTH = 300
 _STOPPING = "the server is being stopped"
+_BYTES = "application/octet-stream"
 # Only the contents of the page itself, and the API of its own server.
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -65,6 +72,8 @@ class TranslationRequest(BaseModel):
     """Number of alternatives to return for each text of one line."""
     attention: Annotated[bool, Field(strict=True)] = False
     """Return the attention between the tokens."""
+    format: TextFormat = "text"
+    """`html` for pages or parts of pages: only their texts change."""
 
 
 class Alternative(BaseModel):
@@ -98,7 +107,7 @@ class TranslatedText(BaseModel):
     """Ranking score of the search, summed over lines; higher is better."""
     notes: list[str]
     alternatives: list[Alternative]
-    """Further translations, best first; empty for a text of several lines."""
+    """Further translations, best first; empty for several lines, or several texts of HTML."""
     attention: list[Attention] | None = None
     """Attention of each line or part that is not empty, in order.
 
@@ -146,11 +155,13 @@ def build_app(
 
     # FastAPI's own documentation pages load scripts from the network.
     app = FastAPI(title="mt", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(RequestMetrics, metrics=metrics, path=TRANSLATE)
+    app.add_middleware(RequestMetrics, metrics=metrics, paths=(TRANSLATE, DOCUMENT))
     access.add_to(app)
     app.add_exception_handler(StarletteHTTPException, _error_response)
     metrics.watch_queue(lambda: batcher.waiting)
-    _add_translation(app, batcher, limits, access)
+    service = _Service(batcher, limits, access, asyncio.Semaphore(limits.requests))
+    _add_texts(app, service)
+    _add_documents(app, service)
     page = files("mt.serving").joinpath("page.html").read_text(encoding="utf-8")
 
     @app.get("/", include_in_schema=False)
@@ -162,6 +173,7 @@ def build_app(
         """Return the status of the server, the model, its limits, and if it needs an API key."""
         status, code = ("ok", 200) if batcher.working else ("stopped", 503)
         about = {"characters": limits.characters, "alternatives": limits.alternatives}
+        about["bytes"] = limits.body_bytes
         about["api_key"] = bool(access.keys)
         return JSONResponse({"status": status, "model": name, **about}, code)
 
@@ -173,7 +185,72 @@ def build_app(
     return app
 
 
-def _add_translation(app: FastAPI, batcher: Batcher, limits: Limits, access: Access) -> None:
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """Steps that the endpoints share."""
+
+    batcher: Batcher
+    limits: Limits
+    access: Access
+    places: asyncio.Semaphore
+    """Concurrent requests; uvicorn's own limit does not answer in JSON."""
+
+    @property
+    def direction(self) -> Direction:
+        return self.batcher.translator.direction
+
+    @asynccontextmanager
+    async def received(self, request: Request) -> AsyncIterator[bytes]:
+        """Check the origin, take a place, and receive the body."""
+        self.access.check_origin(request)
+        if self.places.locked():
+            most = self.limits.requests
+            message = f"too many requests at once, at most {most:,} are taken; try again"
+            raise HTTPException(503, message, {"Retry-After": "1"})
+        async with self.places:
+            yield await receive_body(request, self.limits)
+
+    async def read(
+        self, texts: Sequence[str], format: TextFormat, *, name: str, status: int
+    ) -> list[Text]:
+        """Split texts into lines; raise HTTPException with `status` for too many of them."""
+        if format == "html":
+            pages = (read_html(text, self.direction) for text in texts)
+            found = await asyncio.to_thread(list, pages)
+        else:
+            found = [read_text(text) for text in texts]
+        count = sum(len(text.lines) for text in found)
+        check_size(count, self.limits.sentences, unit="lines", name=name, status=status)
+        return found
+
+    async def translated(
+        self, request: Request, texts: Sequence[Text], wanted: Wanted
+    ) -> list[TranslatedText]:
+        """Return the answer for each text."""
+        lines = [line for text in texts for line in text.lines]
+        wanted = replace(wanted, links=any(text.has_tags for text in texts))
+        answers = iter(await self.answers(request, lines, wanted))
+        return [_answer(text, [next(answers) for _ in text.lines]) for text in texts]
+
+    async def answers(
+        self, request: Request, lines: Sequence[str], wanted: Wanted, *, is_begun: bool = False
+    ) -> list[Answer]:
+        """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
+        try:
+            future = self.batcher.submit(lines, wanted, is_begun=is_begun)
+            return await _unless_gone(request, future)
+        except QueueFullError:
+            most = self.batcher.most_waiting
+            message = f"too many lines in the queue, the limit is {most:,}; try again"
+            raise HTTPException(429, message, {"Retry-After": "1"}) from None
+        except StoppedError:
+            raise HTTPException(503, _STOPPING) from None
+        except FailedError:
+            message = "the request could not be translated; see the server's log"
+            raise HTTPException(500, message) from None
+
+
+def _add_texts(app: FastAPI, service: _Service) -> None:
     """Add the endpoints that translate or identify texts, and `/languages`."""
     schemas = [TranslationRequest.model_json_schema(), REQUEST_SCHEMA]
     body_of_translate = {
@@ -183,25 +260,6 @@ def _add_translation(app: FastAPI, batcher: Batcher, limits: Limits, access: Acc
             FORM: {"schema": REQUEST_SCHEMA},
         },
     }
-    direction = batcher.translator.direction
-    places = asyncio.Semaphore(limits.requests)  # uvicorn's own limit does not answer in JSON
-
-    @asynccontextmanager
-    async def received(request: Request, *, invalid: int) -> AsyncIterator[Any]:
-        access.check_origin(request)
-        if places.locked():
-            message = f"too many requests at once, at most {limits.requests:,} are taken; try again"
-            raise HTTPException(503, message, {"Retry-After": "1"})
-        async with places:
-            yield await read_body(request, limits, invalid=invalid)
-
-    async def translated(
-        request: Request, texts: Sequence[str], wanted: Wanted
-    ) -> list[TranslatedText]:
-        split = [read_text(text) for text in texts]
-        lines = [line for text in split for line in text.lines]
-        answers = iter(await _translated(request, batcher, lines, wanted))
-        return [_answer(text, [next(answers) for _ in text.lines]) for text in split]
 
     @app.post(
         TRANSLATE,
@@ -211,33 +269,86 @@ def _add_translation(app: FastAPI, batcher: Batcher, limits: Limits, access: Acc
     )
     async def translate(request: Request) -> Any:
         """Translate texts, each line as one sentence or more; or answer LibreTranslate's API."""
-        async with received(request, invalid=422) as body:
+        async with service.received(request) as content:
+            body = read_body(content, request, invalid=422)
             if not is_libretranslate(body):
-                access.check_key(request, missing=401)
-                wanted = read_request(body, limits)
+                service.access.check_key(request, missing=401)
+                wanted = read_request(body, service.limits)
+                texts = await service.read(wanted.texts, wanted.format, name="texts", status=413)
                 per_line = Wanted(wanted.alternatives + 1, wanted.attention)
-                found = await translated(request, wanted.texts, per_line)
+                found = await service.translated(request, texts, per_line)
                 return TranslationResponse(translations=found)
-            access.check_key(request, missing=INVALID, field=read_key(body))
-            libre = read_libre_request(body, direction, limits)
+            service.access.check_key(request, missing=INVALID, field=read_key(body))
+            libre = read_libre_request(body, service.direction, service.limits)
+            texts = await service.read(libre.texts, libre.format, name="q", status=INVALID)
             detected = None
             if libre.is_auto:
-                detected = await asyncio.to_thread(detect_sources, libre.texts, direction)
-            found = await translated(request, libre.texts, Wanted(libre.alternatives + 1))
+                plain = ["\n".join(text.lines) for text in texts]
+                detected = await asyncio.to_thread(detect_sources, plain, service.direction)
+            found = await service.translated(request, texts, Wanted(libre.alternatives + 1))
             others = [[other.text for other in each.alternatives] for each in found]
             return JSONResponse(as_answer(libre, [each.text for each in found], others, detected))
 
     @app.post("/detect", responses=_PROBLEMS)
     async def detect_language(request: Request) -> JSONResponse:
         """Identify the language of the field `q`, as LibreTranslate does."""
-        async with received(request, invalid=INVALID) as body:
-            access.check_key(request, missing=INVALID, field=read_key(body))
-            return JSONResponse(await asyncio.to_thread(detect, read_texts(body, limits)))
+        async with service.received(request) as content:
+            body = read_body(content, request, invalid=INVALID)
+            service.access.check_key(request, missing=INVALID, field=read_key(body))
+            texts = read_texts(body, service.limits)
+            return JSONResponse(await asyncio.to_thread(detect, texts))
 
     @app.get("/languages")
     async def list_languages() -> JSONResponse:
         """Return the languages of the model, as LibreTranslate does."""
-        return JSONResponse(languages(direction))
+        return JSONResponse(languages(service.direction))
+
+
+def _add_documents(app: FastAPI, service: _Service) -> None:
+    """Add the endpoint that translates files."""
+    body = {"schema": {"type": "string", "format": "binary"}}
+    name: dict[str, Any] = {"name": "name", "in": "query", "schema": {"type": "string"}}
+    parameters = [
+        name | {"required": True, "description": "Name of the file; its suffix is the format."},
+        name | {"name": "column", "description": "Column of TSV, or field of JSON lines."},
+    ]
+    described = {
+        "parameters": parameters,
+        "requestBody": {"required": True, "content": {_BYTES: body}},
+    }
+
+    @app.post(
+        DOCUMENT,
+        response_class=Response,
+        responses={200: {"content": {_BYTES: body}}, **_PROBLEMS},
+        openapi_extra=described,
+    )
+    async def translate_document(request: Request) -> Response:
+        """Translate the texts of a file, the body; everything else is kept byte for byte."""
+        async with service.received(request) as content:
+            service.access.check_key(request, missing=401)
+            path = PurePosixPath(request.query_params.get("name", ""))
+            if not path.name:
+                raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
+            column = request.query_params.get("column") or None
+            direction, step = service.direction, service.limits.sentences
+            try:
+                file = await asyncio.to_thread(read_file, content, path.name, direction, column)
+            except DataError as error:
+                # The option of `mt translate` is a field here.
+                raise HTTPException(422, str(error).replace("--column", "column")) from None
+            found: list[segments.TranslatedText] = []
+            wanted = Wanted(links=file.has_tags)
+            for start in range(0, len(file.lines), step):  # a file may be longer than the queue
+                lines = file.lines[start : start + step]
+                answers = await service.answers(request, lines, wanted, is_begun=bool(start))
+                found += [each.text for each in answers]
+            name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
+            headers = {
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+                "X-Content-Type-Options": "nosniff",
+            }
+            return Response(await asyncio.to_thread(file.join, found), 200, headers, _BYTES)
 
 
 async def _error_response(_: Request, error: Exception) -> Response:
@@ -251,7 +362,8 @@ def read_request(body: Any, limits: Limits) -> TranslationRequest:
         wanted = TranslationRequest.model_validate(body)
     except ValidationError as error:
         raise HTTPException(422, _one_line(error.errors(include_url=False))) from None
-    check_size(wanted.texts, limits, name="texts", status=413)
+    count = sum(map(len, wanted.texts))
+    check_size(count, limits.characters, unit="characters", name="texts", status=413)
     if wanted.alternatives > limits.alternatives:
         message = f"`alternatives`: at most {limits.alternatives}, limited by this model's search"
         raise HTTPException(422, message)
@@ -272,22 +384,6 @@ def _one_line(problems: list[ErrorDetails]) -> str:
     else:
         text = 'an object was expected: {"texts": ["...", "..."]}'
     return f"{' '.join(text.split())[:_MESSAGE_LENGTH]}{f' (and {more} more)' if more else ''}"
-
-
-async def _translated(
-    request: Request, batcher: Batcher, lines: Sequence[str], wanted: Wanted
-) -> list[Answer]:
-    """Return the answers for all lines; raise HTTPException if the batcher fails or refuses."""
-    try:
-        return await _unless_gone(request, batcher.submit(lines, wanted))
-    except QueueFullError:
-        message = f"too many lines in the queue, the limit is {batcher.most_waiting:,}; try again"
-        raise HTTPException(429, message, {"Retry-After": "1"}) from None
-    except StoppedError:
-        raise HTTPException(503, _STOPPING) from None
-    except FailedError:
-        message = "the request could not be translated; see the server's log"
-        raise HTTPException(500, message) from None
 
 
 async def _unless_gone(request: Request, future: Future[list[Answer]]) -> list[Answer]:
@@ -315,26 +411,29 @@ def _answer(text: Text, answers: list[Answer]) -> TranslatedText:
     several = len(translations) > 1
     statuses = [each.status for each in translations if each.source.strip()]
     return TranslatedText(
-        text=text.join([each.text for each in translations]),
+        text=text.join([each.text for each in answers]),
         status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(each.score for each in translations),
         notes=[
-            f"line {number}: {note}" if several else note
+            f"{text.unit} {number}: {note}" if several else note
             for number, each in enumerate(translations, start=1)
             for note in each.notes
         ],
-        alternatives=[] if several else _alternatives(translations[0]),
+        alternatives=_alternatives(text, *translations) if len(translations) == 1 else [],
         attention=_attention(answers),
     )
 
 
-def _alternatives(translation: Translation) -> list[Alternative]:
+def _alternatives(text: Text, translation: Translation) -> list[Alternative]:
     """Return the alternatives with distinct texts."""
     scores: dict[str, float] = {}
     for each in translation.alternatives:
         scores.setdefault(each.text, each.score)
     scores.pop(translation.text, None)
-    return [Alternative(text=text, score=score) for text, score in scores.items()]
+    return [
+        Alternative(text=text.join([segments.TranslatedText(line)]), score=score)
+        for line, score in scores.items()
+    ]
 
 
 def _attention(answers: Sequence[Answer]) -> list[Attention] | None:

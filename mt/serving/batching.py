@@ -12,8 +12,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from mt.decoding.alignment import Link
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translation, Translator
+from mt.documents.segments import TranslatedText
 from mt.serving.metrics import Metrics
 
 MORE_SECONDS = 0.003
@@ -39,6 +41,13 @@ class Wanted:
 
     n_best: int = 1
     attention: bool = False
+    links: bool = False
+    """Find the aligned words, for the places of tags."""
+
+    @property
+    def explains(self) -> bool:
+        """True if the answer needs one more pass of the model."""
+        return self.attention or self.links
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,14 @@ class Answer:
     translation: Translation
     attention: tuple[PartAttention, ...] | None = None
     """Attention of the best translation's parts; None if not requested or not available."""
+    links: tuple[Link, ...] | None = None
+    """Links of the best translation; None if not requested or not available."""
+
+    @property
+    def text(self) -> TranslatedText:
+        """Return the best translation with its links."""
+        links = [(link.source, link.target) for link in self.links or ()]
+        return TranslatedText(self.translation.text, links)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,11 +147,14 @@ class Batcher:
         """Wait for the current batch, after `stop`."""
         self._thread.join()
 
-    def submit(self, lines: Sequence[str], wanted: Wanted = Wanted()) -> Future[list[Answer]]:
+    def submit(
+        self, lines: Sequence[str], wanted: Wanted = Wanted(), *, is_begun: bool = False
+    ) -> Future[list[Answer]]:
         """Return a future of the answers to the lines, in order.
 
         The future may hold StoppedError or FailedError. Raises QueueFullError if too many lines
-        wait, StoppedError after `stop`.
+        wait and no earlier lines of the request were answered (`is_begun`), StoppedError after
+        `stop`.
         """
         job = _Job(lines, wanted)
         if not lines:
@@ -144,7 +164,8 @@ class Batcher:
         with self._changed:
             if self._stopped:
                 raise StoppedError
-            if sum(each.left for each in self._jobs) + len(lines) > self.most_waiting:
+            waiting = sum(each.left for each in self._jobs)
+            if not is_begun and waiting + len(lines) > self.most_waiting:
                 raise QueueFullError
             self._jobs.append(job)
             self._changed.notify_all()
@@ -202,8 +223,8 @@ class Batcher:
         self.metrics.count_batch(self.translator.tokenizer, found)
         translations = iter(found)
         shares = [(job, [*islice(translations, len(share))]) for job, share in batch]
-        # Requests without attention do not wait for the attention of others.
-        for job, share in sorted(shares, key=lambda each: each[0].wanted.attention):
+        # Requests without attention or links do not wait for those of others.
+        for job, share in sorted(shares, key=lambda each: each[0].wanted.explains):
             self._answer(job, share)
 
     def _answer(self, job: _Job, translations: Sequence[Translation]) -> None:
@@ -211,7 +232,8 @@ class Batcher:
         try:
             explained = attention_of(translations, self.translator)
             attention = explained if job.wanted.attention else itertools.repeat(None)
-            job.answers += map(Answer, translations, attention)
+            found = self.translator.find_links(translations) if job.wanted.links else ()
+            job.answers += map(Answer, translations, attention, found or itertools.repeat(None))
         except Exception as error:
             _logger.exception("the attention of a request could not be computed")
             _fail(job, FailedError(str(error)))

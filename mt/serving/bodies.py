@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 from typing import Any
@@ -45,19 +43,23 @@ class Limits:
         return _ESCAPED_BYTES * self.characters + _OTHER_BYTES
 
 
-async def read_body(request: Request, limits: Limits, *, invalid: int) -> Any:
-    """Return a JSON body, or the fields of a form as a dict of strings.
-
-    A body that begins with a brace is JSON, even if its header calls it a form, as curl does.
-    Raises HTTPException with a message of one line: 413 for too much content, `invalid` for a body
-    that is not JSON, 400 for a damaged form, 408 if the body does not arrive in time.
-    """
+async def receive_body(request: Request, limits: Limits) -> bytes:
+    """Return the body; raise HTTPException: 413 if it is too large, 408 if it is too slow."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            body = await _receive(request, limits.body_bytes)
+            return await _receive(request, limits.body_bytes)
     except TimeoutError:
         message = f"the body did not arrive within {BODY_SECONDS:g} s"
         raise HTTPException(408, message) from None
+
+
+def read_body(body: bytes, request: Request, *, invalid: int) -> Any:
+    """Return a JSON body, or the fields of a form as a dict of strings.
+
+    A body that begins with a brace is JSON, even if its header calls it a form, as curl does.
+    Raises HTTPException with a message of one line: `invalid` for a body that is not JSON, 400 for
+    a damaged form.
+    """
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     is_form = kind in {FORM, _FORM_IN_PARTS} and not body.lstrip().startswith(b"{")
@@ -115,35 +117,8 @@ def _fields_in_parts(body: bytes, content_type: str) -> dict[str, str]:
     return fields
 
 
-_LINE_END = re.compile(r"(\r\n|\r|\n)")  # as in the translator
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Lines of a text and the line ends between them."""
-
-    lines: tuple[str, ...]
-    ends: tuple[str, ...]
-    """One fewer than lines."""
-
-    def join(self, lines: Sequence[str]) -> str:
-        """Return other lines joined by the line ends of this text."""
-        pairs = zip(lines, (*self.ends, ""), strict=True)
-        return "".join(part for pair in pairs for part in pair)
-
-
-def read_text(text: str) -> Text:
-    """Split a text at its line ends: newline, carriage return, or both."""
-    parts = _LINE_END.split(text)
-    return Text(tuple(parts[::2]), tuple(parts[1::2]))
-
-
-def check_size(texts: Sequence[str], limits: Limits, *, name: str, status: int) -> None:
+def check_size(count: int, most: int, *, unit: str, name: str, status: int) -> None:
     """Raise HTTPException with `status` for too many characters or lines in the field `name`."""
-    for count, most, unit in (
-        (sum(map(len, texts)), limits.characters, "characters"),
-        (sum(len(read_text(text).lines) for text in texts), limits.sentences, "lines"),
-    ):
-        if count > most:
-            message = f"`{name}`: {count:,} {unit} in all, the limit is {most:,}"
-            raise HTTPException(status, message)
+    if count > most:
+        message = f"`{name}`: {count:,} {unit} in all, the limit is {most:,}"
+        raise HTTPException(status, message)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import HTTPException
 
@@ -12,6 +12,7 @@ from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
 from mt.languages import base_language, language_name
 from mt.serving.bodies import Limits, check_size
+from mt.serving.texts import TextFormat
 
 INVALID = 400
 AUTO = "auto"
@@ -25,7 +26,7 @@ REQUEST_SCHEMA = {
         "q": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
         "source": {"type": "string", "description": "Language code, or `auto`."},
         "target": {"type": "string"},
-        "format": {"enum": ["text"], "default": "text"},
+        "format": {"enum": [*get_args(TextFormat)], "default": "text"},
         "alternatives": {"type": "integer", "minimum": 0, "default": 0},
         "api_key": {"type": "string"},
     },
@@ -43,6 +44,7 @@ class LibreRequest:
     is_auto: bool
     """True if the source language is to be identified."""
     alternatives: int
+    format: TextFormat
 
 
 def is_libretranslate(body: Any) -> bool:
@@ -59,8 +61,9 @@ def read_libre_request(
     """
     texts = read_texts(body, limits)
     source, target = (_string(body, name) for name in ("source", "target"))
-    if (body.get("format") or "text") != "text":
-        raise _invalid("`format`: only `text` is supported; send texts without markup")
+    format: TextFormat = "html" if body.get("format") == "html" else "text"
+    if (body.get("format") or "text") != format:
+        raise _invalid("`format`: `text` or `html` was expected")
     is_auto = source.lower() == AUTO
     for name, code, own in (
         ("source", direction.source if is_auto else source, direction.source),
@@ -77,7 +80,8 @@ def read_libre_request(
     if alternatives < 0:
         raise _invalid("`alternatives`: a number from 0 on was expected")
     is_list = isinstance(body["q"], list)
-    return LibreRequest(texts, is_list, is_auto, min(alternatives, limits.alternatives))
+    alternatives = min(alternatives, limits.alternatives)
+    return LibreRequest(texts, is_list, is_auto, alternatives, format)
 
 
 def read_texts(body: Any, limits: Limits) -> tuple[str, ...]:
@@ -88,7 +92,8 @@ def read_texts(body: Any, limits: Limits) -> tuple[str, ...]:
     texts = tuple(given) if isinstance(given, list) else (given,)
     if not all(isinstance(text, str) for text in texts):
         raise _invalid("`q`: a string or a list of strings was expected")
-    check_size(texts, limits, name="q", status=INVALID)
+    count = sum(map(len, texts))
+    check_size(count, limits.characters, unit="characters", name="q", status=INVALID)
     return texts
 
 

@@ -67,16 +67,16 @@ class Metrics:
 
 
 class RequestMetrics:
-    """ASGI middleware that records status and duration of the requests to one path."""
+    """ASGI middleware that records status and duration of the requests to some paths."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, path: str) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, paths: Sequence[str]) -> None:
         self.app = app
         self.metrics = metrics
-        self.path = path
+        self.paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on and record its answer."""
-        if scope["type"] != "http" or scope["path"] != self.path:
+        if scope["type"] != "http" or scope["path"] not in self.paths:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), CLIENT_GONE

@@ -105,6 +105,11 @@ class Choices:
         """Return the value of a key that is given or chosen."""
         return self.made[key].value if key in self.made else value_at(self.config, key)
 
+    @property
+    def passes(self) -> float:
+        """Expected passes over the corpus; 0 if no key is open."""
+        return self.tokens / self.facts.target_tokens if self.facts else 0.0
+
     def applied(self) -> Config:
         """Return the config with the choices, which then count as given."""
         return with_values(self.config, {key: each.value for key, each in self.made.items()})
@@ -264,9 +269,8 @@ def _choose_model(choices: Choices, facts: Facts, device: torch.device) -> None:
         reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
         best, choices.tokens = size, tokens
     _choose_shape(choices, best, reason)
-    passes = choices.tokens / facts.target_tokens
-    dropout = next(rate for least, rate in DROPOUT if passes >= least)
-    choices("model.dropout", dropout, f"about {passes:.2g} passes over the corpus")
+    dropout = next(rate for least, rate in DROPOUT if choices.passes >= least)
+    choices("model.dropout", dropout, f"about {choices.passes:.2g} passes over the corpus")
 
 
 def _choose_shape(choices: Choices, size: Size, reason: str) -> None:

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mt.config import Config, ModelConfig
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate
 from mt.errors import UserError
+from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
 from mt.training.initial_weights import freeze
@@ -168,7 +169,9 @@ def in_smaller_batches(
             return attempt([batch.to(session.device) for batch in batches])
         except BatchTooLarge as error:
             number = error.number
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
             raise UserError(
                 "the device has too little memory for the model and its optimizer: make the model "
                 "smaller in a new run (--run), or use a larger device"

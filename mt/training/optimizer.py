@@ -13,6 +13,8 @@ from mt.config import TrainingConfig
 
 BETAS = (0.9, 0.98)
 EPSILON = 1e-9
+FUSED = {"cpu", "cuda"}
+"""Devices whose fused kernel can skip a step by itself."""
 
 
 def build_optimizer(model: nn.Module, device: torch.device) -> torch.optim.Adam:
@@ -21,7 +23,7 @@ def build_optimizer(model: nn.Module, device: torch.device) -> torch.optim.Adam:
     It has the parameters that require a gradient, so frozen ones take no optimizer state.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused = device.type in {"cpu", "cuda"}
+    fused = device.type in FUSED
     # `train_step` sets the rate of each update.
     return torch.optim.Adam(trainable, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
 

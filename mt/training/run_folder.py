@@ -263,7 +263,7 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
     return {
         "mt": __version__,
         "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
+        "packages": _versions(),
         "system": platform.platform(),
         "processor": _processor_name(),
         "cpu_count": os.cpu_count(),
@@ -271,6 +271,15 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
         "device": f"{device.type}{name}",
         "precision": precision,
     }
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    found = {}
+    for name in _PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _processor_name() -> str:

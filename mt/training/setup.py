@@ -15,12 +15,14 @@ from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.engine import length_limit
 from mt.errors import RunError, UserError
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.training.data import Corpus, epoch_plan
 from mt.training.distributed import ALONE, World, settle
+from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
@@ -67,6 +69,10 @@ def start(
     model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []
     learner = build_learner(config, model, device)
+    if weight := config.training.guided_alignment:
+        lexicon = learn_lexicon(corpus.store)
+        guided = GuidedPass(model, config.training.label_smoothing, weight, lexicon)
+        learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()
@@ -129,7 +135,9 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
     freeze(model, training.freeze)
-    compile_stacks(model, training.compile)
+    longest = config.data.max_tokens
+    positions = max(longest, length_limit(longest, config.decoding))
+    compile_stacks(model, training.compile, positions=positions)
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),
@@ -140,11 +148,12 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     )
 
 
-def compile_stacks(model: Transformer, switch: Literal["on", "off"]) -> None:
+def compile_stacks(model: Transformer, switch: Literal["on", "off"], *, positions: int = 0) -> None:
     """Compile encoder and decoder at their first use in training, if the switch is on.
 
-    Lengths are dynamic: one compilation serves all batches of a precision. Output layer and loss
-    have their own kernels. Raises UserError without a C++ compiler.
+    Lengths are dynamic: one compilation serves all batches of a precision with several pairs, and
+    sequences of at most `positions` tokens. Output layer and loss have their own kernels. Raises
+    UserError without a C++ compiler.
     """
     if switch == "off":
         return
@@ -154,7 +163,16 @@ def compile_stacks(model: Transformer, switch: Literal["on", "off"]) -> None:
             f"`training.compile: on` needs a C++ compiler, but `{compiler}` was not found; install "
             "it, set the variable CXX to another one, or set `training.compile: off`"
         )
-    model.states = torch.compile(model.states, dynamic=True)  # type: ignore[method-assign]
+    # DistributedDataParallel's graph splitter does not support dynamic shapes.
+    torch._dynamo.config.optimize_ddp = False
+    model.reserve_positions(positions)
+    compiled = torch.compile(model.states, dynamic=True)
+
+    def states(source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
+        model.reserve_positions(max(source.shape[1], target_in.shape[1]))
+        return compiled(source, target_in, real)
+
+    model.states = states  # type: ignore[method-assign]
 
 
 def distribute(learner: Learner, corpus: Corpus, world: World) -> Learner:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mt.data.batches import Batch
+from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.distributed import ALONE, World, accumulate
 from mt.training.loss import LossSums, label_smoothed_loss
@@ -121,7 +122,9 @@ def naming_large_batch(number: int) -> Iterator[None]:
     """Turn a lack of device memory inside the block into BatchTooLarge for this micro-batch."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise BatchTooLarge(number) from None
 
 
@@ -150,10 +153,8 @@ def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list
     columns = torch.stack(
         [torch.stack((each.smoothed, each.nll, each.gradient_norm)) for each in results]
     )
-    losses, norms = world.all_reduce_sum(columns[:, :2].clone()), columns[:, 2]
+    columns[:, :2] = world.all_reduce_sum(columns[:, :2].clone())
     return [
         StepMetrics(smoothed, nll, norm, result.tokens)
-        for (smoothed, nll), norm, result in zip(
-            losses.tolist(), norms.tolist(), results, strict=True
-        )
+        for (smoothed, nll, norm), result in zip(columns.tolist(), results, strict=True)
     ]

@@ -32,6 +32,7 @@ from mt.training.state import Ranked
 from mt.training.step import UpdateResult, fetch_metrics, train_step
 from mt.training.validation import METRIC_NAMES, validate, validation_warnings
 
+_UPDATES_PER_QUESTION = 10
 _logger = logging.getLogger(__name__)
 
 
@@ -127,7 +128,8 @@ def run_updates(session: Session, interruption: Interruption) -> None:
             take_update(session, update)
             progress.waited_seconds = updates.waited_seconds
             state.elapsed_seconds = time.perf_counter() - started_at
-            stopping = stop_requested(session, interruption) or has_ended(session)
+            ended = has_ended(session)
+            stopping = ended or (asks_ranks(session) and stop_requested(session, interruption))
             if stopping or metrics_are_due(session):
                 log_metrics(session)
             if state.update % training.validate_every == 0:
@@ -191,6 +193,12 @@ def log_metrics(session: Session) -> None:
     progress.show(state)
     if state.update % session.config.training.log_every == 0:
         progress.log(state)
+
+
+def asks_ranks(session: Session) -> bool:
+    """Return whether to ask all ranks for a signal: with several GPUs after each tenth update."""
+    is_cheap = session.world.size == 1 or session.device.type == "cpu"
+    return is_cheap or session.state.update % _UPDATES_PER_QUESTION == 0
 
 
 def stop_requested(session: Session, interruption: Interruption) -> bool:

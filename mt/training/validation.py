@@ -14,7 +14,7 @@ from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
 from mt.config.decoding import ONE_SEARCH
 from mt.config.training import Metric
-from mt.data.batches import Lengths, collate
+from mt.data.batches import Batch, Lengths, collate
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
 from mt.decoding.second_search import repeats_itself
@@ -26,7 +26,8 @@ from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
 from mt.tables import aligned, clip, printable
 from mt.training.data import Corpus, micro_batches
-from mt.training.step import Learner, TrainingPass
+from mt.training.optimizer import Precision
+from mt.training.step import BatchTooLarge, Learner, TrainingPass, naming_large_batch
 
 T = TypeVar("T")
 
@@ -127,17 +128,33 @@ def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int)
     plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
     for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
-        batch = collate([corpus.valid_examples[i] for i in indices]).to(learner.precision.device)
-        with learner.precision.autocast():
-            sums = plain_loss(batch)
-        nll += float(sums.nll)
-        tokens += sums.tokens
+        batch = collate([corpus.valid_examples[i] for i in indices])
+        nll += _batch_loss(plain_loss, batch, learner.precision)
+        tokens += batch.target_tokens
     if not tokens:
         raise UserError(
             f"data.valid: every pair has a side of more than {longest} tokens, the most that the "
             "model and `training.max_tokens_per_batch` allow; raise that limit or add shorter pairs"
         )
     return nll / tokens
+
+
+def _batch_loss(plain_loss: TrainingPass, batch: Batch, precision: Precision) -> float:
+    """Return the summed loss of a batch, in halves where the device lacks memory.
+
+    Raises UserError where a single pair does not fit.
+    """
+    try:
+        with naming_large_batch(0), precision.autocast():
+            return float(plain_loss(batch.to(precision.device)).nll)
+    except BatchTooLarge:
+        pass  # the traceback, which keeps tensors in memory, ends here
+    if len(batch.index) == 1:
+        raise UserError(
+            f"a validation pair of {batch.source_tokens} source and {batch.target_tokens} target "
+            "tokens does not fit into the device's memory: remove it from `data.valid`"
+        )
+    return sum(_batch_loss(plain_loss, half, precision) for half in batch.halves())
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mt.config.loading import load_config
+from mt.errors import UserError
 from mt.export.export import export_ctranslate2
 from mt.training.trainer import train
 
@@ -101,3 +102,26 @@ def test_time_to_quality(script: Script, tiny_recipe: Path, tmp_path: Path) -> N
     lines = script.run("time_to_quality", tmp_path / "run")
     assert [line.split()[1] for line in lines[2:4]] == ["10", "20"]
     assert lines[-1].startswith("BLEU signature: ")
+
+
+def test_tags(script: Script, finished_run: Path) -> None:
+    module = script.load("tags")
+    golds = module.gold_alignment()
+    assert len(golds) == 491
+    first = next(gold for gold in golds if gold.source.startswith("Please put my son's brown"))
+    assert [
+        (first.source[slice(*each.source)], first.target[slice(*each.target)])
+        for each in first.phrases
+    ] == [
+        ("my son's", "我儿子"),
+        ("brown", "棕色"),
+        ("pillow", "枕头"),
+        ("in the suitcase", "行李箱里"),
+    ]
+    perfect = [[(each.source, each.target) for each in gold.phrases] for gold in golds]
+    assert module.alignment_error_rate(golds, perfect) == 0.0
+    assert module.tag_shares(golds, perfect) == {"tags": 1999, "covered": 1.0, "exact": 1.0}
+    wrong = [[(each.source, golds[0].phrases[0].target) for each in g.phrases] for g in golds]
+    assert module.alignment_error_rate(golds, wrong) > 0.7
+    with pytest.raises(UserError, match="no translation equals its reference"):
+        script.run("tags", finished_run)

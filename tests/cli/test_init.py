@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mt.config import Config, TrainingConfig
-from mt.config.data import MixtureSource, TextSource
+from mt.config.data import AugmentationConfig, MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.new_config import held_out_pairs
 from mt.training import automatic
@@ -100,6 +100,8 @@ def test_config_without_chosen_keys_trains_the_same_model(
     written = load_config(Path("train.yaml"))
     assert (written.data.source_language, written.data.target_language) == ("zh", "en")
     assert written.data.train == TextSource(source="train.zh", target="train.en")
+    assert written.data.augmentation == AugmentationConfig()
+    assert "  augmentation: {}  # typos, " in Path("train.yaml").read_text(encoding="utf-8")
     splits = written.data.valid, written.data.tests["test"]
     assert [split.model_dump()["held_out"] for split in splits] == [17, 17]
     assert {"model.d_model", "training.learning_rate"} <= given(written)
@@ -112,6 +114,14 @@ def test_config_without_chosen_keys_trains_the_same_model(
     minimal = Config(data=written.data, training=TrainingConfig(budget="30m"))
     assert given(minimal) == {"training.budget"}
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
+
+
+def test_a_training_of_few_passes_is_not_augmented(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.new_config._AUGMENTED_PASSES", 1e9)
+    assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
+    assert load_config(Path("train.yaml")).data.augmentation is None
 
 
 def given(config: Config) -> set[str]:

@@ -26,6 +26,11 @@ BROKEN = {
     "`data.max_tokens` 256: the longest pair would not fit",
     "training.r_drop=5; model.dropout=0": "`training.r_drop` compares two passes with different "
     "dropout, but dropout is off: set `model.dropout` above 0",
+    **{
+        f"training.guided_alignment=0.2; {other}": "`training.guided_alignment` works neither with "
+        "`training.r_drop` nor with `training.compile: on`: choose one"
+        for other in ("training.r_drop=5", "training.compile=on")
+    },
     "evaluation.expected.vaild.low=3": "`evaluation.expected.vaild`: no split has this name; did "
     "you mean `valid`?",
     "evaluation.published=[{split: tset, system: s, score: 1, source: p}]": (

@@ -73,5 +73,11 @@ def test_sentences_without_a_mark_end_before_a_frequent_first_word() -> None:
     )
     assert split.gaps == ("", "  ", " ", " ", "")
     assert split_sentences(line, "en").texts == (line.removesuffix(" Anna A"), "Anna A")
+    assert split_sentences(line.upper(), "en", shape.starts).texts == (
+        *("5 A MAN SLEEPS  TWO DOGS OF ANNA EAT A CAT, A DOG AND TWO.", "ANNA A"),
+    )
+    assert split_sentences("A Man Sleeps In A Bed", "en", ("A", "In")).texts == (
+        "A Man Sleeps In A Bed",
+    )
     marked = [text.removesuffix(".") + "." for text in captions]
     assert line_shape(marked, "en") == LineShape(1)

@@ -42,8 +42,8 @@ def test_translations_have_no_invalid_bytes(folder: Path) -> None:
     (ids,) = tokenizer.encode_target(["der Hund"])
     byte = next(i for i, token in enumerate(tokenizer.target.token_bytes) if token == b"\xe4")
     assert tokenizer.decode_target([ids[0], byte, *ids[1:]]) == "der Hund"
-    assert tokenizer.has_invalid_bytes([byte, *ids])
-    assert not tokenizer.has_invalid_bytes([ids[0], *tokenizer.encode_target(["€"])[0]])
+    assert tokenizer.target.has_invalid_bytes([byte, *ids])
+    assert not tokenizer.target.has_invalid_bytes([ids[0], *tokenizer.encode_target(["€"])[0]])
 
 
 def test_separate_tokenizer_has_a_vocabulary_for_each_side(tmp_path: Path) -> None:

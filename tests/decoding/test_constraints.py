@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from mt.decoding.constraints import Constraints, Prefixes, best_candidates, largest
-from mt.decoding.search import BeamSettings, beam
+from mt.decoding.sampling import SampleSettings, sample
+from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import DivergedError
 from mt.special_ids import EOS, PAD
 from tests.decoding.step_models import Ids, PrefixModel, every_translation, exhaustive
@@ -38,14 +40,14 @@ def begins_with(prefix: Ids) -> Callable[[Ids], bool]:
         (Constraints(shortest=torch.tensor([4])), {"allowed": lambda ids: len(ids) >= 4}),
         *(
             (
-                Constraints(prefixes=[prefix]),
+                Constraints(prefixes=torch.tensor([prefix])),
                 {"allowed": begins_with(prefix), "free": len(prefix)},
             )
             for prefix in ((4,), (5, 5), (4, 5, 4))
         ),
         (
             # The prefix itself repeats a bigram.
-            Constraints(no_repeat_ngram=1, prefixes=[(4, 4)]),
+            Constraints(no_repeat_ngram=1, prefixes=torch.tensor([(4, 4)])),
             {"allowed": lambda ids: ids[:2] == (4, 4) and not repeats(ids[1:], 1), "free": 2},
         ),
     ],
@@ -79,11 +81,24 @@ def test_pad_unk_and_bos_are_never_generated_but_keep_their_probability() -> Non
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("place", [PAD, EOS, 5])
-def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int) -> None:
-    logits = torch.zeros(3, 7)
-    logits[1, place] = bad
-    with pytest.raises(DivergedError, match="not finite"):
-        best_candidates(logits, 4)
+@pytest.mark.parametrize("step", [0, 1])
+def test_model_output_that_is_not_finite_is_an_error(bad: float, place: int, step: int) -> None:
+    class Damaged(PrefixModel):
+        def step(self, last_ids: Tensor) -> Tensor:
+            logits = super().step(last_ids)
+            if len(self.rows_by_step) > step:
+                logits[1, place] = bad
+            return logits
+
+    limits, numbers = torch.tensor([6, 6, 6]), torch.full((3, 6), 0.5, dtype=torch.float64)
+    searches: list[tuple[int, Callable[[PrefixModel], object]]] = [
+        (1, lambda model: greedy(model, limits)),
+        (3, lambda model: beam(model, limits, BeamSettings(3))),
+        (1, lambda model: sample(model, limits, numbers, SampleSettings())),
+    ]
+    for rows, search in searches:
+        with pytest.raises(DivergedError, match="not finite"):
+            search(Damaged([1, 2, 3], beam=rows, vocabulary=7))
 
 
 @pytest.mark.parametrize("width", [5, 16, 95, 96, 97, 1000, 8003])

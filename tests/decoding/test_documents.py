@@ -1,14 +1,20 @@
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any, NoReturn
 
 import pytest
 
-from mt.decoding.documents import DocumentJob, translate_document
-from mt.documents.options import Format
+from mt.decoding.documents import DocumentJob, translate_document, translate_texts
+from mt.decoding.torch_engine import TorchEngine
+from mt.documents.document import read_document
+from mt.documents.options import Format, Options
+from mt.documents.segments import Text, TranslatedText
 from mt.errors import DataError, UserError
-from tests.decoding.fakes import UpperCase, build_translator
+from mt.special_ids import EOS
+from tests.decoding.fakes import UpperCase, build_translator, text_of
 
 PAGE = b"<p>First one. Second <b>one</b>.</p>\r\n<img alt='a dog'><pre>code</pre>\n"
 UPPER = b"<p>FIRST ONE. SECOND <b>ONE</b>.</p>\r\n<img alt='A DOG'><pre>code</pre>\n"
@@ -40,6 +46,27 @@ def test_document_with_report(
     assert len(engine.calls) == 2, "texts are translated in batches, not all at once"
 
 
+def test_only_texts_with_tags_are_aligned(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aligned: list[int] = []
+    explain = TorchEngine.explain
+
+    def counting(engine: TorchEngine, sources: Any, hypotheses: Any) -> Any:
+        aligned.append(len(sources))
+        return explain(engine, sources, hypotheses)
+
+    monkeypatch.setattr(TorchEngine, "explain", counting)
+    source, output = tmp_path / "in.md", tmp_path / "out.md"
+    source.write_text("one *two* three\n\nfour five\n\n# one **two**\n\nfour  \nfive\n")
+    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    assert aligned == [2], "together, and without those that have no tags but line ends"
+    assert output.read_text().count("*") == 6
+    source.write_text("four five\n\none\n")
+    translate_document(finished_run, DocumentJob(source, output, "markdown"))
+    assert aligned == [2]
+
+
 def test_stdin_to_stdout(
     engine: UpperCase,
     monkeypatch: pytest.MonkeyPatch,
@@ -51,6 +78,53 @@ def test_stdin_to_stdout(
         translate_document(Path("run"), DocumentJob(None, None, "html"))
         assert capsysbinary.readouterr() == (wanted, b"")
     assert caplog.messages == ["stdin: has no text to translate"] * 2
+
+
+_SENTENCES = [
+    "He said so.",
+    "“Who is it?”",
+    "Dr. Lee paid 3.50 for e.g. tea!",
+    "Yes; no?",
+    "It is so.",
+]
+_GAPS = [" ", "  ", "\t", " \u00a0", "\u3000"]
+_ENDS = ["\n", "\r\n", "\r", "\n\n", "\r\n \t\r\n", "\n  \n\n"]
+_EDGES = ["", "", " ", "    ", "\t", "\u3000\u3000"]
+
+
+def _plain_text(random: Random) -> str:
+    """Return paragraphs with indentation, white space at line ends, and mixed line ends."""
+    text = random.choice(["", "\ufeff", *_ENDS])
+    for _ in range(random.randint(1, 3)):
+        text += random.choice(_EDGES)
+        for number in range(random.randint(1, 3)):
+            text += random.choice(_GAPS) * (number > 0) + random.choice(_SENTENCES)
+        text += random.choice(_EDGES) + random.choice(_ENDS)
+    return text.rstrip() if random.random() < 0.3 else text
+
+
+class Collapsing(UpperCase):
+    """Loses white space around a sentence and doubled spaces inside, as models do."""
+
+    def n_best_ids(self, sources: Any, decoding: Any, count: int, *, prefixes: Any = ()) -> Any:
+        texts = [" ".join(text_of(source[:-1]).split()) for source in sources]
+        short = [[*map(ord, text), EOS] for text in texts]
+        return super().n_best_ids(short, decoding, count, prefixes=prefixes)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_white_space_and_paragraphs_come_back(count: int) -> None:
+    random = Random(1)
+    translator = build_translator(Collapsing(), longest=100, split_sentences="on")
+    options = Options("file", "en", "en")
+
+    def translate(texts: Iterator[Text]) -> Iterator[TranslatedText]:
+        return (TranslatedText(each.text) for each, _ in translate_texts(translator, texts))
+
+    for _ in range(count):
+        text = _plain_text(random)
+        document = read_document(text.encode(), "text", "file")
+        assert b"".join(document.translated(options, translate)).decode() == text.upper()
 
 
 def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:
@@ -79,7 +153,7 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
         (DocumentJob(page, output, html, output), "out.html: is named twice"),
         (DocumentJob(tmp_path / "pag.html", output, html), "did you mean `page.html`"),
         (DocumentJob(page, tmp_path / "no" / "out", html), "there is no folder"),
-        (DocumentJob(broken, output, html), "broken.html: is not UTF-8"),
+        (DocumentJob(broken, output, html), "broken.html: line 1 is not UTF-8"),
         (DocumentJob(page, output, html, column="a"), "`--column` is for jsonl and tsv"),
         (DocumentJob(page, output, html, fuzzy=True), "`--fuzzy` is for po"),
     ):

@@ -280,6 +280,10 @@ def test_invalid_bytes_are_kept_and_the_byte_order_mark_is_dropped(tmp_path: Pat
     source = tmp_path / "in"
     source.write_bytes(b"\xef\xbb\xbfa\xff\r\n\xe2\x82\n\xef\xbb\xbfb")
     assert list(read_lines(source)) == ["a\udcff", "\udce2\udc82", "\ufeffb"]
+    for encoding in ("utf-16-le", "utf-16-be"):
+        source.write_bytes("\ufeff你\n".encode(encoding))
+        with pytest.raises(DataError, match="in: is UTF-16, not UTF-8; convert it with iconv"):
+            next(read_lines(source))
 
 
 def test_progress_bar_counts_lines_on_a_terminal(

@@ -149,8 +149,8 @@ def test_config_sets_the_constraints(engine: TorchEngine, search: str) -> None:
         assert len(complete(found)) >= math.ceil(1.2 * len(source))
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_coverage_penalty_uses_the_attention_of_the_last_layer_but_one(layers: int) -> None:
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (3, 2), (6, 4)])
+def test_coverage_penalty_uses_the_attention_of_the_alignment(layers: int, layer: int) -> None:
     made = transformer(seed=3, decoder_layers=layers).eval()
     sources = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
     decoding = DecodingConfig(beam=3, coverage_penalty=0.7, max_length_ratio=2, max_length_extra=1)
@@ -159,7 +159,7 @@ def test_coverage_penalty_uses_the_attention_of_the_last_layer_but_one(layers: i
         for each in found:
             read = torch.tensor([[BOS, *each.ids][: len(complete(each))]])
             maps = record_attention(made, torch.tensor([source]), read)
-            coverage = maps.cross[max(0, layers - 2), 0].mean(0).sum(0)
+            coverage = maps.cross[layer, 0].mean(0).sum(0)
             cost = -float(coverage.clamp(max=1).log().sum())
             wanted = each.log_prob / ((5 + len(complete(each))) / 6) ** 0.6 - 0.7 * cost
             assert each.score == pytest.approx(wanted, abs=1e-4)
@@ -189,15 +189,49 @@ def test_output_that_is_not_finite_is_an_error(engine: TorchEngine) -> None:
         engine.score([[4, EOS]], [[9, 6, EOS]])
 
 
-def test_lack_of_memory_is_an_error_with_a_remedy(
-    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [2, 0])
+def test_batches_that_do_not_fit_are_halved(
+    most: int, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(source: Tensor) -> Memory:
-        raise torch.OutOfMemoryError
+    sources, decoding = sentences(9), config(batch_size=7)
+    prefixes = [(5,)] * 9
 
-    monkeypatch.setattr(engine.model, "encode", fail)
-    with pytest.raises(UserError, match=r"lower `decoding\.batch_size`, now 7"):
-        engine.translate_ids(sentences(3), config(batch_size=7))
+    def results() -> tuple[list[list[Hypothesis]], list[TokenDetails], list[list[float]]]:
+        found = engine.n_best_ids(sources, decoding, 2, prefixes=prefixes)
+        best = [hypotheses[0] for hypotheses in found]
+        return (
+            found,
+            engine.explain(sources, best),
+            engine.score(sources, [complete(each) for each in best]),
+        )
+
+    wanted = results()
+    encode = engine.model.encode
+    sizes = []
+
+    def limited(source: Tensor) -> Memory:
+        sizes.append(len(source))
+        if len(source) > most:
+            raise torch.AcceleratorError("CUDA error: out of memory")
+        return encode(source)
+
+    # On the class: `explain` copies the model.
+    monkeypatch.setattr(Transformer, "encode", lambda _, source: limited(source))
+    if not most:
+        with pytest.raises(UserError, match="too little memory for a single sentence: lower"):
+            results()
+        return
+    (hypotheses, details, scores), expected = results(), wanted
+    assert max(sizes) == 9
+    for some, others in zip(hypotheses, expected[0], strict=True):
+        assert [each.ids for each in some] == [each.ids for each in others]
+        log_probs = [each.log_prob for each in others]
+        assert [each.log_prob for each in some] == pytest.approx(log_probs, abs=1e-4)
+    for one, other in zip(details, expected[1], strict=True):
+        assert one.alignment == other.alignment
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+    for row, other_row in zip(scores, expected[2], strict=True):
+        assert row == pytest.approx(other_row, abs=1e-4)
 
 
 @SEARCHES
@@ -286,9 +320,9 @@ def uneven(layers: int, seed: int = 1) -> Transformer:
     return made
 
 
-@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 0), (3, 1)])
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (3, 2), (6, 4)])
 def test_details_are_those_of_each_sentence_alone(layers: int, layer: int) -> None:
-    made = uneven(layers)
+    made = uneven(layers, seed=4)
     details = TorchEngine(made, CPU).explain(SOURCES * 50, FOUND * 50)
     assert details[3] == TokenDetails((), ())
     for number, detail in enumerate(details):

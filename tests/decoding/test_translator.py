@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mt.decoding.engine import Engine, Hypothesis, Part, length_limit
+from mt.decoding.preparation import in_upper_case
 from mt.decoding.second_search import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Translation, log_notes
 from mt.errors import UserError
@@ -377,6 +378,8 @@ def test_text_without_words_does_not_reach_the_model() -> None:
         ("NATO-GPU 7", "Nato-gpu 7"),
         ("我有GPU和CPU", "我有GPU和CPU"),
         ("ПРИВЕТ МИР", "Привет мир"),
+        ("SEE https://a.b/i/X AND {NAME}", "See https://a.b/i/X and {NAME}"),
+        ("{NAME} SAW A MAN", "{NAME} Saw a man"),
         ("This is NOT SO.", "This is NOT SO."),
     ],
 )
@@ -394,6 +397,30 @@ def test_sentences_in_capitals_are_translated_in_lower_case(line: str, read: str
     assert (translation.text, translation.sentences) == (line, (line,))
     [kept] = build_translator(Same(), longest=99, capitals="keep").stream([line])
     assert text_of(kept.alternatives[0].parts[0].source[:-1]) == line
+
+
+def test_only_words_are_searched_again() -> None:
+    numbers = " ".join(str(number) for number in range(1001, 1010))
+    engine = Careless()
+    [translation] = build_translator(engine, longest=12).stream([f"so {numbers}"])
+    assert translation.text == f"SO {numbers}"
+    assert translation.status == "restored"
+    assert 1 not in engine.calls[-1], "an empty source"
+
+
+def test_translation_that_loses_all_words_is_not_used() -> None:
+    answers = {"so 1984": ["good"], "so": [""], "no 1984": [""], "no": [""]}
+    used, empty = build_translator(Answers(**answers)).stream(["so 1984", "no 1984"])
+    assert (used.text, used.status) == ("good", "altered")
+    assert (empty.text, empty.status) == ("", "empty")
+
+
+def test_turkish_capitals_keep_their_dots() -> None:
+    translator = build_translator(UpperCase(), source_language="tr", language="tr", longest=99)
+    [translation] = translator.stream(["İSTANBUL IŞIK İÇİNDE"])
+    [part] = translation.alternatives[0].parts
+    assert part.source_text == "İstanbul ışık içinde"
+    assert in_upper_case("ışık içinde", "tr") == "IŞIK İÇİNDE"
 
 
 def test_text_without_words_stays_beside_an_empty_translation() -> None:
@@ -423,6 +450,8 @@ def test_translations_of_more_than_three_times_the_source_are_decoded_again() ->
             return [[Hypothesis(upper(text)[:limit], -1.0, -1.0, False)] for limit in limits]
 
     lines = ["a", "ab", "abcdefg", "abcdefgh"]
+    [forced] = build_translator(Talkative()).stream(["a"], prefixes=["ABCDEFGH"])
+    assert len(forced.text) == 26, "a prefix may be longer than the source"
     found = list(build_translator(Talkative()).stream(lines))
     assert [len(each.text) for each in found] == [6, 9, 21, 26]
     assert [each.status for each in found] == [*["repeated"] * 3, "length-limited"]

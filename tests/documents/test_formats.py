@@ -1,5 +1,6 @@
 """Subtitles, catalogues, exchange formats and records come back with translated texts."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -28,6 +29,10 @@ my friend.
 12:30
 
 """
+ODD_SRT = (
+    "00:00:05,000 --> 00:00:01,000\r\nNo number\rnor order\n\r\n\r"
+    "2\r00:00:02.0 --> 0:0:9,5\nOverlaps\n3\n00:00:03,000 --> 00:00:04,000 --> x\nA -> B --> C"
+)
 SRT_UPPER = (
     SRT.replace("Hello there", "HELLO THERE")
     .replace("my friend", "MY FRIEND")
@@ -64,13 +69,14 @@ TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
 
 
 @pytest.mark.parametrize(
-    "change", [str, lambda text: text.replace("\n", "\r\n")], ids=["LF", "CRLF"]
+    "change", [str, lambda text: re.sub("\r?\n", "\r\n", text)], ids=["LF", "CRLF"]
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
 @pytest.mark.parametrize(
     ("format", "source", "wanted", "column"),
     [
         ("srt", SRT, SRT_UPPER, None),
+        ("srt", ODD_SRT, ODD_SRT.upper().replace("X\n", "x\n"), None),
         ("vtt", VTT, VTT_UPPER, None),
         ("jsonl", JSONL, JSONL_UPPER, "text"),
         ("jsonl", JSONL, JSONL.replace("In \\/ x", "IN / X"), "n.t"),
@@ -278,7 +284,7 @@ EXCHANGE: list[tuple[Format, str, dict[str, tuple[str, str]]]] = [
 """A file with gaps, and the texts of each before and after its translation."""
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize(("format", "file", "gaps"), EXCHANGE)
 def test_targets_are_written(
     format: Format, file: str, gaps: dict[str, tuple[str, str]], encoding: str, tmp_path: Path
@@ -296,10 +302,24 @@ def test_targets_are_written(
     assert new["de"] == new[languages[0]].upper()
 
 
+_CUE = b"1\n00:00:01,000 --> 00:00:02,000\na\n"
+_HEADER = b'msgid ""\nmsgstr "Plural-Forms: nplurals=2; plural=n != 1;\\n"\n'
+_PLURAL = b'#: a.c\nmsgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n'
+
+
 @pytest.mark.parametrize(
     ("format", "content", "message"),
     [
         ("srt", b"no cues", "file: has no subtitles, which begin with `00:00:01,000 -->"),
+        ("srt", _CUE + b"00:00:03 -> 00:00:04\nb", "line 4: `00:00:03 -> 00:00:04` is not a time"),
+        ("srt", _CUE + b"\n2\n00:00:03,000 --> \nb", "line 6: `00:00:03,000 -->` is not a time"),
+        ("srt", _CUE + b"\n2\n--> 00:00:03,000\nb", "line 6: `--> 00:00:03,000` is not a time"),
+        ("vtt", b"WEBVTT\n\n00:01 --> 00:02\n", "line 3: .* such as `00:00:01.000 --> 00:00:02."),
+        ("po", _HEADER + b'\nmsgid "a"\n', "file: line 4: the message has no `msgstr`"),
+        ("po", _HEADER + _PLURAL, "line 4: has 1 plural forms, the header declares 2"),
+        ("tsv", b"", "file: no texts in `text`; line 1 has no names"),
+        ("html", "<p>a\nb</p>".encode("utf-16-le"), "file: is full of null characters, as UTF-16"),
+        ("tmx", b"<tmx/>\n\xe9", r"file: line 2 is not UTF-8 \(byte 0xe9\); convert it with iconv"),
         ("po", b'msgid "a"\nmsgstr "b\n', "file: line 2: is not a string or comment of gettext"),
         ("po", b'msgid ""\nmsgstr "charset=latin-1\\n"\n', "charset latin-1.*msgconv"),
         ("po", b'msgid "a"\nmsgid "a"\n', "file: line 2: a second `msgid`"),
@@ -307,6 +327,9 @@ def test_targets_are_written(
         ("xliff", b"<html/>", "file: is not XLIFF"),
         ("xliff", b"<xliff version='2.0' srcLang='fr'/>", "`srcLang` is `fr`, but the model"),
         ("xliff", b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "declares the entity `b`"),
+        ("xliff", b"<!DOCTYPE a [<!ENTITY b SYSTEM 'c'>]><a/>", "declares the entity `b`"),
+        ("tmx", b"<!DOCTYPE a [<!ENTITY % b SYSTEM 'c'> %b;]><a/>", "declares the entity `b`"),
+        ("tmx", b"<!DOCTYPE a SYSTEM 'c'><a>&b;</a>", "the entity `b` is not one of XML's own"),
         ("xliff", b"<xliff><trans-unit>" + b"<g>" * 1000, "more than 100 elements"),
         (
             "tmx",
@@ -315,16 +338,45 @@ def test_targets_are_written(
         ),
         ("tsv", b"id\ttext\n", "name the texts.*--column.*`id`, `text`"),
         ("jsonl", b'{"text": "a", "b": {"c": "d"}}', "`text`, `b.c`; did you mean `text`"),
-        ("jsonl", b'{"a": "b"}\n{"a": ', "file: line 2: not JSON"),
+        (
+            "jsonl",
+            b'{"a": "b"}\n{"a" 1}\n{}',
+            "line 2: not JSON .column 6: Expecting ':' delimiter",
+        ),
+        ("jsonl", b'{"a": ' + b"[" * 10**5, "file: line 1: not JSON"),
         ("jsonl", b"[1]", "file: line 1: not a JSON object"),
-        ("html", b"<p>caf\xe9</p>", "file: is not UTF-8; convert it with iconv"),
-        ("markdown", b"\xff", "file: is not UTF-8"),
+        ("html", b"<p>caf\xe9</p>", "file: line 1 is not UTF-8 .byte 0xe9.; convert it with iconv"),
+        ("markdown", b"\xff", "file: line 1 is not UTF-8"),
     ],
 )
 def test_bad_documents_are_refused(format: Format, content: bytes, message: str) -> None:
-    column = "texts" if "did you mean" in message else "a" if format == "jsonl" else None
+    columns = {"jsonl": "a", "tsv": "text" if not content else None}
+    column = "texts" if "did you mean" in message else columns.get(format)
     with pytest.raises(DataError, match=message):
         translated(content, format, str, column=column)
+
+
+@pytest.mark.parametrize("mark", [b"", "\ufeff".encode(), "\ufeff".encode("utf-16-le")])
+@pytest.mark.parametrize("format", READERS)
+def test_files_without_text_are_kept_or_refused(format: Format, mark: bytes) -> None:
+    encoding = "utf-16-le" if mark == b"\xff\xfe" else "utf-8"
+    for text in ("", "\n", " \r\n\t\n", " 1 \n\n"):
+        content = mark + text.encode(encoding)
+        try:
+            assert translated(content, format, str.upper, column="1") == content
+        except DataError as error:
+            assert format in {"srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"}
+            assert str(error).startswith("file: ")
+
+
+def test_byte_order_mark_is_kept() -> None:
+    files: dict[Format, str] = {"markdown": "# a", "html": "<p>a", "text": " a", "po": PO}
+    for format, source in files.items():
+        with_mark = "\ufeff" + source
+        for encoding in ("utf-8", "utf-16-be"):
+            result = translated(with_mark.encode(encoding), format, str.upper)
+            wanted = translated(source.encode(), format, str.upper).decode()
+            assert result.decode(encoding) == f"\ufeff{wanted}"
 
 
 def test_short_row_and_unknown_column_are_named() -> None:
@@ -344,7 +396,7 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_formats_are_found_by_suffix() -> None:
-    assert set(FORMATS) == {"text", *READERS} == {"text", *SUFFIXES.values()}
+    assert set(FORMATS) == set(READERS) == set(SUFFIXES.values())
     names = ["a.MD", "a.tmx.gz", "a.en", "a", "a.b.html", ".gz"]
     found = [format_of(Path(name)) for name in names]
     assert found == ["markdown", "tmx", "text", "text", "html", "text"]

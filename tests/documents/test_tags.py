@@ -50,11 +50,12 @@ def word_links(source: str, translation: str, pairs: str) -> Links:
         ("cat <b></b><i>sees</i> me", "mich sieht Katze", "0-2 1-1 2-0",
          "mich <b></b><i>sieht</i> Katze"),
         ("a <b>b</i></b> c", "y x", "0-1 1-1 2-0", "<b>y x</i></b>"),
+        ("a <b>x y</b> <img> z", "x z y a", "0-3 1-0 2-2 3-1", "<img> <b>x z y</b> a"),
         ("buy <b>books</b> there", "在那里买书。", "0-3 1-4 2-1 2-2", "在那里买<b>书</b>。"),
     ],
 )  # fmt: skip
 def test_tags_follow_the_alignment(source: str, translation: str, pairs: str, wanted: str) -> None:
-    links = word_links(TAG.sub("", source), translation, pairs)
+    links = word_links(" ".join(TAG.sub("", source).split()), translation, pairs)
     assert rendered(source, translation, links) == wanted
 
 
@@ -99,13 +100,12 @@ def test_any_alignment_keeps_all_tags_nested_and_changes_no_word() -> None:
         words = ["wort", "zwei", "你", "。", "vier,", "fünf!"]
         text = " ".join(random.choices(words, k=random.randint(1, 12)))
         plain = TAG.sub("", source)
-        links = [
-            (_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 12))
-        ]
+        links = [(_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 8))]
         result = rendered(source, text, links)
         tags = TAG.findall(result)
         assert sorted(tags) == sorted(TAG.findall(source))
         assert _is_nested(tags)
         assert TAG.sub("", result).split() == text.split()
         moved += tags != TAG.findall(source)
+        assert links or tags == TAG.findall(source), "in proportion, tags stay in order"
     assert moved > 500

@@ -8,11 +8,19 @@ import pytest
 import sacrebleu
 
 from mt.config import DecodingConfig
+from mt.data.augmentation import without_final_mark
 from mt.decoding.translator import Translation
 from mt.errors import DataError
 from mt.evaluation.checks import TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_robustness, evaluate_run
-from mt.evaluation.robustness import LeftOut, RobustnessCard, Variant, joined, variants
+from mt.evaluation.robustness import (
+    LeftOut,
+    RobustnessCard,
+    Variant,
+    joined,
+    score_variants,
+    variants,
+)
 from mt.evaluation.run_info import read_info
 from mt.files import file_sha256
 
@@ -158,6 +166,22 @@ def test_variants_change_the_sources_and_some_the_references() -> None:
         ("Ein Hund, eine Katze. Regen? keine Zeichen Weg 5!", "Es endet."),
         ("Ein Hund, eine Katze. 2 Regen? 2 keine Zeichen 2 Weg 5! 2", "Es endet. 2"),
     )
+
+
+def test_translations_changed_like_the_references_lose_nothing() -> None:
+    forms = list(made()[0].values())
+    change = {"upper case": str.upper, "no final mark": without_final_mark}
+    written = [f"{line[:-4]}fine." for line in TARGETS]
+    scored = score_variants(
+        forms,
+        [[*map(change.get(form.name, str), written)][: len(form.sources)] for form in forms],
+        target_language="de",
+        tokenizer="auto",
+        forced="",
+    )
+    found = {each.variant.name: each for each in scored}
+    assert [found[name].drops() for name in change] == [(0, 0), (0, 0)]
+    assert found["no final mark"].scores.bleu.value != found["untouched"].scores.bleu.value
 
 
 def test_typos_are_reproducible_and_depend_on_the_line() -> None:

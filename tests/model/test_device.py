@@ -1,8 +1,13 @@
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
+from mt.data.batches import collate, collate_sources
 from mt.errors import UserError
-from mt.model.device import available_devices, select_device
+from mt.model.device import available_devices, is_out_of_memory, select_device
+from tests.factories import examples
 
 
 @pytest.fixture
@@ -29,3 +34,56 @@ def test_a_missing_device_is_an_error_that_lists_the_others(machine: None) -> No
         select_device("cuda")
     with pytest.raises(UserError, match="did you mean `cpu`"):
         select_device("cpus")
+
+
+@pytest.mark.parametrize("machine", [(True, False)], indirect=True)
+@pytest.mark.parametrize("name", ["cuda", "auto"])
+def test_cuda_is_selected_without_attention_of_cudnn(machine: None, name: str) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        select_device(name)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("anything"), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(h)`"),
+            True,
+        ),
+        (
+            torch.distributed.DistBackendError(
+                "NCCL error in: ProcessGroupNCCL.cpp:94, unhandled cuda error\n"
+                "Last error:\nCuda failure 2 'out of memory'"
+            ),
+            True,
+        ),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9.0 GiB)"), True),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
+    ],
+)
+def test_lack_of_memory_is_recognised_in_every_form(error: RuntimeError, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_only_copies_from_pinned_memory_are_asynchronous(
+    pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, to = [], Tensor.to
+
+    def seen(ids: Tensor, device: str, **keys: Any) -> Tensor:
+        asked.append(keys["non_blocking"])
+        return to(ids, device, **keys)
+
+    monkeypatch.setattr(Tensor, "is_pinned", lambda _: pinned)
+    monkeypatch.setattr(Tensor, "to", seen)
+    collate(examples(2)).to("cpu")
+    collate_sources([[4, 3]]).to("cpu")
+    assert asked == [pinned] * 5

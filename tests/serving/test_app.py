@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator, load_translator
-from mt.serving.bodies import read_text
+from mt.documents.segments import TranslatedText
+from mt.serving.texts import read_text
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -37,7 +38,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
 @given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028", "\ud800"])))
 def test_line_ends_are_preserved(parts: list[str]) -> None:
     text = read_text("".join(parts))
-    assert text.join(text.lines) == "".join(parts)
+    assert text.join([*map(TranslatedText, text.lines)]) == "".join(parts)
     assert not any(end in each for each in text.lines for end in "\r\n")
 
 
@@ -76,6 +77,27 @@ def test_alternatives_on_request(serve: Serve, backwards: Build) -> None:
     message = "`alternatives`: at most 2, limited by this model's search"
     assert client.post({**asked, "alternatives": 3}) == (422, {"error": message})
     assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
+
+
+def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
+    translator = backwards(beam=2)
+    translator.longest_source = 7
+    client = serve(translator)
+    html = "<!-- x -->\r\n<p id=a>ab &amp; c</p>\n <script>d</script> 12 <code>e</code><p>gh ij kl"
+    asked = {"texts": [html, "<hr>", "<b>a&lt;b</b> "], "format": "html", "alternatives": 1}
+    page, rule, part = client.post(asked | {"attention": True})[1]["translations"]
+    assert page["text"] == (
+        "<!-- x -->\r\n<p id=a>c &amp; ba</p>\n <script>d</script> 12 <code>e</code><p>ji hg lk"
+    )
+    note = "text 2: 9 tokens, the model supports up to 7: translated in 2 parts"
+    assert (page["status"], page["notes"], page["score"]) == ("split", [note], -3.0)
+    assert (page["alternatives"], len(page["attention"])) == ([], 3)
+    assert (rule["text"], rule["status"], rule["score"]) == ("<hr>", "empty", 0.0)
+    assert part["text"] == "<b>b&lt;a</b> "
+    assert part["alternatives"] == [{"text": "<b>b&lt;a!</b> ", "score": -2.0}]
+    asked = {"texts": ["<p>a\ud800<i title='\udc80'></i></p>"], "format": "html"}
+    [text] = client.post(asked)[1]["translations"]
+    assert text["text"] == "<p>\ufffda<i title='\ufffd'></i></p>"
 
 
 def test_attention_on_request(
@@ -132,12 +154,15 @@ def test_number_of_alternatives_depends_on_the_search(
         ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
         ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
         ({"texts": ["a"], "alternatives": "1"}, "`alternatives`: Input should be a valid integer"),
+        ({"texts": ["a"], "format": "md"}, "`format`: Input should be 'text' or 'html'"),
+        ({"texts": ["<p>a<p>b<p>c<p>d"], "format": "html"}, "`texts`: 4 lines in all, the limit "),
+        ({"texts": ["<p>" * 34], "format": "html"}, "`texts`: 102 characters in all, the limit is"),
         (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
         (iter([b"a" * 10_000] * 50), "the body is larger than the limit of 66,736 bytes"),
         ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
         ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
     ],
-    ids=range(18),
+    ids=range(21),
 )
 def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
     client, engine = strict
@@ -276,16 +301,18 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
 
 def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
-    limits = {"characters": 20_000, "alternatives": 4, "api_key": False}
+    limits = {"characters": 20_000, "alternatives": 4, "bytes": 305_536, "api_key": False}
     about = {"status": "ok", "model": "my run", **limits}
     assert json.loads(client.request("GET", "/health")[1]) == about
     described = json.loads(client.request("GET", "/openapi.json")[1])
-    paths = {"/translate", "/detect", "/languages", "/health", "/metrics"}
+    paths = {"/translate", "/document", "/detect", "/languages", "/health", "/metrics"}
     assert set(described["paths"]) == paths
     post = described["paths"]["/translate"]["post"]
     own, libre = post["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
     assert own["properties"]["texts"]["items"] == {"type": "string"}
     assert libre["required"] == ["q", "source", "target"]
+    formats = [each["properties"]["format"] for each in (own, libre)]
+    assert [(each["enum"], each["default"]) for each in formats] == [(["text", "html"], "text")] * 2
     statuses = {"200", "400", "401", "403", "413", "422", "429", "503"}
     assert set(post["responses"]) == statuses
 

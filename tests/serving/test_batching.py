@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator
-from mt.serving.batching import Batcher, FailedError, StoppedError, Wanted
+from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError, Wanted
 from mt.serving.metrics import Metrics
 
 Build = Callable[..., Translator]
@@ -49,6 +49,17 @@ def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) ->
     assert (queue.waiting, queue.working) == (0, False)
     with pytest.raises(StoppedError):
         queue.submit(["late"])
+
+
+def test_full_queue_takes_only_the_rest_of_begun_requests(backwards: Build) -> None:
+    queue = batcher(backwards(batch_size=8), most_waiting=3)
+    first = queue.submit(["ab", "cd", "ef"])
+    with pytest.raises(QueueFullError):
+        queue.submit(["gh"])
+    rest = queue.submit(["ij", "kl"], is_begun=True)
+    assert queue.waiting == 5
+    with started(queue):
+        assert texts(first) + texts(rest) == ["ba", "dc", "fe", "ji", "lk"]
 
 
 @settings(

@@ -63,6 +63,24 @@ def test_requests_and_answers(serve: Serve, french: Translator) -> None:
             None,
             {"translatedText": ["ba", "c\nd"], "alternatives": [["ba!", "ba!!"], []]},
         ),
+        (
+            ask | {"q": "<p>a&amp;b</p> <pre>c</pre>", "format": "html"},
+            None,
+            {"translatedText": "<p>b&amp;a</p> <pre>c</pre>"},
+        ),
+        (
+            ask | {"q": ["<b>ab</b>", "<hr/>", "c<p>d"], "format": "html", "alternatives": 1},
+            None,
+            {
+                "translatedText": ["<b>ba</b>", "<hr/>", "c<p>d"],
+                "alternatives": [["<b>ba!</b>"], [], []],
+            },
+        ),
+        (
+            urlencode(ask | {"q": "<i lang=x>ab</i>", "format": "html"}).encode(),
+            FORM,
+            {"translatedText": "<i lang=x>ba</i>"},
+        ),
         (urlencode(ask | {"q": text}).encode(), FORM, {"translatedText": back}),
         (parts(ask | {"q": text}), PARTS, {"translatedText": back}),
     ):
@@ -94,8 +112,9 @@ def test_invalid_requests_have_one_line_of_error(
         ),
         ({"source": "frr"}, 400, "`source`: `frr` is not supported; the model"),
         ({"target": "auto"}, 400, "`target`: `auto` is not supported; the model"),
-        ({"format": "html"}, 400, "`format`: only `text` is supported; send texts without markup"),
-        ({"format": ["text"]}, 400, "`format`: only `text` is supported"),
+        ({"format": "md"}, 400, "`format`: `text` or `html` was expected"),
+        ({"format": ["text"]}, 400, "`format`: `text` or `html` was expected"),
+        ({"q": "a<p>b<p>c<p>d", "format": "html"}, 400, "`q`: 4 lines in all, the limit is 3"),
         ({"alternatives": -1}, 400, "`alternatives`: a number from 0 on was expected"),
         ({"alternatives": float("inf")}, 400, "`alternatives`: a number from 0 on was expected"),
         ({"alternatives": [1]}, 400, "`alternatives`: a number from 0 on was expected"),
@@ -134,6 +153,8 @@ def test_source_is_identified_if_it_is_auto(serve: Serve, french: Translator) ->
     message = "`q`: the text is in English (`en`); the model translates fr to zh"
     assert client.post(ask | {"q": [FRENCH, ENGLISH]}) == (400, {"error": message})
     assert client.post(ask | {"q": ENGLISH, "source": "fr"})[0] == 200, "only auto is checked"
+    page = f"<p title=''><a href='the/house/of/the/king'>{FRENCH}</a></p>"
+    assert client.post(ask | {"q": page, "format": "html"})[0] == 200, "markup is no language"
 
     assert client.post({"q": [""]}, "/detect")[0] == 400
     for body, headers in (({"q": ENGLISH}, None), (urlencode({"q": ENGLISH}).encode(), FORM)):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mt.config.data import Direction
 from mt.decoding.translator import Translator, load_translator
 from mt.serving.access import Access
 
@@ -91,6 +92,10 @@ class Browser:
     def _devtools(self, command: str, parameters: Any) -> None:
         self._send("POST", "goog/cdp/execute", {"cmd": command, "params": parameters})
 
+    def download_to(self, folder: Path) -> None:
+        settings = {"behavior": "allow", "downloadPath": str(folder)}
+        self._devtools("Page.setDownloadBehavior", settings)
+
     def errors(self) -> list[Any]:
         found = self._send("POST", "se/log", {"type": "browser"})
         return [each["message"] for each in found if each["level"] == "SEVERE"]
@@ -132,11 +137,11 @@ LINES = "[...document.querySelectorAll('#output .line')].map(line => line.textCo
 
 def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browser) -> None:
     translator = load_translator(finished_run)
-    text = ["Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
+    text = ["  Two dogs play in the snow.", "", "A man is riding a bicycle down the street."]
     page.open(serve(translator).port)
     assert page.run("document.activeElement.id") == "input", "the input has the focus"
     page.type("#input", "\n".join(text))
-    assert page.run("document.getElementById('count').textContent") == "70 of 20,000 characters"
+    assert page.run("document.getElementById('count').textContent") == "72 of 20,000 characters"
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
     found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
@@ -216,6 +221,67 @@ def test_page_asks_for_a_key_if_the_server_does(
     assert page.run("document.getElementById('problem').textContent") == ""
 
 
+PROBLEM = "document.getElementById('problem').textContent"
+LINK = "document.getElementById('download').textContent"
+
+
+def test_file_is_translated_and_downloaded(
+    serve: Serve, backwards: Build, page: Browser, tmp_path: Path
+) -> None:
+    translator = backwards()
+    translator.direction = Direction("en", "zh")
+    page.open(serve(translator, Access(keys=(b"key",)), characters=1).port)
+    page.download_to(tmp_path)
+    html, table, large = (tmp_path / name for name in ("über a.html", "b.tsv", "c.txt"))
+    html.write_bytes(b"<p>ab <b>c</b></p>\r\n<pre>d e</pre>")
+    table.write_bytes(b"id\ttext\n1\tab\n")
+    large.write_bytes(b"a" * 99_999)
+    assert page.run("document.getElementById('column').hidden")
+    page.type("#file", str(html))
+    page.click("#document button")
+    assert page.wait_for(PROBLEM).startswith("an API key is needed")
+    page.type("#key", "key")
+    page.click("#document button")
+    assert page.wait_for(LINK) == "Download über a.zh.html"
+    assert page.run("document.activeElement.id") == "download"
+    assert page.run(PROBLEM) == ""
+    page.press(_ENTER)
+    assert _content(tmp_path / "über a.zh.html") == b"<p>c <b>ba</b></p>\r\n<pre>d e</pre>"
+    page.type("#file", str(table))
+    page.click("#document button")
+    message = "b.tsv: name the texts to translate with `column`; there are `id`, `text`"
+    assert page.wait_for(PROBLEM) == message
+    page.type("#column", f"text{_ENTER}")
+    page.wait_for(f"{LINK}.includes('b.zh.tsv')")
+    page.click("#download")
+    assert _content(tmp_path / "b.zh.tsv") == b"id\ttext\n1\tba\n"
+    page.type("#file", str(large))
+    page.click("#document button")
+    assert page.wait_for(PROBLEM) == "The file has 99,999 bytes, the limit is 65,548."
+    assert [each for each in page.errors() if "401" not in each and "422" not in each] == []
+    page.run(
+        """(() => {
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(["ab"], "d.md"));
+            for (const name of ["dragover", "drop"])
+                document.body.dispatchEvent(new DragEvent(
+                    name, { dataTransfer: dropped, bubbles: true, cancelable: true }));
+        })()"""
+    )
+    page.click("#document button")
+    page.wait_for(f"{LINK}.includes('d.zh.md')")
+    page.size(390, 900)
+    assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
+
+
+def _content(path: Path) -> bytes:
+    end = time.monotonic() + 20
+    while not path.is_file():
+        assert time.monotonic() < end, sorted(path.parent.iterdir())
+        time.sleep(0.05)
+    return path.read_bytes()
+
+
 def test_page_works_by_keyboard_and_in_chinese(
     serve: Serve, backwards: Build, engine: Any, page: Browser
 ) -> None:
@@ -226,10 +292,10 @@ def test_page_works_by_keyboard_and_in_chinese(
     page.type("#input", f"<b>ab</b>{_CONTROL}{_ENTER}")
     assert page.wait_for(f"{LINES}.length && {LINES}") == [">b/<ba>b<"], "text is never HTML"
     reached = []
-    for _ in range(5):
+    for _ in range(7):
         page.press(_TAB)
         reached.append(page.run("document.activeElement.id || document.activeElement.localName"))
-    assert reached[:4] == ["button", "summary", "summary", "copy"]
+    assert reached[:6] == ["button", "file", "button", "summary", "summary", "copy"]
     page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
     assert page.wait_for("document.getElementById('problem').textContent").startswith("文本过长")
     assert page.run(LINES) == [">b/<ba>b<"], "the old translation stays"

@@ -34,6 +34,7 @@ from mt.training.run_folder import RunFolder
 from mt.training.setup import Session, build_learner, build_model, start
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import take_update, train
+from mt.training.validation import validation_loss
 from tests import factories
 from tests.factories import CPU, journal
 
@@ -155,7 +156,7 @@ def limit_positions(patch: pytest.MonkeyPatch, most: int) -> list[int]:
     def failing(precision: Precision, loss: Tensor) -> None:
         backward(precision, loss)
         if sizes[-1] > most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise torch.AcceleratorError("CUDA error: out of memory")
 
     patch.setattr(TrainingPass, "forward", seen)
     patch.setattr(Precision, "backward", failing)
@@ -222,6 +223,26 @@ def test_run_with_split_batches_learns_the_same_and_warns_once(
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
+def test_validation_in_halves_has_the_same_loss(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, sizes, most = TrainingPass.forward, [0], 30
+
+    def limited(training_pass: TrainingPass, batch: Batch) -> LossSums:
+        sizes.append(positions(batch))
+        if sizes[-1] > most:
+            raise torch.OutOfMemoryError
+        return forward(training_pass, batch)
+
+    whole = validation_loss(session.learner, session.corpus, 200)
+    monkeypatch.setattr(TrainingPass, "forward", limited)
+    assert validation_loss(session.learner, session.corpus, 200) == pytest.approx(whole, rel=1e-5)
+    assert max(sizes) > most, "nothing was too large"
+    most = 3
+    with pytest.raises(UserError, match="a validation pair of .* target tokens does not fit"):
+        validation_loss(session.learner, session.corpus, 200)
+
+
 def test_pair_that_does_not_fit_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_positions(monkeypatch, 3)
     with pytest.raises(UserError) as told:
@@ -252,7 +273,7 @@ def test_several_ranks_do_not_split(session: Session) -> None:
 
 def test_model_that_does_not_fit_is_an_error(session: Session) -> None:
     def failing(batches: list[Batch]) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise RuntimeError("NCCL error: Cuda failure 'out of memory'")
 
     with pytest.raises(UserError, match="too little memory for the model and its optimizer"):
         in_smaller_batches(session, [], failing)

@@ -1,5 +1,6 @@
 """Folders that a run may use, and changes of its config."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,16 @@ import pytest
 from mt.config import Config
 from mt.config.loading import load_config
 from mt.errors import RunError
-from mt.training.run_folder import RunFolder, begin, differences, only_training, open_run
+from mt.training.run_folder import (
+    RunFolder,
+    begin,
+    differences,
+    environment,
+    only_training,
+    open_run,
+)
 from tests import factories
+from tests.factories import CPU
 
 
 def config(**training: object) -> Config:
@@ -111,6 +120,23 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
         pass
     with only_training(folder):  # free again
         pass
+
+
+def test_environment_has_the_versions_of_installed_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    version = metadata.version
+
+    def without_datasets(name: str) -> str:
+        if name == "datasets":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", without_datasets)
+    packages = environment(CPU, "fp32")["packages"]
+    assert isinstance(packages, dict)
+    assert packages["torch"] == version("torch")
+    assert "datasets" not in packages
 
 
 def test_missing_file_beside_the_run_folder_is_not_explained(tmp_path: Path) -> None:

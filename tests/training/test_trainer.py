@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from mt.config.loading import load_config
 from mt.training import final_model, validation
 from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, OPTIMIZER
+from mt.training.distributed import World
 from mt.training.run_folder import RunFolder
 from mt.training.setup import Session
+from mt.training.state import TrainState
 from mt.training.trainer import train
 from mt.training.validation import Validation, validate
 from tests.factories import journal, train_with
@@ -287,6 +290,19 @@ def test_bf16_run_learns_like_fp32(
     full = [event["loss"] for event in journal(finished_run, "validation")][:1]
     assert low != full
     assert low == pytest.approx(full, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "device", "asked"), [(1, "cuda", 20), (2, "cpu", 20), (2, "cuda", 2)]
+)
+def test_gpus_ask_for_a_signal_in_each_tenth_update(ranks: int, device: str, asked: int) -> None:
+    sessions = [
+        SimpleNamespace(
+            world=World(size=ranks), device=torch.device(device), state=TrainState(update)
+        )
+        for update in range(1, 21)
+    ]
+    assert sum(map(spine.asks_ranks, sessions)) == asked  # type: ignore[arg-type]
 
 
 @pytest.mark.gpu

@@ -1,0 +1,245 @@
+"""Training and decoding on a device other than the CPU: same values, few copies and waits."""
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mt.config import DecodingConfig, TrainingConfig
+from mt.data.batches import collate
+from mt.decoding.engine import Hypothesis
+from mt.decoding.torch_engine import TorchEngine, _Steps
+from mt.model.transformer import Transformer
+from mt.special_ids import EOS
+from mt.training import optimizer
+from mt.training.checkpoint import Checkpoints
+from mt.training.initial_weights import freeze
+from mt.training.optimizer import build_optimizer, choose_average, choose_precision
+from mt.training.r_drop import choose_training_pass
+from mt.training.state import TrainState
+from mt.training.step import Learner, StepMetrics, fetch_metrics, train_step
+from tests.factories import CPU, examples, transformer
+from tests.twin_device import NAME, counted, host, on_twin, traffic, twin_device
+
+PAIRS = examples(12)
+BATCHES = [collate(PAIRS[:5]), collate(PAIRS[5:])]
+UPDATES = 2
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    with twin_device(monkeypatch) as found:
+        yield found
+
+
+def learner(model: Transformer, device: torch.device, precision: str, **keys: Any) -> Learner:
+    training = TrainingConfig.model_validate({"max_updates": 1, **keys})
+    freeze(model, training.freeze)
+    return Learner(
+        model=model,
+        training_pass=choose_training_pass(model, training),
+        optimizer=build_optimizer(model, device),
+        precision=choose_precision(precision, device),
+        gradient_clip=1.0,
+        average=choose_average(model, training.ema_decay),
+    )
+
+
+def train(made: Learner, first: int = 0) -> tuple[list[StepMetrics], Counter[str], Counter[str]]:
+    """Take some updates; return their metrics, and the traffic of updates and of the reading."""
+    batches = [batch.to(made.precision.device) for batch in BATCHES]
+
+    def updates() -> list[Any]:
+        results = []
+        for number in range(first, first + UPDATES):
+            results.append(train_step(made, batches, 0.01))
+            made.average.update(number + 1, results[-1].gradient_norm)
+        return results
+
+    results, in_updates = counted(updates)
+    metrics, in_reading = counted(lambda: fetch_metrics(results))
+    return metrics, in_updates, in_reading
+
+
+def values(made: Learner) -> dict[str, Tensor]:
+    """Return weights and averages.
+
+    Without the bias of keys: its gradient is zero, and Adam scales the rounding errors up.
+    """
+    weights = {name: host(each.detach()) for name, each in made.model.named_parameters()}
+    averages = {f"average {name}": host(each) for name, each in made.average.averages().items()}
+    both = {**weights, **averages}
+    return {name: each for name, each in both.items() if not name.endswith("key.bias")}
+
+
+KINDS: list[dict[str, Any]] = [
+    {"positional": "sinusoidal"},
+    {"positional": "learned", "max_positions": 20, "tie_embeddings": "none"},
+    {"positional": "relative", "residual": "pre"},
+    {"positional": "relative_bias", "feed_forward": "swiglu"},
+    {"positional": "alibi", "attention_dropout": 0.0},
+    {"positional": "rotary", "kv_heads": 1, "norm": "rmsnorm"},
+    {"positional": "none", "residual": "deepnorm"},
+]
+R_DROP, FROZEN = {"r_drop": 5.0}, {"freeze": ["encoder", "target_embedding"]}
+UPDATE_CASES = [
+    *((kind, precision, {}, True) for kind in KINDS for precision in ("fp32", "bf16")),
+    *((kind, "fp32", R_DROP, True) for kind in KINDS),
+    (KINDS[0], "bf16", R_DROP, True),
+    (KINDS[0], "fp16", {}, True),
+    (KINDS[5], "fp16", R_DROP, True),
+    (KINDS[0], "fp32", {"ema_decay": 0.9}, True),
+    (KINDS[1], "fp32", {"ema_decay": 0.9, **FROZEN}, True),
+    (KINDS[0], "fp32", FROZEN, False),
+    (KINDS[2], "fp32", {"ema_decay": 0.9}, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "precision", "keys", "fused"), UPDATE_CASES)
+def test_updates_are_those_of_the_cpu(
+    kind: dict[str, Any],
+    precision: str,
+    keys: dict[str, Any],
+    fused: bool,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME} if fused else {"cpu"})
+    model = transformer(**kind).train()
+    twin = on_twin(copy.deepcopy(model))
+    plain = learner(model, CPU, precision, **keys)
+    expected, *_ = train(plain)
+    made = learner(twin, device, precision, **keys)
+    found, in_updates, in_reading = train(made)
+    tolerance = 1e-4 if precision == "fp32" else 2e-2
+    for one, other in zip(found, expected, strict=True):
+        assert one.smoothed == pytest.approx(other.smoothed, rel=tolerance)
+        assert one.nll == pytest.approx(other.nll, rel=tolerance)
+        assert one.gradient_norm == pytest.approx(other.gradient_norm, rel=5 * tolerance)
+    if precision == "fp32":
+        torch.testing.assert_close(values(made), values(plain), atol=2e-4, rtol=1e-3)
+    # The host of an unfused optimizer waits to know whether to skip the step.
+    assert in_updates.total() == (0 if fused else UPDATES), in_updates
+    assert in_reading.total() == 1, in_reading
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_resumed_training_is_that_of_the_cpu(
+    precision: str, device: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME})
+    model = transformer().train()
+    twin = learner(on_twin(copy.deepcopy(model)), device, precision, ema_decay=0.9)
+    plain = learner(model, CPU, precision, ema_decay=0.9)
+    expected = [*train(plain)[0], *train(plain, UPDATES)[0]]
+    found = train(twin)[0]
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save(twin, TrainState(update=UPDATES))
+    resumed = learner(on_twin(transformer(seed=2).train()), device, precision, ema_decay=0.9)
+    state = checkpoints.resume(resumed)
+    assert state is not None
+    found += train(resumed, state.update)[0]
+    for one, other in zip(found, expected, strict=True):
+        assert one.nll == pytest.approx(other.nll, rel=1e-4 if precision == "fp32" else 2e-2)
+    if precision == "fp32":
+        torch.testing.assert_close(values(resumed), values(plain), atol=5e-4, rtol=1e-3)
+
+
+SOURCES = [list(pair.source) for pair in PAIRS]
+PREFIXES = [tuple(range(7, 7 + number % 3)) for number in range(len(SOURCES))]
+CONSTRAINTS = {"no_repeat_ngram": 2, "repetition_penalty": 1.2, "min_length_ratio": 0.9}
+SEARCHES: dict[str, dict[str, Any]] = {
+    "greedy": {"search": "greedy"},
+    "beam": {"beam": 4},
+    "sampling": {"search": "sample", "top_k": 12, "top_p": 0.9},
+    "constrained greedy": {"search": "greedy", **CONSTRAINTS},
+    "constrained beam": {"beam": 3, "coverage_penalty": 0.2, **CONSTRAINTS},
+    "constrained sampling": {"search": "sample", **CONSTRAINTS},
+}
+
+
+def decoders(count: int, kind: dict[str, Any]) -> list[Transformer]:
+    layers = {"encoder_layers": 1, "decoder_layers": 2}
+    models = [transformer(seed=seed, **layers, **kind).eval() for seed in range(count)]
+    with torch.no_grad():  # far from ties, and able to end
+        for each in models:
+            each.target_embedding.weight.mul_(3)
+    return models
+
+
+def engines(models: Sequence[Transformer], device: torch.device) -> tuple[TorchEngine, TorchEngine]:
+    twins = [on_twin(copy.deepcopy(each)) for each in models]
+    return TorchEngine(models[0], CPU, models[1:]), TorchEngine(twins[0], device, twins[1:])
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the traffic before each step."""
+    step, found = _Steps.step, list[int]()
+
+    def seen(steps: _Steps, last_ids: Tensor) -> Tensor:
+        found.append(traffic.total())
+        return step(steps, last_ids)
+
+    monkeypatch.setattr(_Steps, "step", seen)
+    return found
+
+
+SEARCH_CASES = [
+    *((kind, name, 1) for kind in KINDS[:1] for name in SEARCHES),
+    *((kind, name, 1) for kind in KINDS[1:6] for name in ("greedy", "constrained beam")),
+    *((KINDS[0], name, 2) for name in ("greedy", "constrained beam", "sampling")),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "models"), SEARCH_CASES)
+def test_searches_are_those_of_the_cpu(
+    kind: dict[str, Any], name: str, models: int, device: torch.device, steps: list[int]
+) -> None:
+    plain, twin = engines(decoders(models, kind), device)
+    decoding = DecodingConfig.model_validate({"max_length_extra": 6, **SEARCHES[name]})
+    forced = PREFIXES if name.startswith("constrained") else ()
+
+    def translate(engine: TorchEngine) -> list[list[Hypothesis]]:
+        return engine.n_best_ids(SOURCES, decoding, 2, prefixes=forced)
+
+    expected = translate(plain)
+    steps.clear()
+    found, _ = counted(lambda: translate(twin))
+    assert [[each.ids for each in some] for some in found] == [
+        [each.ids for each in some] for some in expected
+    ]
+    for some, others in zip(found, expected, strict=True):
+        for one, other in zip(some, others, strict=True):
+            assert one.finished == other.finished
+            assert (one.score, one.log_prob) == pytest.approx(
+                (other.score, other.log_prob), abs=1e-4
+            )
+    assert len(steps) > 4
+    assert steps[0] <= 6, "copies before the first step"
+    assert max(after - before for before, after in pairwise(steps)) <= 1, traffic
+
+
+@pytest.mark.parametrize(("kind", "models"), [*((kind, 1) for kind in KINDS[:6]), (KINDS[0], 2)])
+def test_scores_and_alignments_are_those_of_the_cpu(
+    kind: dict[str, Any], models: int, device: torch.device
+) -> None:
+    plain, twin = engines(decoders(models, kind), device)
+    hypotheses = [Hypothesis(tuple(pair.target[:-1]), 0.0, 0.0, True) for pair in PAIRS]
+    targets = [[*each.ids, EOS] for each in hypotheses]
+    scores = zip(twin.score(SOURCES, targets), plain.score(SOURCES, targets), strict=True)
+    for one, other in scores:
+        assert one == pytest.approx(other, abs=1e-4)
+    details = zip(
+        twin.explain(SOURCES, hypotheses), plain.explain(SOURCES, hypotheses), strict=True
+    )
+    for found, expected in details:
+        assert found.alignment == expected.alignment
+        assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
+        assert found.attention == pytest.approx(expected.attention, abs=1e-4)
