@@ -24,6 +24,10 @@ _COPIED = re.compile(
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
     r"|\.{3,}|[!?]{2,}|([-*=~_#])\1{2,}"
 )
+_HINT = re.compile(
+    r"[\d@{%$]|(?i:www\.)|://|[.!?*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
+)
+"""Something that each copied part and number has; most sentences are quickly found without."""
 _JOINS = "[.,:/'’\u00a0\u202f–-]"
 """Mark inside a number, date, time or range."""
 _LETTER = "A-Za-zªºÀ-ÖØ-öø-ʯͰ-Ͽ\u0400-\u052f"
@@ -53,7 +57,7 @@ def copied_parts(text: str) -> list[str]:
 
 def without_copied(text: str) -> str:
     """Return a text with a space in place of each copied part."""
-    return _COPIED.sub(" ", text)
+    return _COPIED.sub(" ", text) if _HINT.search(text) else text
 
 
 def change_words(text: str, change: Callable[[str], str]) -> str:
@@ -70,6 +74,8 @@ def not_copied(source: str, translation: str) -> list[str]:
     A short number that the translation may have in words is no difference, nor are digits of
     another script, another separator, and another order of the same groups.
     """
+    if not _HINT.search(source):
+        return []
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
     wanted = Counter(copied_parts(source))
     lacking = [

@@ -3,8 +3,18 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mt.data.copied import change_words, copied_parts, not_copied, put_back, take_out
+from mt.data.copied import (
+    _COPIED_OR_NUMBER,
+    _HINT,
+    change_words,
+    copied_parts,
+    not_copied,
+    put_back,
+    take_out,
+)
 
 
 def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
@@ -128,3 +138,11 @@ def test_time_is_linear(part: str) -> None:
         take_out(text)
         not_copied(text, "")
         assert time.process_time() - started_at < 2
+
+
+@given(
+    st.text(st.sampled_from("aA1.!?@{}%$:/wW-_#*~=é雪😀🇩🇪\u20e3\ufe0f\u200d \u0661"), max_size=20)
+)
+def test_texts_without_a_hint_have_no_copied_parts(text: str) -> None:
+    if _HINT.search(text) is None:
+        assert not _COPIED_OR_NUMBER.search(text)
