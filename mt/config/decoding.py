@@ -43,7 +43,7 @@ class DecodingConfig(Section):
     on_altered: Literal["restore", "keep"] = "restore"
     """Copy text without words or in unknown characters, and put back lost numbers and addresses."""
     capitals: Literal["lower", "keep"] = "lower"
-    """For a sentence in capitals: translate it in lower case into capitals, or keep it."""
+    """For a sentence in capitals: translate it in lower case and return capitals, or keep it."""
     repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
     """Factor on the log-probability of tokens that are already in the translation; 1: off."""
     min_length_ratio: Annotated[float, Field(ge=0.0)] = 0.0

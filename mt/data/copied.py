@@ -27,7 +27,7 @@ _COPIED = re.compile(
 _HINT = re.compile(
     r"[\d@{%$]|(?i:www\.)|://|[.!?*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
 )
-"""Something that each copied part and number has; most sentences are quickly found without."""
+"""Occurs in each copied part and number, so that most sentences need no further search."""
 _JOINS = "[.,:/'’\u00a0\u202f–-]"
 """Mark inside a number, date, time or range."""
 _LETTER = "A-Za-zªºÀ-ÖØ-öø-ʯͰ-Ͽ\u0400-\u052f"
@@ -142,7 +142,7 @@ def put_back(
     for at, part in [*placed, (len(translation), "")]:
         between = translation[end:at]
         text = _beside(text, between) if between[:1].isalnum() else text + between
-        if part[:1] in {*".!?"}:
+        if part.startswith((".", "!", "?")):
             text = text.rstrip(_FINAL_MARKS)
         text = _beside(text, part)
         end = at

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Literal
 
 from mt.data.copied import is_unspaced
 from mt.data.tokenizer import Tokenizer
@@ -64,7 +65,7 @@ def place_by(links: Sequence[Link] | None, source: str, target: str) -> Callable
         if links:
             found = _linked_place(links, offset, target)
         else:
-            found = _word_start(target, round(offset * len(target) / max(len(source), 1)))
+            found = _word_border(target, round(offset * len(target) / max(len(source), 1)), -1)
         return min(found, end) if source[offset:].strip() else len(target)
 
     return place
@@ -82,19 +83,14 @@ def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
         default=None,
     )
     if after and (not before or after.source[0] - offset <= offset - before.source[1] + 1):
-        return _word_start(target, after.target[0])
-    return _word_end(target, before.target[1]) if before else 0
+        return _word_border(target, after.target[0], -1)
+    return _word_border(target, before.target[1], 1) if before else 0
 
 
-def _word_start(text: str, place: int) -> int:
+def _word_border(text: str, place: int, step: Literal[-1, 1]) -> int:
+    """Return the start of the word around a place, or its end for a step of 1."""
     while 0 < place < len(text) and _is_inside_word(text[place - 1 : place + 1]):
-        place -= 1
-    return place
-
-
-def _word_end(text: str, place: int) -> int:
-    while 0 < place < len(text) and _is_inside_word(text[place - 1 : place + 1]):
-        place += 1
+        place += step
     return place
 
 
