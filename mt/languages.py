@@ -23,6 +23,8 @@ _OTHER_CODES = {
 _BASE = {other: base for base, others in _OTHER_CODES.items() for other in others}
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts without spaces between words, as in a class of a regular expression."""
+FINAL_MARKS = ".!?…。！？।؟"
+"""Marks that end a sentence."""
 _WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "dz", "ii"})
 
 

@@ -17,8 +17,8 @@ from mt.data.noise import with_typos
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer
+from mt.languages import FINAL_MARKS
 
-_FINAL_MARK = re.compile(r"[.!?…。！？।؟]+$")
 _WORD_START = re.compile(r"(?<![\w'’])\w")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _EMOJI = "😀😂🙂😍😉🤔👍👏🙏🎉🔥✨❤☀★✓"
@@ -118,7 +118,7 @@ def in_title_case(text: str) -> str:
 
 def without_final_mark(text: str) -> str:
     """Return a text without the marks that end it; a text of marks alone is unchanged."""
-    return _FINAL_MARK.sub("", text).rstrip() or text
+    return text.rstrip(FINAL_MARKS).rstrip() or text
 
 
 def without_diacritics(text: str, _random: Random) -> str:

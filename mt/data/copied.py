@@ -8,7 +8,7 @@ from itertools import pairwise
 from operator import itemgetter
 
 from mt.data.pair_checks import MAGNITUDE, numbers_differ
-from mt.languages import UNSPACED
+from mt.languages import FINAL_MARKS, UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _NAME = "[A-Za-z0-9_.+-]"
@@ -22,10 +22,10 @@ _COPIED = re.compile(
     r"|(?<!\{)\$?\{++[^{}\s]*+\}++|%(?:\([A-Za-z0-9_]+\)|[0-9]+\$)?[-+0-9.]*[sdif](?![A-Za-z0-9_])"
     r"|\$[A-Z_][A-Z0-9_]+"
     rf"|[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_EMOJI}(?:\u200d{_EMOJI})*"
-    r"|\.{3,}|[!?]{2,}|([-*=~_#])\1{2,}"
+    r"|\.{3,}|[!?！？]{2,}|([-*=~_#])\1{2,}"
 )
 _HINT = re.compile(
-    r"[\d@{%$]|(?i:www\.)|://|[.!?*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
+    r"[\d@{%$]|(?i:www\.)|://|[.!?！？*=~_#-]{2}|[\u20e3\u2300-\u2bff\U0001f000-\U0001faff]"
 )
 """Occurs in each copied part and number, so that most sentences need no further search."""
 _JOINS = "[.,:/'’\u00a0\u202f–-]"
@@ -47,7 +47,6 @@ _GROUP = re.compile(r"0*(\d+)")
 _IN_WORDS = re.compile(f"[0-9〇零一二两兩三四五六七八九十]\\s?{MAGNITUDE.pattern}")
 _FEWEST_DIGITS = 3
 """Digits of a number that is not written in words."""
-_FINAL_MARKS = ".!?…。！？"
 
 
 def copied_parts(text: str) -> list[str]:
@@ -81,7 +80,7 @@ def not_copied(source: str, translation: str) -> list[str]:
     lacking = [
         part
         for part, count in wanted.items()
-        if max(translation.count(part), plain.count(part)) < count
+        if max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
     ]
     source, translation = without_copied(source), _in_ascii_digits(without_copied(translation))
     numbers = [(number, _in_ascii_digits(number)) for number in _NUMBER.findall(source)]
@@ -142,8 +141,8 @@ def put_back(
     for at, part in [*placed, (len(translation), "")]:
         between = translation[end:at]
         text = _beside(text, between) if between[:1].isalnum() else text + between
-        if part.startswith((".", "!", "?")):
-            text = text.rstrip(_FINAL_MARKS)
+        if part[:1] in [*FINAL_MARKS]:
+            text = text.rstrip(FINAL_MARKS)
         text = _beside(text, part)
         end = at
     return text
@@ -156,7 +155,7 @@ def _beside(left: str, right: str) -> str:
         not (left and right)
         or last.isspace()
         or unicodedata.category(last) in {"Ps", "Pi"}
-        or first in ".!?~"
+        or first in ".!?！？~"
         or is_unspaced(last)
         or is_unspaced(first)
     )

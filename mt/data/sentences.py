@@ -8,13 +8,13 @@ from functools import cache
 
 import sentencex
 
-from mt.languages import base_language
+from mt.languages import FINAL_MARKS, base_language
 from mt.runs import LineShape
 
 _FEWEST_LETTERS = 2
 """Letters of a sentence before a full stop: `M.`, `5.` and `...` belong to a neighbour."""
 
-_FINAL_MARK = re.compile(r"[.!?…。！？।؟][\"'”’»)\]）」』]*$")
+_FINAL_MARK = re.compile(rf"[{FINAL_MARKS}][\"'”’»)\]）」』]*$")
 _UNMARKED_SHARE = 0.01
 """Share of the sentences without a final mark from which on a text often lacks it."""
 _START_SHARE = 0.001

@@ -1,6 +1,7 @@
 """Links between the characters of a source text and those of its translation."""
 
 import re
+import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -12,8 +13,8 @@ from mt.data.tokenizer_training import fields
 from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
 from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
 from mt.decoding.preparation import repair_unicode
+from mt.languages import FINAL_MARKS
 
-_FINAL_MARKS = re.compile(r"[.!?…。！？।؟\s]+$")
 Span = tuple[int, int]
 """Start and end of a part of a text, in characters."""
 
@@ -59,7 +60,7 @@ def place_by(links: Sequence[Link] | None, source: str, target: str) -> Callable
     A place is beside the word aligned with the nearest one in the source, on the same side; without
     links it is in proportion. Only the end of the source is behind the final mark.
     """
-    end = len(_FINAL_MARKS.sub("", target))
+    end = len(target.rstrip(FINAL_MARKS + string.whitespace))
 
     def place(offset: int) -> int:
         if links:

@@ -63,6 +63,8 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
         ("On 2024-05-03", "Am 03.05.2024", []),
         ("On 2024-05-03", "Am 03.05.2023", ["2024-05-03"]),
         ("Wait... what?! No!!", "等……什么？！不！", ["!!"]),
+        ("住手！！！", "Stop!!!", []),
+        ("住手！！！", "Stop!", ["！！！"]),
         ("See www.a.org.", "Siehe www.a.org.", []),
         ("In 1984 it cost 1,250.50.", "Es war teuer.", ["1984", "1,250.50"]),
         ("1,250 people", "1.250 Menschen", []),
@@ -141,7 +143,7 @@ def test_time_is_linear(part: str) -> None:
 
 
 @given(
-    st.text(st.sampled_from("aA1.!?@{}%$:/wW-_#*~=é雪😀🇩🇪\u20e3\ufe0f\u200d \u0661"), max_size=20)
+    st.text(st.sampled_from("aA1.!?！@{}%$:/wW-_#*~=é雪😀🇩🇪\u20e3\ufe0f\u200d \u0661"), max_size=20)
 )
 def test_texts_without_a_hint_have_no_copied_parts(text: str) -> None:
     if _HINT.search(text) is None:
