@@ -32,7 +32,8 @@ class TrainingConfig(Section):
     target_tokens_per_update: Annotated[Count, Automatic] = 4096
     """Target tokens per update on any hardware, with end marks and without padding."""
     max_tokens_per_batch: Annotated[Count, Automatic] = 4096
-    """Padded tokens computed at once, rows times the longer side; limits memory only."""
+    """Padded tokens computed at once, rows times the longer side; limits memory only. `auto`: 4,096
+    and on CUDA 32,768, halved until the heaviest batch fits."""
     learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
     schedule: Annotated[

@@ -24,6 +24,7 @@ from mt.training.data import prepare
 from mt.training.interruption import Interruption
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
+from mt.training.memory import try_heaviest
 from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder, peak_memory_mib
 from mt.training.setup import Session, start
@@ -193,6 +194,7 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
 def temporary_session(config: Config, updates: int) -> Iterator[Session]:
     """Yield a new session in a temporary folder, which ends after `updates`."""
     keep_freed_memory()
+    is_automatic = config.training.is_open("max_tokens_per_batch")
     config, device = with_end(config, updates), select_device(config.training.device)
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
@@ -200,7 +202,7 @@ def temporary_session(config: Config, updates: int) -> Iterator[Session]:
         stack.callback(corpus.close)
         session = start(config, folder, corpus, device, [])
         stack.enter_context(session.progress)
-        yield session
+        yield try_heaviest(session, is_automatic=is_automatic)
 
 
 def with_end(config: Config, updates: int) -> Config:

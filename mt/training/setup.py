@@ -21,6 +21,7 @@ from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.training.data import Corpus, epoch_plan
+from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
 from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
@@ -65,6 +66,7 @@ def start(
     world: World = ALONE,
 ) -> Session:
     """Build the model and its optimizer, and load the newest checkpoint if there is one."""
+    config = for_device(config, device)
     torch.manual_seed(config.seed)
     model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []

@@ -96,7 +96,8 @@ def train_to_end(
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
-            try_heaviest(session)
+            is_automatic = config.training.is_open("max_tokens_per_batch")
+            session = try_heaviest(session, is_automatic=is_automatic)
             while True:
                 try:
                     run_updates(session, interruption)
