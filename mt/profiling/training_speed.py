@@ -21,6 +21,7 @@ from mt.profiling.cost import matmul_rate, model_products, synchronize, training
 from mt.special_ids import PAD
 from mt.training.automatic import choose_settings
 from mt.training.data import prepare
+from mt.training.device_settings import for_device
 from mt.training.interruption import Interruption
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
@@ -195,7 +196,8 @@ def temporary_session(config: Config, updates: int) -> Iterator[Session]:
     """Yield a new session in a temporary folder, which ends after `updates`."""
     keep_freed_memory()
     is_automatic = config.training.is_open("max_tokens_per_batch")
-    config, device = with_end(config, updates), select_device(config.training.device)
+    device = select_device(config.training.device)
+    config = with_end(for_device(config, device), updates)
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
         corpus = prepare(config, folder)

@@ -1,16 +1,22 @@
 """Settings of a training session that depend on its device, chosen anew by each session."""
 
+from typing import Any
+
 import torch
 
 from mt.config import Config
+from mt.training.compilation import is_worthwhile
 
 _CUDA_BATCH_TOKENS = 32_768
-"""Padded tokens of a batch on CUDA, halved where they do not fit: few kernels, each with much work."""
+"""Padded tokens of a batch on CUDA, halved where they do not fit."""
 
 
 def for_device(config: Config, device: torch.device) -> Config:
-    """Return the config with the settings that depend on the device."""
-    return with_batch_tokens(config, batch_tokens(config, device))
+    """Return the config with the settings that depend on the device, which are then given."""
+    changes: dict[str, Any] = {"max_tokens_per_batch": batch_tokens(config, device)}
+    if config.training.compile == "auto":
+        changes["compile"] = "on" if is_worthwhile(config.training, device) else "off"
+    return _with_training(config, changes)
 
 
 def batch_tokens(config: Config, device: torch.device) -> int:
@@ -24,5 +30,9 @@ def batch_tokens(config: Config, device: torch.device) -> int:
 
 def with_batch_tokens(config: Config, tokens: int) -> Config:
     """Return the config with a given `training.max_tokens_per_batch`."""
-    training = config.training.model_copy(update={"max_tokens_per_batch": tokens})
+    return _with_training(config, {"max_tokens_per_batch": tokens})
+
+
+def _with_training(config: Config, changes: dict[str, Any]) -> Config:
+    training = config.training.model_copy(update=changes)
     return config.model_copy(update={"training": training})

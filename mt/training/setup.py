@@ -1,11 +1,8 @@
 """Training session: model, optimizer, data and state, new or from the newest checkpoint."""
 
 import hashlib
-import os
-import shutil
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +13,11 @@ from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import length_limit
-from mt.errors import RunError, UserError
+from mt.errors import RunError
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
+from mt.training.compilation import compile_stacks
 from mt.training.data import Corpus, epoch_plan
 from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
@@ -100,9 +98,10 @@ def start(
         max_updates=most_updates(config.training, len(plan)),
         board=board,
     )
+    compiled = ", compiled in the first updates" if config.training.compile == "on" else ""
     for line in [
         describe_corpus(corpus, config, plan, epoch=state.epoch),
-        f"{describe_parameters(model)}, {learner.precision.name} on {device.type}",
+        f"{describe_parameters(model)}, {learner.precision.name} on {device.type}{compiled}",
         *initial,
         *([f"going on after update {state.update:,}"] if resumed else []),
         *(f"changed since this run began: {change}" for change in changes),
@@ -137,9 +136,9 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
     freeze(model, training.freeze)
-    longest = config.data.max_tokens
-    positions = max(longest, length_limit(longest, config.decoding))
-    compile_stacks(model, training.compile, positions=positions)
+    if training.compile == "on":
+        longest = config.data.max_tokens
+        compile_stacks(model, positions=max(longest, length_limit(longest, config.decoding)))
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),
@@ -148,33 +147,6 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
         gradient_clip=training.gradient_clip,
         average=choose_average(model, training.ema_decay),
     )
-
-
-def compile_stacks(model: Transformer, switch: Literal["on", "off"], *, positions: int = 0) -> None:
-    """Compile encoder and decoder at their first use in training, if the switch is on.
-
-    Lengths are dynamic: one compilation serves all batches of a precision with several pairs, and
-    sequences of at most `positions` tokens. Output layer and loss have their own kernels. Raises
-    UserError without a C++ compiler.
-    """
-    if switch == "off":
-        return
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        raise UserError(
-            f"`training.compile: on` needs a C++ compiler, but `{compiler}` was not found; install "
-            "it, set the variable CXX to another one, or set `training.compile: off`"
-        )
-    # DistributedDataParallel's graph splitter does not support dynamic shapes.
-    torch._dynamo.config.optimize_ddp = False
-    model.reserve_positions(positions)
-    compiled = torch.compile(model.states, dynamic=True)
-
-    def states(source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
-        model.reserve_positions(max(source.shape[1], target_in.shape[1]))
-        return compiled(source, target_in, real)
-
-    model.states = states  # type: ignore[method-assign]
 
 
 def distribute(learner: Learner, corpus: Corpus, world: World) -> Learner:
