@@ -17,7 +17,7 @@ from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine, _Steps
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training import optimizer
+from mt.training import loss, optimizer
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import freeze
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
@@ -111,6 +111,7 @@ def test_updates_are_those_of_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME} if fused else {"cpu"})
+    monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
     model = transformer(**kind).train()
     twin = on_twin(copy.deepcopy(model))
     plain = learner(model, CPU, precision, **keys)

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
+from mt.training.compilation import choose_loss
 from mt.training.loss import LossSums, add_product, chunks, compute_dtype
 from mt.training.step import TrainingPass
 
@@ -62,7 +63,8 @@ def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Mod
     """Return the training pass of a config: R-Drop's if `r_drop` is set, else the plain one."""
     if training.r_drop:
         return RDropPass(model, training.label_smoothing, training.r_drop)
-    return TrainingPass(model, training.label_smoothing)
+    loss_of = choose_loss(training, model.output.weight.device)
+    return TrainingPass(model, training.label_smoothing, loss_of)
 
 
 def r_drop_loss(

@@ -12,23 +12,28 @@ from mt.data.batches import Batch
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.distributed import ALONE, World, accumulate
-from mt.training.loss import LossSums, label_smoothed_loss
+from mt.training.loss import ChunkLoss, LossSums, chunk_loss, label_smoothed_loss
 from mt.training.optimizer import MovingAverage, Precision
 
 
 class TrainingPass(nn.Module):
     """Teacher-forced forward pass from a batch to its loss; the part that DDP wraps."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(
+        self, model: Transformer, label_smoothing: float, loss_of: ChunkLoss = chunk_loss
+    ) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.loss_of = loss_of
 
     def forward(self, batch: Batch) -> LossSums:
         """Return the loss, summed over the batch's real target tokens."""
         states = self.model.states(batch.source, batch.target_in, batch.real)
         targets = batch.target_out.flatten().index_select(0, batch.real)
-        return label_smoothed_loss(states, self.model.output.weight, targets, self.label_smoothing)
+        return label_smoothed_loss(
+            states, self.model.output.weight, targets, self.label_smoothing, self.loss_of
+        )
 
 
 @dataclass(frozen=True)
