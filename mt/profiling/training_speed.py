@@ -310,9 +310,9 @@ def marked(learner: Learner, begin: Begin) -> Iterator[Learner]:
     model = learner.model
     states = model.states
 
-    def marked_states(*batch: Tensor) -> Tensor:
+    def marked_states(*batch: Tensor, is_full: bool = False) -> Tensor:
         begin("forward")
-        result = states(*batch)
+        result = states(*batch, is_full=is_full)
         begin("loss")
         return result
 

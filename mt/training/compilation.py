@@ -49,8 +49,9 @@ def _compiler() -> tuple[str, bool]:
 def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     """Compile encoder and decoder at their first use in training.
 
-    Lengths are dynamic: one compilation serves all batches of a precision with several pairs, and
-    sequences of at most `positions` tokens. Raises UserError without a C++ compiler.
+    Lengths are dynamic: two compilations serve all batches of a precision with several pairs, with
+    and without padding, and sequences of at most `positions` tokens. Raises UserError without a C++
+    compiler.
     """
     compiler, is_installed = _compiler()
     if not is_installed:
@@ -60,12 +61,14 @@ def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
         )
     # DistributedDataParallel's graph splitter does not support dynamic shapes.
     torch._dynamo.config.optimize_ddp = False
+    # With and without padding, of a single pair or several, in training and validation.
+    torch._dynamo.config.recompile_limit = 16
     model.reserve_positions(positions)
     compiled = torch.compile(model.states, dynamic=True)
 
-    def states(source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
+    def states(source: Tensor, target_in: Tensor, real: Tensor, *, is_full: bool = False) -> Tensor:
         model.reserve_positions(max(source.shape[1], target_in.shape[1]))
-        return compiled(source, target_in, real)
+        return compiled(source, target_in, real, is_full=is_full)
 
     model.states = states  # type: ignore[method-assign]
 

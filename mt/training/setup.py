@@ -1,22 +1,18 @@
 """Training session: model, optimizer, data and state, new or from the newest checkpoint."""
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
 
-from mt import __version__
 from mt.config import Config, ModelConfig, TrainingConfig
-from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import length_limit
-from mt.errors import RunError
 from mt.files import write_json
 from mt.model.transformer import Transformer
-from mt.model.weights import parameter_tensors
+from mt.training.agreement import agree_on_start
 from mt.training.compilation import compile_stacks
 from mt.training.data import Corpus, epoch_plan
 from mt.training.device_settings import for_device
@@ -26,7 +22,7 @@ from mt.training.initial_weights import describe_parameters, freeze, load_initia
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
-from mt.training.run_folder import RunFolder, environment, flat
+from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner, UpdateResult
 from mt.training.validation import Validation
@@ -168,41 +164,3 @@ def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None
     if training.max_epochs:
         limits.append(training.max_epochs * updates_per_epoch)
     return min(limits, default=None)
-
-
-def agree_on_config(world: World, config: Config) -> None:
-    """Raise UserError if the ranks have different configs or versions of mt or torch."""
-    keys = flat(config.model_dump(mode="json"))
-    versions = {"mt": __version__, "torch": torch.__version__}
-    world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
-
-
-def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
-    """Raise RunError if this rank does not see the run folder that rank 0 has opened."""
-    if world.size > 1 and not (folder.config.exists() and load_config(folder.config) == config):
-        raise RunError(
-            f"{folder.path}: the run of rank 0 is not there; put the run folder on a disk that all "
-            "hosts share"
-        )
-
-
-def agree_on_start(world: World, corpus: Corpus, learner: Learner, state: TrainState) -> None:
-    """Raise UserError if the ranks begin with different data, weights or updates."""
-    if world.size > 1:
-        world.agree(
-            {
-                "the tokenizer": corpus.tokenizer.fingerprint,
-                "the number of training pairs": str(len(corpus.store)),
-                "the update to go on from": str(state.update),
-                "the hash of the weights": weights_sha256(learner),
-            }
-        )
-
-
-def weights_sha256(learner: Learner) -> str:
-    """Return the SHA-256 of all weights, in hexadecimal."""
-    digest = hashlib.sha256()
-    for name, tensor in parameter_tensors(learner.model).items():
-        digest.update(name.encode())
-        digest.update(memoryview(tensor.contiguous().numpy()))  # type: ignore[arg-type]
-    return digest.hexdigest()

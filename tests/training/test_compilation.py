@@ -40,21 +40,22 @@ def losses_and_gradients(
     if compiled:
         compile_stacks(model, positions=400)
     found = []
-    for shape in shapes:
+    for number, shape in enumerate(shapes):
         model.zero_grad()
-        loss = TrainingPass(model, 0.1)(batch_of(*shape)).smoothed
+        batch = batch_of(*shape, is_full=number % 2 == 1)
+        loss = TrainingPass(model, 0.1)(batch).smoothed
         loss.backward()
         gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
         found += [loss.detach(), *gradients]
     return found
 
 
-def batch_of(sentences: int, source: int, target: int) -> Batch:
-    """Return a batch in which only the last row has padding."""
+def batch_of(sentences: int, source: int, target: int, *, is_full: bool) -> Batch:
+    """Return a batch in which at most the last row has padding."""
     random = np.random.default_rng(1)
 
     def side(length: int, row: int) -> NDArray[np.int32]:
-        shorter = length if row < sentences - 1 else (length + 1) // 2
+        shorter = length if is_full or row < sentences - 1 else (length + 1) // 2
         return np.append(random.integers(4, 20, shorter - 1), EOS).astype(np.int32)
 
     rows = range(sentences)
@@ -75,11 +76,11 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[torch.fx.GraphModule]:
     return found
 
 
-def test_two_graphs_serve_all_lengths(graphs: list[torch.fx.GraphModule]) -> None:
-    """One for a single sentence and one for several, also beyond the reserved positions."""
+def test_three_graphs_serve_all_lengths(graphs: list[torch.fx.GraphModule]) -> None:
+    """One for a single pair, two for several with and without padding; any number of positions."""
     plain = losses_and_gradients(compiled=False)
     torch.testing.assert_close(losses_and_gradients(compiled=True), plain, atol=1e-5, rtol=1e-4)
-    assert len(graphs) == 3, "and one more after the position tables have grown"
+    assert len(graphs) == 4, "and one more after the position tables have grown"
 
 
 def test_compiled_graph_is_not_split_between_ranks(graphs: list[torch.fx.GraphModule]) -> None:
@@ -89,7 +90,7 @@ def test_compiled_graph_is_not_split_between_ranks(graphs: list[torch.fx.GraphMo
     try:
         wrapped = World(size=2).wrap(TrainingPass(model, 0.1))
         wrapped.bucket_bytes_cap = 1000  # type: ignore[assignment]
-        wrapped(batch_of(3, 5, 7)).smoothed.backward()
+        wrapped(batch_of(3, 5, 7, is_full=False)).smoothed.backward()
     finally:
         distributed.destroy_process_group()
     assert len(graphs) == 1
