@@ -18,6 +18,7 @@ from mt.data.batches import collate
 from mt.data.store import Example
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine, _Steps
+from mt.model import attention
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
 from mt.training import loss, optimizer
@@ -115,6 +116,7 @@ def test_updates_are_those_of_the_cpu(
 ) -> None:
     monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME} if fused else {"cpu"})
     monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
+    monkeypatch.setattr(attention, "_JOINED", {NAME})
     model = transformer(**kind).train()
     twin = on_twin(copy.deepcopy(model))
     plain = learner(model, CPU, precision, **keys)
@@ -137,11 +139,13 @@ def test_updates_are_those_of_the_cpu(
 def test_only_a_batch_with_padding_has_masks(
     lengths: tuple[int, int], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attention, masked = F.scaled_dot_product_attention, list[bool]()
+    attend: Any = F.scaled_dot_product_attention
+    masked: list[bool] = []
 
-    def seen(*heads: Tensor, attn_mask: Tensor | None, **keys: Any) -> Tensor:
-        masked.append(attn_mask is not None)
-        return attention(*heads, attn_mask=attn_mask, **keys)
+    def seen(*heads: Tensor, **keys: Any) -> Tensor:
+        masked.append(keys["attn_mask"] is not None)
+        found: Tensor = attend(*heads, **keys)
+        return found
 
     ids = np.arange(4, 9, dtype=np.int32)
     batch = collate([Example(0, ids[:length], ids[:2]) for length in lengths])

@@ -262,9 +262,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
         """Map x [B T D] to [B T D]."""
-        keys, values = self.attention.keys_values(x)
-        keys = positional.rotate(keys, 0)
-        queries = positional.rotate(self.attention.queries(x), 0)
+        keys, values, queries = self.attention.keys_values_queries(x)
+        keys, queries = positional.rotate(keys, 0), positional.rotate(queries, 0)
         return positional.attend(self.attention, queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
-from mt.training.compilation import choose_loss
+from mt.training.chunk_loss import choose_loss
 from mt.training.loss import LossSums, add_product, chunks, compute_dtype
 from mt.training.step import TrainingPass
 
