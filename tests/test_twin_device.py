@@ -7,23 +7,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mt.config import DecodingConfig, TrainingConfig
 from mt.data.batches import collate
+from mt.data.store import Example
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine, _Steps
+from mt.model import attention
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training import optimizer
+from mt.training import loss, optimizer
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import freeze
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
 from mt.training.r_drop import choose_training_pass
 from mt.training.state import TrainState
-from mt.training.step import Learner, StepMetrics, fetch_metrics, train_step
+from mt.training.step import Learner, StepMetrics, TrainingPass, fetch_metrics, train_step
 from tests.factories import CPU, examples, transformer
 from tests.twin_device import NAME, counted, host, on_twin, traffic, twin_device
 
@@ -111,6 +115,8 @@ def test_updates_are_those_of_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME} if fused else {"cpu"})
+    monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
+    monkeypatch.setattr(attention, "_JOINED", {NAME})
     model = transformer(**kind).train()
     twin = on_twin(copy.deepcopy(model))
     plain = learner(model, CPU, precision, **keys)
@@ -127,6 +133,31 @@ def test_updates_are_those_of_the_cpu(
     # The host of an unfused optimizer waits to know whether to skip the step.
     assert in_updates.total() == (0 if fused else UPDATES), in_updates
     assert in_reading.total() == 1, in_reading
+
+
+@pytest.mark.parametrize("lengths", [(5, 5), (5, 4)])
+def test_only_a_batch_with_padding_has_masks(
+    lengths: tuple[int, int], device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attend: Any = F.scaled_dot_product_attention
+    masked: list[bool] = []
+
+    def seen(*heads: Tensor, **keys: Any) -> Tensor:
+        masked.append(keys["attn_mask"] is not None)
+        found: Tensor = attend(*heads, **keys)
+        return found
+
+    ids = np.arange(4, 9, dtype=np.int32)
+    batch = collate([Example(0, ids[:length], ids[:2]) for length in lengths])
+    model = transformer().train()
+    expected = TrainingPass(model, 0.1)(batch).smoothed
+    on_device, twin = batch.to(device), on_twin(copy.deepcopy(model))
+    monkeypatch.setattr(F, "scaled_dot_product_attention", seen)
+    sums, waits = counted(lambda: TrainingPass(twin, 0.1)(on_device))
+    is_padded = lengths == (5, 4)
+    assert masked == [is_padded, False, is_padded]
+    assert not waits
+    torch.testing.assert_close(host(sums.smoothed.detach()), expected.detach())
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -32,7 +32,8 @@ class TrainingConfig(Section):
     target_tokens_per_update: Annotated[Count, Automatic] = 4096
     """Target tokens per update on any hardware, with end marks and without padding."""
     max_tokens_per_batch: Annotated[Count, Automatic] = 4096
-    """Padded tokens computed at once, rows times the longer side; limits memory only."""
+    """Padded tokens computed at once, rows times the longer side; limits memory only. `auto`: 4,096
+    and on CUDA 32,768, halved until the heaviest batch fits."""
     learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
     schedule: Annotated[
@@ -64,8 +65,9 @@ class TrainingConfig(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """Arithmetic; weights stay fp32. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if
     `d_model` is 256 or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
-    compile: Literal["on", "off"] = "off"
-    """Compile encoder and decoder with torch.compile; takes about a minute."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the model with torch.compile, which takes about a minute. `auto`: on CUDA with Triton
+    and a C++ compiler, from 5,000 updates or a budget of one hour on."""
     validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
     validation_pairs: Annotated[Count | None, Automatic] = None

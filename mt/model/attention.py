@@ -1,5 +1,6 @@
 """Multi-head attention, its masks, and the decoder's cache of keys and values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,8 @@ from mt.model.sublayers import Dropout
 from mt.model.weights import Gains, glorot
 
 _INITIAL_CAPACITY = 16
+_JOINED = {"cuda"}
+"""Devices on which training joins projections of the same tensor."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,19 @@ class Attention(nn.Module):
         glorot(self.value, gains.value)
         glorot(self.output, gains.output)
 
+    def keys_values_queries(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project x [B T D] to keys [B G T K], values [B G T V] and queries [B H T K]."""
+        k, v, q = _products(x, self.key, self.value, self.query)
+        return _split(k, self.key_heads), _split(v, self.key_heads), _split(q, self.heads)
+
     def queries(self, x: Tensor) -> Tensor:
         """Project x [B T D] to queries [B H T K]."""
         return _split(self.query(x), self.heads)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project x [B S D] to keys [B G S K] and values [B G S V]."""
-        return _split(self.key(x), self.key_heads), _split(self.value(x), self.key_heads)
+        k, v = _products(x, self.key, self.value)
+        return _split(k, self.key_heads), _split(v, self.key_heads)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Attend with queries [B H T K] to keys [B G S K] and values [B G S V]; return [B T D]."""
@@ -104,6 +113,17 @@ class Attention(nn.Module):
     def join(self, heads: Tensor) -> Tensor:
         """Concatenate the heads' outputs [B H T V] and project them to [B T D]."""
         return self.output(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def _products(x: Tensor, *layers: nn.Linear) -> Sequence[Tensor]:
+    """Return the results of some layers; in training on a GPU, from one product for all of them."""
+    are_plain = all(type(layer) is nn.Linear for layer in layers)
+    if not (x.device.type in _JOINED and layers[0].training and are_plain):
+        return [layer(x) for layer in layers]
+    # Copying the small matrices takes less time than further products.
+    weight = torch.cat([layer.weight for layer in layers])
+    bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
+    return torch.split(F.linear(x, weight, bias), [layer.out_features for layer in layers], dim=-1)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

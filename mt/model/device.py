@@ -1,6 +1,7 @@
 """Choice of the device, its memory allocator, and lack of its memory."""
 
 import ctypes
+import os
 import platform
 
 import torch
@@ -11,6 +12,7 @@ from mt.errors import UserError, did_you_mean, listed
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _LARGEST_INT = 2**31 - 1
+_ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
 
 
 def select_device(name: str) -> torch.device:
@@ -57,9 +59,14 @@ def keep_freed_memory() -> None:
 
     By default large tensors are mapped and unmapped at every use, and the first write to a fresh
     page is several times slower than the next. No-op without glibc.
+
+    On CUDA, let blocks of memory grow unless the user has set torch's variable: batches of ever
+    new shapes leave gaps between fixed blocks. Call it before the first use of CUDA.
     """
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return
+    if not _ALLOCATOR_VARIABLES & os.environ.keys():
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_MAX, 0)
     libc.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)

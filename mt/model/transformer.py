@@ -24,7 +24,7 @@ from mt.special_ids import PAD
 class Memory:
     """Output of the encoder [B S D], and a mask [B S] of real tokens.
 
-    The mask is None on a CPU for a batch without padding.
+    The mask is None for a batch that is known to have no padding.
     """
 
     states: Tensor
@@ -82,17 +82,20 @@ class Transformer(nn.Module):
         real = torch.nonzero(target_in.flatten() != PAD).flatten()
         return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
 
-    def states(self, source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
+    def states(
+        self, source: Tensor, target_in: Tensor, real: Tensor, *, is_full: bool = False
+    ) -> Tensor:
         """Return the decoder states [N D] at the indices `real` [N] of target_in.flatten().
 
-        Padding is left out: in the output layer it would cost as much as real positions.
+        Padding is left out: in the output layer it would cost as much as real positions. `is_full`
+        as in `encode`.
         """
-        states = self.decode(target_in, self.encode(source))
+        states = self.decode(target_in, self.encode(source, is_full=is_full))
         return states.flatten(0, 1).index_select(0, real)
 
-    def encode(self, source: Tensor) -> Memory:
-        """Encode source ids [B S]."""
-        source_mask = _padding_mask(source)
+    def encode(self, source: Tensor, *, is_full: bool = False) -> Memory:
+        """Encode source ids [B S]; `is_full` if they have no padding, so that no mask is needed."""
+        source_mask = None if is_full else _padding_mask(source)
         positional = self.encoder_positional
         x = self._embed(self.source_embedding, source, positional, first=0)
         length = source.shape[1]
@@ -259,9 +262,8 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
         """Map x [B T D] to [B T D]."""
-        keys, values = self.attention.keys_values(x)
-        keys = positional.rotate(keys, 0)
-        queries = positional.rotate(self.attention.queries(x), 0)
+        keys, values, queries = self.attention.keys_values_queries(x)
+        keys, queries = positional.rotate(keys, 0), positional.rotate(queries, 0)
         return positional.attend(self.attention, queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:

@@ -18,7 +18,7 @@ from mt.profiling.probe import MOST_UPDATES, probe
 from mt.profiling.training_speed import temporary_session
 from mt.training.automatic import choose_length, choose_settings
 from mt.training.data import epoch_plan
-from mt.training.memory import available_memory, estimate_memory, heaviest, try_heaviest
+from mt.training.memory import available_memory, estimate_memory, heaviest
 from mt.training.progress import planned_padding
 from mt.training.setup import Session, most_updates
 
@@ -108,7 +108,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             updates_per_epoch=len(plan),
             target_tokens_per_update=tokens,
             share_of_the_papers_update=tokens / PAPER_TOKENS_PER_UPDATE,
-            padding_efficiency=planned_padding(plan, lengths, config),
+            padding_efficiency=planned_padding(plan, lengths, session.config),
             flops_per_target_token=float(flops.mean()) / tokens,
             flops_per_update=float(flops.mean()),
             flops=float(flops.mean()) * extent["updates"],
@@ -148,7 +148,10 @@ def _extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, Any]:
 
 
 def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
-    """Return the size of the heaviest batch, and the peak memory of training on it."""
+    """Return the size of the heaviest batch, and the peak memory of training on it.
+
+    On a GPU, `temporary_session` has trained on it.
+    """
     config, corpus, device = session.config, session.corpus, session.device
     lengths, budget = corpus.epoch_store(0).lengths, config.training.max_tokens_per_batch
     lengths = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
@@ -161,7 +164,6 @@ def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
             target_vocabulary=corpus.tokenizer.target_size,
         )
     elif device.type == "cuda":
-        try_heaviest(session)
         most = torch.cuda.max_memory_reserved(device)
     sizes = {
         "pairs": len(lengths),

@@ -21,9 +21,11 @@ from mt.profiling.cost import matmul_rate, model_products, synchronize, training
 from mt.special_ids import PAD
 from mt.training.automatic import choose_settings
 from mt.training.data import prepare
+from mt.training.device_settings import for_device
 from mt.training.interruption import Interruption
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
+from mt.training.memory import try_heaviest
 from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder, peak_memory_mib
 from mt.training.setup import Session, start
@@ -193,14 +195,16 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
 def temporary_session(config: Config, updates: int) -> Iterator[Session]:
     """Yield a new session in a temporary folder, which ends after `updates`."""
     keep_freed_memory()
-    config, device = with_end(config, updates), select_device(config.training.device)
+    is_automatic = config.training.is_open("max_tokens_per_batch")
+    device = select_device(config.training.device)
+    config = with_end(for_device(config, device), updates)
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
         corpus = prepare(config, folder)
         stack.callback(corpus.close)
         session = start(config, folder, corpus, device, [])
         stack.enter_context(session.progress)
-        yield session
+        yield try_heaviest(session, is_automatic=is_automatic)
 
 
 def with_end(config: Config, updates: int) -> Config:
@@ -306,9 +310,9 @@ def marked(learner: Learner, begin: Begin) -> Iterator[Learner]:
     model = learner.model
     states = model.states
 
-    def marked_states(*batch: Tensor) -> Tensor:
+    def marked_states(*batch: Tensor, is_full: bool = False) -> Tensor:
         begin("forward")
-        result = states(*batch)
+        result = states(*batch, is_full=is_full)
         begin("loss")
         return result
 

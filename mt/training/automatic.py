@@ -28,12 +28,14 @@ from mt.errors import ConfigError
 from mt.languages import in_letters, written_without_spaces
 from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan
+from mt.training.device_settings import batch_tokens
 from mt.training.setup import most_updates
 from mt.training.speed import training_speed
 
 LETTERS_PER_TOKEN = 3.5
 """Letters of an alphabet in a subword token, about, for vocabularies of 4,000 to 16,000 tokens."""
 _logger = logging.getLogger(__name__)
+_BATCH_TOKENS = "training.max_tokens_per_batch"
 _SHARED_LETTERS = 0.5
 _SAMPLE = 4096
 """Pairs whose lengths stand for the corpus."""
@@ -318,16 +320,18 @@ def _choose_updates(choices: Choices, facts: Facts, device: torch.device) -> Non
         choices("training.target_tokens_per_update", size, reason)
         if choices.config.training.budget is not None:
             _require_updates(choices.config.training, choices.tokens / size)
-    longest = choices.config.data.max_tokens
-    choices("training.max_tokens_per_batch", max(4096, longest), "fits a small memory")
+    if device.type != "cuda":  # on CUDA each session chooses it
+        size = batch_tokens(choices.config, device)
+        choices(_BATCH_TOKENS, size, "fits a small memory")
     rate = float(f"{LEARNING_RATE / choices.value('model.d_model'):.2g}")
     choices("training.learning_rate", rate, "falls with the width of the model")
 
 
 def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Config:
-    """Choose the end of the training and what follows from it; return the complete config.
+    """Choose the end of the training and what follows from it; return the config.
 
-    A budget includes the time since the choices began. Logs what was chosen.
+    Only the size of a batch on CUDA stays open. A budget includes the time since the choices began.
+    Logs what was chosen.
     """
     config = choices.applied()
     training, per_epoch = config.training, len(epoch_plan(corpus, config))
@@ -348,7 +352,8 @@ def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Con
     for line in _summary(choices, seconds, expected):
         _logger.info("%s", line)
     config = choices.applied()
-    return with_values(config, {key: value_at(config, key) for key in automatic_keys(config)})
+    left = [key for key in automatic_keys(config) if key != _BATCH_TOKENS]
+    return with_values(config, {key: value_at(config, key) for key in left})
 
 
 def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float) -> int:

@@ -19,6 +19,7 @@ from mt.model.weights import load_parameters, parameter_tensors
 from mt.runs import Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, is_valid, save_tensors
 from mt.training.data import Corpus, prepare
+from mt.training.device_settings import for_device
 from mt.training.divergence import shown_rollbacks
 from mt.training.run_folder import RunFolder, peak_memory_mib
 from mt.training.setup import Session, build_learner, build_model
@@ -168,7 +169,7 @@ def average_run(run: Path, output: Path, *, choice: Choice, device: str = "auto"
     if output.exists():
         raise RunError(f"{output}: exists already; name a new folder")
     folder, where = RunFolder(run), select_device(device)
-    config = load_config(folder.config)
+    config = for_device(load_config(folder.config), where)
     updates = choose_updates(run, choice)
     weights = folder.checkpoints.average(updates)
     _logger.info("%s: averaging updates %s", run, _listed(updates))

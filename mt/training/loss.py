@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mt.training.chunk_loss import ChunkLoss, chunk_loss
+
 # Largest number of logits in memory at once: the size of a CPU's caches, half a GiB in fp32
 # elsewhere.
 _MAX_LOGITS = {"cpu": 2**22}
 _MAX_LOGITS_ELSEWHERE = 2**27
+# Sizes for which matrix products use the tensor cores well.
+_ROWS_MULTIPLE = {"cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,11 @@ class LossSums:
 
 
 def label_smoothed_loss(
-    states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    loss_of: ChunkLoss = chunk_loss,
 ) -> LossSums:
     """Return the summed cross-entropy of the logits states [N D] x weight [V D] and targets [N].
 
@@ -36,7 +44,7 @@ def label_smoothed_loss(
     V tokens (Szegedy et al. 2016, section 7), as `torch.nn.functional.cross_entropy` does.
     Softmax and sums are fp32 whatever the precision of the logits; `nll` carries no gradient.
     """
-    smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing)  # type: ignore[no-untyped-call]
+    smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing, loss_of)  # type: ignore[no-untyped-call]
     return LossSums(smoothed, nll, len(targets))
 
 
@@ -50,30 +58,43 @@ class _LabelSmoothedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        smoothing: float,
+        loss_of: ChunkLoss,
     ) -> tuple[Tensor, Tensor]:
         dtype = compute_dtype(states)
         # fp16 would lose the many small probabilities of the gradient.
         gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
         needs_gradient = any(ctx.needs_input_grad)
-        matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
+        matrix = _pad_rows(weight.to(dtype))
+        gradient_matrix = (
+            matrix if gradient_dtype == dtype else _pad_rows(weight.to(gradient_dtype))
+        )
         state_gradient = torch.empty_like(states) if needs_gradient else states
         weight_gradient = torch.zeros_like(weight)
         smoothed, nll = weight.new_zeros(2, dtype=torch.float32).unbind()
         with torch.autocast(states.device.type, enabled=False):
             for rows in chunks(states, len(weight)):
-                chunk, labels = states[rows].to(dtype), targets[rows, None]
-                log_probs = F.log_softmax(chunk @ matrix.T, dim=-1, dtype=torch.float32)
-                chunk_nll = -log_probs.gather(1, labels).sum()
+                chunk = states[rows].to(dtype)
+                chunk_smoothed, chunk_nll, gradient = loss_of(
+                    chunk,
+                    matrix,
+                    targets[rows, None],
+                    smoothing=smoothing,
+                    vocabulary=len(weight),
+                    gradient_dtype=gradient_dtype if needs_gradient else None,
+                )
+                smoothed += chunk_smoothed
                 nll += chunk_nll
-                smooth_part = smoothing * log_probs.mean(dim=-1).sum()
-                smoothed += (1.0 - smoothing) * chunk_nll - smooth_part
-                if not needs_gradient:
+                if gradient is None:
                     continue
-                gradient = _logit_gradient(log_probs, labels, smoothing).to(gradient_dtype)
                 state_gradient[rows] = gradient @ gradient_matrix
                 if ctx.needs_input_grad[1]:
-                    add_product(weight_gradient, gradient.T, chunk.to(gradient_dtype))
+                    real = gradient[:, : len(weight)]
+                    add_product(weight_gradient, real.T, chunk.to(gradient_dtype))
         ctx.save_for_backward(state_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
@@ -81,16 +102,13 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         state_gradient, weight_gradient = ctx.saved_tensors
-        return state_gradient * upstream, weight_gradient * upstream, None, None
+        return state_gradient * upstream, weight_gradient * upstream, None, None, None
 
 
-def _logit_gradient(log_probs: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return softmax - smoothed target [n V], overwriting the log-probabilities."""
-    gradient = log_probs.exp_()
-    if smoothing:
-        gradient.sub_(smoothing / gradient.shape[-1])
-    reference = gradient.new_full((1, 1), smoothing - 1.0).expand(labels.shape)
-    return gradient.scatter_add_(1, labels, reference)
+def _pad_rows(weight: Tensor) -> Tensor:
+    """Return a matrix [V D] with rows of 0 up to a multiple of 64 where that is faster."""
+    missing = -len(weight) % _ROWS_MULTIPLE.get(weight.device.type, 1)
+    return F.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
 def chunks(states: Tensor, vocabulary: int) -> list[slice]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from mt.errors import UserError
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
+from mt.training.device_settings import batch_tokens, with_batch_tokens
 from mt.training.initial_weights import freeze
 from mt.training.setup import Session
 from mt.training.step import BatchTooLarge, naming_large_batch
@@ -91,7 +93,7 @@ def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
     available = available_memory()
     if available is None:
         return
-    store, budget = corpus.store, config.training.max_tokens_per_batch
+    store, budget = corpus.store, batch_tokens(config, torch.device("cpu"))
     plan = plan_epoch(corpus, store, config, epoch=0)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
     needed = estimate_memory(
@@ -122,35 +124,75 @@ def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch:
     return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))
 
 
-def try_heaviest(session: Session) -> None:
+def try_heaviest(session: Session, *, is_automatic: bool = False) -> Session:
     """Compute the gradients of the heaviest batch on a GPU, so that a lack of memory shows early.
 
-    The gradients are dropped and dropout is seeded by each update, so training is not affected.
-    Raises UserError as `in_smaller_batches` does.
+    An automatic size of batches is halved on all ranks until that batch fits on each; the session
+    has the new size. A size that is given stays. The gradients are dropped and dropout is seeded by
+    each update, so training is not affected. Raises UserError as `in_smaller_batches` does.
     """
     if session.device.type not in _CHECKED_FIRST:
-        return
-    config, learner = session.config, session.learner
-    store = session.corpus.epoch_store(session.state.epoch)
-    plan = epoch_plan(session.corpus, config, epoch=session.state.epoch)
-    budget = config.training.max_tokens_per_batch
-    batch = collate(store.examples(heaviest(plan, store.lengths, max_tokens_per_batch=budget)))
+        return session
+    longest = session.config.data.max_tokens
+    tokens = most = session.config.training.max_tokens_per_batch
+    while is_automatic and tokens > longest:
+        fits = _heaviest_fits(session, tokens)
+        if not session.world.all_reduce_max(int(not fits)):
+            break
+        tokens = max(tokens // 2, longest)
+    if is_automatic:
+        reason = f"; {most:,} do not fit into the device's memory" if tokens < most else ""
+        session.progress.say(f"batches of at most {tokens:,} tokens, padding included{reason}")
+        session = replace(session, config=with_batch_tokens(session.config, tokens))
+    if not is_automatic or tokens == longest:
+        batch = _heaviest_batch(session, tokens)
+        in_smaller_batches(session, [batch], lambda parts: _add_gradients(session, parts))
+        session.learner.optimizer.zero_grad(set_to_none=True)
+    return session
+
+
+def _heaviest_fits(session: Session, tokens: int) -> bool:
+    """Return whether this rank can compute the gradients of the heaviest batch of this size."""
+    try:
+        _add_gradients(session, [_heaviest_batch(session, tokens).to(session.device)])
+        fits = True
+    except (BatchTooLarge, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+            raise
+        fits = False
+    session.learner.optimizer.zero_grad(set_to_none=True)
+    if not fits and session.device.type == "cuda":
+        # The next attempt, and the measured peak, begin without the blocks of this one.
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(session.device)
+    return fits
+
+
+def _heaviest_batch(session: Session, tokens: int) -> Batch:
+    """Return the heaviest batch of the epoch for a size of batches, on the host."""
+    corpus, epoch = session.corpus, session.state.epoch
+    store, plan = corpus.epoch_store(epoch), epoch_plan(corpus, session.config, epoch=epoch)
+    return collate(store.examples(heaviest(plan, store.lengths, max_tokens_per_batch=tokens)))
+
+
+def _add_gradients(session: Session, batches: Sequence[Batch]) -> None:
+    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments."""
+    learner = session.learner
+    total = max(sum(batch.target_tokens for batch in batches), 1)
     moments = [
         torch.empty_like(parameter)
         for parameter in learner.model.parameters()
         if parameter.requires_grad and parameter not in learner.optimizer.state
         for _ in range(_MOMENTS)
     ]
-
-    def attempt(batches: list[Batch]) -> None:
-        for number, part in enumerate(batches):
-            with naming_large_batch(number):
-                with learner.precision.autocast():
-                    sums = learner.training_pass(part)
-                learner.precision.backward(sums.objective / batch.target_tokens)
-
-    in_smaller_batches(session, [batch], attempt)
-    learner.optimizer.zero_grad(set_to_none=True)
+    training_pass = learner.training_pass
+    if isinstance(training_pass, DistributedDataParallel):
+        training_pass = training_pass.module  # a rank without memory would let the others wait
+    for number, batch in enumerate(batches):
+        with naming_large_batch(number):
+            with learner.precision.autocast():
+                sums = training_pass(batch)
+            learner.precision.backward(sums.objective / total)
     del moments
 
 

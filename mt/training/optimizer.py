@@ -113,6 +113,22 @@ class Precision:
             self.device.type, dtype=_DTYPES[self.name], enabled=self.name != "fp32"
         )
 
+    @contextmanager
+    def tf32(self) -> Iterator[None]:
+        """Compute fp32 products on CUDA in TF32 inside the block: 10-bit mantissas, fp32 sums.
+
+        A no-op for other precisions and devices. Validation and decoding stay outside.
+        """
+        if self.name != "fp32" or self.device.type != "cuda":
+            yield
+            return
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a scalar loss, scaled in fp16."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
@@ -196,8 +212,14 @@ class MovingAverage:
         """
         share = 1.0 - min(self.decay, (1 + number) / (10 + number))
         weight = gradient_norm.isfinite() * share
-        for name, average in self._averages.items():
-            average.lerp_(self._weights[name], weight)
+        averages, weights = [*self._averages.values()], [*self._weights.values()]
+        if gradient_norm.device.type == "cpu":
+            for average, new in zip(averages, weights, strict=True):
+                average.lerp_(new, weight)
+        elif averages:  # a few kernels in place of one for each weight
+            differences = torch._foreach_sub(weights, averages)
+            torch._foreach_mul_(differences, weight)
+            torch._foreach_add_(averages, differences)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
+from mt.training.chunk_loss import choose_loss
 from mt.training.loss import LossSums, add_product, chunks, compute_dtype
 from mt.training.step import TrainingPass
 
@@ -48,7 +49,8 @@ class RDropPass(nn.Module):
 
     def forward(self, batch: Batch) -> RDropSums:
         """Return the loss, summed over the batch's real target tokens."""
-        passes = [self.model.states(batch.source, batch.target_in, batch.real) for _ in range(2)]
+        ids, is_full = (batch.source, batch.target_in, batch.real), batch.is_source_full
+        passes = [self.model.states(*ids, is_full=is_full) for _ in range(2)]
         return r_drop_loss(
             torch.stack(passes),
             self.model.output.weight,
@@ -62,7 +64,8 @@ def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Mod
     """Return the training pass of a config: R-Drop's if `r_drop` is set, else the plain one."""
     if training.r_drop:
         return RDropPass(model, training.label_smoothing, training.r_drop)
-    return TrainingPass(model, training.label_smoothing)
+    loss_of = choose_loss(training, model.output.weight.device)
+    return TrainingPass(model, training.label_smoothing, loss_of)
 
 
 def r_drop_loss(

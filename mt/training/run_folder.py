@@ -150,8 +150,8 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
 def _with_settings_of(folder: RunFolder, config: Config) -> Config:
     """Return the config with the run's values of the automatic keys that are not given."""
     stored = load_config(folder.config)
-    values = {key: value_at(stored, key) for key in automatic_keys(config)}
-    return with_values(config, values)
+    chosen = {*automatic_keys(config)} - {*automatic_keys(stored)}
+    return with_values(config, {key: value_at(stored, key) for key in chosen})
 
 
 def begin(folder: RunFolder, config: Config) -> None:

@@ -1,33 +1,28 @@
 """Training session: model, optimizer, data and state, new or from the newest checkpoint."""
 
-import hashlib
-import os
-import shutil
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mt import __version__
 from mt.config import Config, ModelConfig, TrainingConfig
-from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import length_limit
-from mt.errors import RunError, UserError
 from mt.files import write_json
 from mt.model.transformer import Transformer
-from mt.model.weights import parameter_tensors
+from mt.training.agreement import agree_on_start
+from mt.training.compilation import compile_stacks
 from mt.training.data import Corpus, epoch_plan
+from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
 from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
-from mt.training.run_folder import RunFolder, environment, flat
+from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner, UpdateResult
 from mt.training.validation import Validation
@@ -65,6 +60,7 @@ def start(
     world: World = ALONE,
 ) -> Session:
     """Build the model and its optimizer, and load the newest checkpoint if there is one."""
+    config = for_device(config, device)
     torch.manual_seed(config.seed)
     model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []
@@ -98,9 +94,10 @@ def start(
         max_updates=most_updates(config.training, len(plan)),
         board=board,
     )
+    compiled = ", compiled in the first updates" if config.training.compile == "on" else ""
     for line in [
         describe_corpus(corpus, config, plan, epoch=state.epoch),
-        f"{describe_parameters(model)}, {learner.precision.name} on {device.type}",
+        f"{describe_parameters(model)}, {learner.precision.name} on {device.type}{compiled}",
         *initial,
         *([f"going on after update {state.update:,}"] if resumed else []),
         *(f"changed since this run began: {change}" for change in changes),
@@ -135,9 +132,9 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
     freeze(model, training.freeze)
-    longest = config.data.max_tokens
-    positions = max(longest, length_limit(longest, config.decoding))
-    compile_stacks(model, training.compile, positions=positions)
+    if training.compile == "on":
+        longest = config.data.max_tokens
+        compile_stacks(model, positions=max(longest, length_limit(longest, config.decoding)))
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),
@@ -146,33 +143,6 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
         gradient_clip=training.gradient_clip,
         average=choose_average(model, training.ema_decay),
     )
-
-
-def compile_stacks(model: Transformer, switch: Literal["on", "off"], *, positions: int = 0) -> None:
-    """Compile encoder and decoder at their first use in training, if the switch is on.
-
-    Lengths are dynamic: one compilation serves all batches of a precision with several pairs, and
-    sequences of at most `positions` tokens. Output layer and loss have their own kernels. Raises
-    UserError without a C++ compiler.
-    """
-    if switch == "off":
-        return
-    compiler = os.environ.get("CXX", "g++")
-    if shutil.which(compiler) is None:
-        raise UserError(
-            f"`training.compile: on` needs a C++ compiler, but `{compiler}` was not found; install "
-            "it, set the variable CXX to another one, or set `training.compile: off`"
-        )
-    # DistributedDataParallel's graph splitter does not support dynamic shapes.
-    torch._dynamo.config.optimize_ddp = False
-    model.reserve_positions(positions)
-    compiled = torch.compile(model.states, dynamic=True)
-
-    def states(source: Tensor, target_in: Tensor, real: Tensor) -> Tensor:
-        model.reserve_positions(max(source.shape[1], target_in.shape[1]))
-        return compiled(source, target_in, real)
-
-    model.states = states  # type: ignore[method-assign]
 
 
 def distribute(learner: Learner, corpus: Corpus, world: World) -> Learner:
@@ -194,41 +164,3 @@ def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None
     if training.max_epochs:
         limits.append(training.max_epochs * updates_per_epoch)
     return min(limits, default=None)
-
-
-def agree_on_config(world: World, config: Config) -> None:
-    """Raise UserError if the ranks have different configs or versions of mt or torch."""
-    keys = flat(config.model_dump(mode="json"))
-    versions = {"mt": __version__, "torch": torch.__version__}
-    world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
-
-
-def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
-    """Raise RunError if this rank does not see the run folder that rank 0 has opened."""
-    if world.size > 1 and not (folder.config.exists() and load_config(folder.config) == config):
-        raise RunError(
-            f"{folder.path}: the run of rank 0 is not there; put the run folder on a disk that all "
-            "hosts share"
-        )
-
-
-def agree_on_start(world: World, corpus: Corpus, learner: Learner, state: TrainState) -> None:
-    """Raise UserError if the ranks begin with different data, weights or updates."""
-    if world.size > 1:
-        world.agree(
-            {
-                "the tokenizer": corpus.tokenizer.fingerprint,
-                "the number of training pairs": str(len(corpus.store)),
-                "the update to go on from": str(state.update),
-                "the hash of the weights": weights_sha256(learner),
-            }
-        )
-
-
-def weights_sha256(learner: Learner) -> str:
-    """Return the SHA-256 of all weights, in hexadecimal."""
-    digest = hashlib.sha256()
-    for name, tensor in parameter_tensors(learner.model).items():
-        digest.update(name.encode())
-        digest.update(memoryview(tensor.contiguous().numpy()))  # type: ignore[arg-type]
-    return digest.hexdigest()

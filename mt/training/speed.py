@@ -1,6 +1,7 @@
 """Training speed of a config on this device, measured on random tokens."""
 
 import time
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -8,10 +9,12 @@ import torch
 from mt.config import Config
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate, plan_updates
 from mt.data.store import Example
+from mt.errors import UserError
 from mt.special_ids import EOS
 from mt.training.data import micro_batches
+from mt.training.device_settings import batch_tokens, with_batch_tokens
 from mt.training.setup import build_learner, new_model
-from mt.training.step import count_tokens, train_step
+from mt.training.step import BatchTooLarge, count_tokens, train_step
 
 _PAIRS = 4096
 """Pairs whose lengths the measured updates have."""
@@ -28,8 +31,30 @@ def training_speed(
     """Measure the target tokens per second of training steps, for about `seconds`.
 
     `lengths` [N 2] are those of the corpus or of a sample; `vocabularies` the sizes of both sides.
-    The first update, which maps memory and chooses kernels, is left out.
+    The first update, which maps memory and chooses kernels, is left out. Batches are halved until
+    they fit the device's memory; raises UserError where none fits.
     """
+    tokens, longest = batch_tokens(config, device), config.data.max_tokens
+    while True:
+        with suppress(BatchTooLarge):
+            sized = with_batch_tokens(config, tokens)
+            return _measure(sized, lengths, vocabularies, device, seconds)
+        if tokens <= longest:
+            raise UserError(
+                f"the device has too little memory for this model and sentences of {longest} "
+                "tokens: make the model smaller, or lower `data.max_tokens`"
+            )
+        tokens = max(tokens // 2, longest)
+
+
+def _measure(
+    config: Config,
+    lengths: Lengths,
+    vocabularies: tuple[int, int],
+    device: torch.device,
+    seconds: float,
+) -> float:
+    """Return the target tokens per second of training steps; raises BatchTooLarge."""
     random = np.random.default_rng(0)
     lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
     plan = plan_updates(lengths, config.training.target_tokens_per_update, seed=0, epoch=0)

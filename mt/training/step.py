@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mt.data.batches import Batch
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
+from mt.training.chunk_loss import ChunkLoss, chunk_loss
 from mt.training.distributed import ALONE, World, accumulate
 from mt.training.loss import LossSums, label_smoothed_loss
 from mt.training.optimizer import MovingAverage, Precision
@@ -19,16 +20,23 @@ from mt.training.optimizer import MovingAverage, Precision
 class TrainingPass(nn.Module):
     """Teacher-forced forward pass from a batch to its loss; the part that DDP wraps."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(
+        self, model: Transformer, label_smoothing: float, loss_of: ChunkLoss = chunk_loss
+    ) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
+        self.loss_of = loss_of
 
     def forward(self, batch: Batch) -> LossSums:
         """Return the loss, summed over the batch's real target tokens."""
-        states = self.model.states(batch.source, batch.target_in, batch.real)
+        states = self.model.states(
+            batch.source, batch.target_in, batch.real, is_full=batch.is_source_full
+        )
         targets = batch.target_out.flatten().index_select(0, batch.real)
-        return label_smoothed_loss(states, self.model.output.weight, targets, self.label_smoothing)
+        return label_smoothed_loss(
+            states, self.model.output.weight, targets, self.label_smoothing, self.loss_of
+        )
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def train_step(
     optimizer.zero_grad(set_to_none=True)
     # Gradients accumulate on each rank; the last backward pass all-reduces their sum over ranks.
     for number, batch in enumerate(accumulate(learner.training_pass, batches)):
-        with naming_large_batch(number):
+        with naming_large_batch(number), precision.tf32():
             with precision.autocast():
                 loss: LossSums = learner.training_pass(batch)
             precision.backward(loss.objective / tokens.target)

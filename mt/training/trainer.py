@@ -16,6 +16,7 @@ from mt.errors import DivergedError
 from mt.evaluation.scores import choose_tokenizer
 from mt.files import write_text
 from mt.model.device import keep_freed_memory, select_device
+from mt.training.agreement import agree_on_config, agree_on_folder
 from mt.training.automatic import Choices, choose_length, choose_settings
 from mt.training.data import open_prepared, prepare
 from mt.training.distributed import World, world
@@ -27,7 +28,7 @@ from mt.training.memory import in_smaller_batches, try_heaviest, warn_of_low_mem
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append, require_tensorboard
 from mt.training.run_folder import RunFolder, begin, only_training, open_run
-from mt.training.setup import Session, agree_on_config, agree_on_folder, start
+from mt.training.setup import Session, start
 from mt.training.state import Ranked
 from mt.training.step import UpdateResult, fetch_metrics, train_step
 from mt.training.validation import METRIC_NAMES, validate, validation_warnings
@@ -96,7 +97,8 @@ def train_to_end(
     with interruptible() as interruption:
         session = start(config, folder, corpus, device, changes, world)
         with session.progress:
-            try_heaviest(session)
+            is_automatic = config.training.is_open("max_tokens_per_batch")
+            session = try_heaviest(session, is_automatic=is_automatic)
             while True:
                 try:
                     run_updates(session, interruption)

@@ -1,3 +1,5 @@
+import os
+import platform
 from typing import Any
 
 import pytest
@@ -6,7 +8,7 @@ from torch import Tensor
 
 from mt.data.batches import collate, collate_sources
 from mt.errors import UserError
-from mt.model.device import available_devices, is_out_of_memory, select_device
+from mt.model.device import available_devices, is_out_of_memory, keep_freed_memory, select_device
 from tests.factories import examples
 
 
@@ -45,6 +47,25 @@ def test_cuda_is_selected_without_attention_of_cudnn(machine: None, name: str) -
         assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
     finally:
         torch.backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
+        ({"PYTORCH_ALLOC_CONF": "a"}, {"PYTORCH_ALLOC_CONF": "a"}),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "b"}, {"PYTORCH_CUDA_ALLOC_CONF": "b"}),
+    ],
+)
+def test_blocks_of_a_gpu_grow_unless_the_user_decides(
+    given: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+    kept = {name: each for name, each in os.environ.items() if name not in names}
+    monkeypatch.setattr(os, "environ", {**kept, **given})
+    keep_freed_memory()
+    assert {name: os.environ[name] for name in names if name in os.environ} == expected
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from mt.data.batches import split_update
 from mt.errors import UserError, run_reporting_errors
 from mt.training import distributed
+from mt.training.agreement import agree_on_config, agree_on_start
 from mt.training.distributed import World, accumulate, settle, world
 from mt.training.loader import rank_batches
-from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, train_step
 from tests import factories

@@ -12,9 +12,12 @@ import pytest
 import torch
 
 from mt.config import Config
-from mt.config.loading import automatic_keys, load_config, value_at
+from mt.config.loading import automatic_keys, dump_config, load_config, value_at
 from mt.training import automatic
-from mt.training.automatic import COVERAGES, Facts, choose_settings, parameters
+from mt.training.automatic import COVERAGES, Facts, choose_length, choose_settings, parameters
+from mt.training.data import prepare
+from mt.training.device_settings import for_device, with_batch_tokens
+from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import new_model
 from tests.factories import Program, journal, train_with
 from tests.training.killed_training import outcome
@@ -267,6 +270,29 @@ def test_resumed_run_keeps_what_was_chosen(
     train_with(resumed / "config.yaml", whole)
     assert (whole / "config.yaml").read_bytes() == chosen
     assert outcome(resumed) == outcome(whole)
+
+
+def test_each_session_on_cuda_chooses_the_size_of_its_batches(
+    open_recipe: Path, tmp_path: Path, speed: object
+) -> None:
+    cuda, folder = torch.device("cuda"), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    choices = choose_settings(load_config(open_recipe), cuda)
+    chosen = choose_length(choices, prepare(choices.applied(), folder), cuda)
+    assert automatic_keys(chosen) == ["training.max_tokens_per_batch"]
+    folder.config.write_text(dump_config(chosen), encoding="utf-8")
+    folder.model.touch()
+    _, resumed, changes = open_run(folder.path, load_config(open_recipe))
+    assert (resumed, changes) == (chosen, [])
+    assert automatic_keys(resumed) == automatic_keys(chosen)
+    for device, most in (("cuda", 32_768), ("mps", 4096), ("cpu", 4096)):
+        for given in (None, 77):
+            config = chosen if given is None else with_batch_tokens(chosen, given)
+            sized = for_device(config, torch.device(device)).training
+            assert sized.max_tokens_per_batch == (given or most)
+            assert not sized.is_open("max_tokens_per_batch")
+    longer = chosen.model_copy(update={"data": chosen.data.model_copy(update={"max_tokens": 5000})})
+    assert for_device(longer, CPU).training.max_tokens_per_batch == 5000
 
 
 def test_too_short_budget_is_refused_with_the_updates_it_allows(

@@ -1,11 +1,16 @@
 """Fused output layer and loss against torch's own, chunked and in half precision."""
 
+from functools import partial
+from typing import Any, Literal
+
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mt.config import TrainingConfig
 from mt.training import loss as loss_module
+from mt.training.chunk_loss import ChunkLoss, choose_loss, chunk_loss
 from mt.training.loss import label_smoothed_loss
 
 ROWS, WIDTH, VOCABULARY = 7, 6, 11
@@ -43,6 +48,72 @@ def test_value_and_gradients_equal_cross_entropy(smoothing: float) -> None:
     ours = torch.autograd.grad(sums.smoothed / 3, (states, weight))
     theirs = torch.autograd.grad(expected / 3, (states, weight))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("vocabulary", [11, 64, 97, 130])
+def test_padded_vocabulary_changes_nothing(
+    vocabulary: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_module, "_ROWS_MULTIPLE", {"cpu": 64})
+    loss_of, widths = compiled_loss(monkeypatch) if compiled else chunk_loss, set()
+
+    def seen(states: Tensor, matrix: Tensor, *arguments: Any, **keys: Any) -> Any:
+        assert not matrix[vocabulary:].any()
+        widths.add(len(matrix))
+        return loss_of(states, matrix, *arguments, **keys)
+
+    states, weight = (
+        torch.randn(rows, WIDTH, dtype=torch.float64, requires_grad=True)
+        for rows in (ROWS, vocabulary)
+    )
+    targets = torch.randint(0, vocabulary, (ROWS,))
+    targets[0] = vocabulary - 1
+    sums = label_smoothed_loss(states, weight, targets, 0.1, seen)
+    assert widths == {-(-vocabulary // 64) * 64}
+    expected = reference_loss(states, weight, targets, 0.1)
+    torch.testing.assert_close(sums.smoothed.double(), expected, atol=1e-5, rtol=1e-6)
+    ours = torch.autograd.grad(sums.smoothed, (states, weight))
+    theirs = torch.autograd.grad(expected, (states, weight))
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+def compiled_loss(monkeypatch: pytest.MonkeyPatch, backend: Any = "aot_eager") -> ChunkLoss:
+    torch.compiler.reset()
+    compiling = partial(torch.compile, backend=backend, fullgraph=True)
+    monkeypatch.setattr(torch, "compile", compiling)
+    return choose_loss(TrainingConfig(compile="on"), torch.device("cuda"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_one_compiled_loss_serves_all_numbers_of_rows(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = []
+
+    def counted(graph: torch.fx.GraphModule, _: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    loss_of = compiled_loss(monkeypatch, counted)
+    matrix = torch.randn(64, WIDTH).to(dtype)
+    keys: dict[str, Any] = {"smoothing": 0.1, "vocabulary": 60, "gradient_dtype": dtype}
+    for rows in (4194, 7, 2, 100, 512):
+        states, labels = torch.randn(rows, WIDTH).to(dtype), torch.randint(0, 60, (rows, 1))
+        found = loss_of(states, matrix, labels, **keys)
+        expected = chunk_loss(states, matrix, labels, **keys)
+        torch.testing.assert_close(found, expected)
+        assert expected[2] is not None
+        assert expected[2].dtype == dtype
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize(("switch", "device"), [("off", "cuda"), ("on", "cpu")])
+def test_loss_is_compiled_with_the_stacks_and_on_a_gpu_only(
+    switch: Literal["on", "off"], device: str
+) -> None:
+    assert choose_loss(TrainingConfig(compile=switch), torch.device(device)) is chunk_loss
 
 
 def test_chunks_cover_every_row_within_the_limit_of_logits() -> None:

@@ -19,6 +19,8 @@ from mt.data.store import Example
 from mt.errors import UserError
 from mt.training import memory
 from mt.training.data import epoch_plan, prepare
+from mt.training.device_settings import with_batch_tokens
+from mt.training.distributed import World
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
 from mt.training.memory import (
@@ -309,3 +311,42 @@ def test_trying_the_heaviest_batch_changes_nothing(
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not session.learner.optimizer.state
     assert session.state == type(session.state)()
+
+
+@pytest.mark.parametrize("other_rank", [0, 3])
+@pytest.mark.parametrize("most", [10_000, 200, 60, 3])
+def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
+    most: int, other_rank: int, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other rank has room from the attempt `other_rank` on."""
+    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    attempts: list[int] = []
+
+    def all_reduce_max(_: World, number: int) -> int:
+        attempts.append(number)
+        return max(number, int(len(attempts) <= other_rank))
+
+    monkeypatch.setattr(World, "all_reduce_max", all_reduce_max)
+    lengths, longest = session.corpus.store.lengths, session.config.data.max_tokens
+    plan = epoch_plan(session.corpus, session.config)
+    halves = [max(4096 // 2**n, longest) for n in range(12)]
+    sizes = [
+        len(batch) * int(lengths[batch].max(axis=0).sum())
+        for batch in (heaviest(plan, lengths, max_tokens_per_batch=half) for half in halves)
+    ]
+    fitting = [n for n, size in enumerate(sizes) if size <= most and n >= other_rank]
+    expected = halves[fitting[0]] if fitting else longest
+    limit_positions(monkeypatch, most)
+    opened = replace(session, config=with_batch_tokens(session.config, 4096))
+    if most == 3:
+        with pytest.raises(UserError, match="pair .* does not fit into the device's memory"):
+            try_heaviest(opened, is_automatic=True)
+        return
+    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    fitted = try_heaviest(opened, is_automatic=True)
+    assert fitted.config.training.max_tokens_per_batch == expected
+    assert all(parameter.grad is None for parameter in session.learner.model.parameters())
+    cut = gradients(fitted)
+    session.learner.model.load_state_dict(before)
+    whole = gradients(replace(session, state=type(session.state)(), unread=[]))
+    torch.testing.assert_close(cut, whole, atol=1e-6, rtol=1e-5)

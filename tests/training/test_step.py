@@ -1,11 +1,14 @@
 """One training step: accumulation, precision, clipping, skipping."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from mt.data.batches import Batch, collate
+from mt.training.optimizer import Precision, choose_precision
 from mt.training.step import Learner, StepMetrics, fetch_metrics, train_step
 from tests.factories import CPU, examples, learner
 
@@ -84,6 +87,30 @@ def test_gradient_that_is_not_finite_skips_the_update(precision: str) -> None:
     handle.remove()
     assert not step(made).skipped
     assert not torch.equal(next(iter(made.model.parameters())), before[0])
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "expected"),
+    [("fp32", "cuda", "high"), ("fp32", "cpu", "highest"), ("bf16", "cpu", "highest")],
+)
+def test_only_updates_in_fp32_on_cuda_use_tf32(
+    precision: str, device: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = learner(precision=precision)
+    made = replace(made, precision=choose_precision(precision, torch.device(device)))
+    found, backward = [], Precision.backward
+
+    def seen(precision: Precision, loss: Tensor) -> None:
+        found.append(torch.get_float32_matmul_precision())
+        backward(precision, loss)
+
+    monkeypatch.setattr(Precision, "backward", seen)
+    made.training_pass.register_forward_hook(
+        lambda *_: found.append(torch.get_float32_matmul_precision())
+    )
+    train_step(made, [collate(examples(3))], 0.1)
+    assert found == [expected, expected]
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_overflow_of_fp16_lowers_the_scale_until_it_fits() -> None:
