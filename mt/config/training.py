@@ -16,6 +16,20 @@ Part = Literal["source_embedding", "target_embedding", "output", "encoder", "dec
 Parts = Annotated[tuple[Part, ...], Field(strict=False)]
 
 
+class LoraConfig(Section):
+    """Small matrices beside those of encoder and decoder, trained in their place (LoRA)."""
+
+    rank: Count = 16
+    """Inner width of the product of two matrices."""
+    alpha: Annotated[float, Field(gt=0.0)] | None = None
+    """Factor of the product, divided by `rank`; null: twice the rank."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of the product of the two matrices."""
+        return 2.0 if self.alpha is None else self.alpha / self.rank
+
+
 class TrainingConfig(Section):
     """Teacher forcing with label-smoothed cross-entropy and Adam."""
 
@@ -35,6 +49,8 @@ class TrainingConfig(Section):
     """Padded tokens computed at once, rows times the longer side; limits memory only."""
     learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
+    optimizer: Literal["adam", "adafactor"] = "adam"
+    """Adam, or Adafactor, which keeps hardly any state."""
     schedule: Annotated[
         Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"], Automatic
     ] = "inverse_sqrt"
@@ -47,6 +63,10 @@ class TrainingConfig(Section):
     """Learning rate of `cosine` and `linear` from `decay_updates` on."""
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
+    lora: LoraConfig | None = None
+    """Train low-rank matrices only (`{rank: 16}`); embeddings too with `tokenizer.added_tokens`."""
+    recompute: Literal["on", "off"] = "off"
+    """Keep only the input of each layer for the backward pass, and compute the layer again."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Probability mass spread evenly over the vocabulary."""
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
@@ -61,9 +81,10 @@ class TrainingConfig(Section):
     """When the loss diverges: stop, or go back to an earlier checkpoint and halve the rate."""
     device: Literal["auto", "cuda", "mps", "cpu"] = "auto"
     """Device to compute on; `auto`: the best available."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic; weights stay fp32. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if
-    `d_model` is 256 or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "pure_bf16"] = "auto"
+    """Arithmetic; weights stay fp32 except for `pure_bf16`, which takes half of the memory and
+    loses small steps. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if `d_model` is 256
+    or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
     compile: Literal["on", "off"] = "off"
     """Compile encoder and decoder with torch.compile; takes about a minute."""
     validate_every: Annotated[Count, Automatic] = 1000
@@ -99,6 +120,12 @@ class TrainingConfig(Section):
                 "training has no end: set `training.max_updates`, `training.max_epochs` "
                 "or `training.patience`"
             )
+        if self.lora and self.init_from is None:
+            yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+        if self.lora and self.freeze:
+            yield "`training.lora` freezes all other weights: leave out `training.freeze`"
+        if self.recompute == "on" and self.compile == "on":
+            yield "`training.recompute: on` does not work with `training.compile: on`: choose one"
         if set(self.freeze) == set(get_args(Part)):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:

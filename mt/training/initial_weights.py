@@ -1,21 +1,24 @@
-"""Initial weights from a finished run (`training.init_from`) and frozen parts.
+"""Initial weights from a finished run (`training.init_from`), and what of them is trained.
 
 Training starts at update 0 with a new optimizer. Rows of the embeddings and of the output layer are
 mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError
+from mt.model.lora import adapt
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
 from mt.training.run_folder import differences
@@ -38,6 +41,23 @@ def freeze(model: nn.Module, parts: Iterable[str]) -> None:
     for part in parts:
         for name in PARTS[part]:
             model.get_submodule(name).requires_grad_(requires_grad=False)
+
+
+def choose_weights(model: Transformer, config: Config) -> None:
+    """Choose what is trained and in which type: freezing, low-rank matrices, recomputation."""
+    training = config.training
+    freeze(model, training.freeze)
+    if training.lora:
+        adapt(model, ("encoder", "decoder"), rank=training.lora.rank, scale=training.lora.scale)
+        if config.tokenizer.added_tokens:
+            for embedding in (model.source_embedding, model.target_embedding, model.output):
+                embedding.requires_grad_(requires_grad=True)
+    if training.precision == "pure_bf16":
+        model.to(torch.bfloat16)
+    if training.recompute == "on":
+        # Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+        for layer in (*model.encoder, *model.decoder):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
 
 
 def describe_parameters(model: nn.Module) -> str:
