@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from mt.config.base import Automatic, LocalPath, Section
+from mt.config.base import Automatic, LocalPath, Section, TagText
 
 Metric = Literal["bleu", "chrf", "loss"]
 Count = Annotated[int, Field(ge=1)]
@@ -35,6 +35,8 @@ class TrainingConfig(Section):
 
     init_from: LocalPath | None = None
     """Finished run to fine-tune: its weights initialize this one; see `tokenizer.added_tokens`."""
+    init_tags: dict[TagText, TagText] = Field(default_factory=dict)
+    """New tags that begin as a tag of that run: `{<2nl>: <2de>}` for a related language."""
     budget: Duration | None = None
     """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
     max_updates: Annotated[Count | None, Automatic] = None
@@ -122,6 +124,8 @@ class TrainingConfig(Section):
             )
         if self.lora and self.init_from is None:
             yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+        if self.init_tags and self.init_from is None:
+            yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
         if self.recompute == "on" and self.compile == "on":

@@ -17,7 +17,7 @@ from mt.config import Config
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
 from mt.decoding.load import FinishedRun, read_run
-from mt.errors import RunError
+from mt.errors import RunError, did_you_mean
 from mt.model.lora import adapt
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
@@ -82,7 +82,8 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     """Copy the weights of the run `training.init_from`, if it is set, into `model`.
 
     The row of a new token is the mean of the rows of the tokens, bytes included, into which the
-    run's tokenizer cuts it. Returns summary lines; raises RunError as `read_initial_run` does.
+    run's tokenizer cuts it, and that of a tag may be another tag's (`init_tags`). Returns summary
+    lines; raises RunError as `read_initial_run` does.
     """
     if config.training.init_from is None:
         return []
@@ -92,6 +93,13 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
         "source": former_rows(tokenizer.source, old.source),
         "target": former_rows(tokenizer.target, old.target),
     }
+    for tag, relative in config.training.init_tags.items():
+        for side, new, former in (
+            ("source", tokenizer.source, old.source),
+            ("target", tokenizer.target, old.target),
+        ):
+            if relative in former.tags:
+                rows[side][new.tags[tag]] = FormerRow(tag, (former.tags[relative],), is_new=True)
     for name, side in _ROWS.items():
         if name in weights:
             weights[name] = _mean_rows(weights[name], rows[side])
@@ -121,6 +129,14 @@ def read_initial_run(config: Config, run: Path) -> FinishedRun:
             f"{run}: its model differs from the config: {'; '.join(differing[:_SHOWN_KEYS])}"
             + (f"; and {more} more" if more > 0 else "")
         )
+    known = finished.tokenizer.source.tags
+    for tag, relative in config.training.init_tags.items():
+        if relative not in known:
+            near = did_you_mean(relative, known)
+            raise RunError(f"`training.init_tags`: {run} has no tag `{relative}`{near}")
+        if tag not in config.tokenizer.tags:
+            near = did_you_mean(tag, config.tokenizer.tags)
+            raise RunError(f"`training.init_tags`: `tokenizer.tags` does not name `{tag}`{near}")
     return finished
 
 
