@@ -10,6 +10,8 @@ from mt.errors import RunError, did_you_mean
 from mt.files import file_sha256, write_json
 
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
+ADAPTER_FILE = "adapter.safetensors"
+"""Low-rank matrices of a run with `training.lora`."""
 TOKENIZER_FOLDER, EVALUATIONS_FOLDER = "tokenizer", "evaluations"
 CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json", "metrics.jsonl"
 CHECKPOINTS_FOLDER, CHECKPOINT_STATE = "checkpoints", "state.json"

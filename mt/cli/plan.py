@@ -66,6 +66,9 @@ def _facts(planned: "TrainingPlan") -> list[tuple[str, str]]:
         f"{batch['target_length']} target tokens",
         "peak memory": ("unknown" if memory is None else _size(memory))
         + ("" if free is None else f"; {_size(free)} are available"),
+        "less memory": ", ".join(
+            f"{_size(most)} ({name})" for name, most in planned.memory_with.items()
+        ),
         "checkpoint": _size(planned.checkpoint_bytes),
         "disk": f"at most {_size(planned.disk_bytes)}; {_size(planned.disk_free_bytes)} are "
         "available",

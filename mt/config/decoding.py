@@ -24,6 +24,8 @@ class DecodingConfig(Section):
     """Token in front of each source line, one of the tokenizer's tags: `<2de>`; null: none."""
     ensemble: Annotated[tuple[LocalPath, ...], Field(strict=False)] = ()
     """Further runs with the same tokenizer; the probabilities of all models are averaged."""
+    adapter: LocalPath | None = None
+    """Run trained with `training.lora` from this one; its low-rank matrices are added."""
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
     """Divisor of the logits before sampling; below 1, likely tokens are drawn more often."""
     top_k: Annotated[int, Field(ge=1)] | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from mt.config.base import Automatic, LocalPath, Section
+from mt.config.base import Automatic, LocalPath, Section, TagText
 
 Metric = Literal["bleu", "chrf", "loss"]
 Count = Annotated[int, Field(ge=1)]
@@ -16,11 +16,27 @@ Part = Literal["source_embedding", "target_embedding", "output", "encoder", "dec
 Parts = Annotated[tuple[Part, ...], Field(strict=False)]
 
 
+class LoraConfig(Section):
+    """Small matrices beside those of encoder and decoder, trained in their place (LoRA)."""
+
+    rank: Count = 16
+    """Inner width of the product of two matrices."""
+    alpha: Annotated[float, Field(gt=0.0)] | None = None
+    """Factor of the product, divided by `rank`; null: twice the rank."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of the product of the two matrices."""
+        return 2.0 if self.alpha is None else self.alpha / self.rank
+
+
 class TrainingConfig(Section):
     """Teacher forcing with label-smoothed cross-entropy and Adam."""
 
     init_from: LocalPath | None = None
     """Finished run to fine-tune: its weights initialize this one; see `tokenizer.added_tokens`."""
+    init_tags: dict[TagText, TagText] = Field(default_factory=dict)
+    """New tags that begin as a tag of that run: `{<2nl>: <2de>}` for a related language."""
     budget: Duration | None = None
     """Time for the whole run, such as `30m` or `2h`, which decides `max_updates`; null: none."""
     max_updates: Annotated[Count | None, Automatic] = None
@@ -36,6 +52,8 @@ class TrainingConfig(Section):
     and on CUDA 32,768, halved until the heaviest batch fits."""
     learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
+    optimizer: Literal["adam", "adafactor"] = "adam"
+    """Adam, or Adafactor, which keeps hardly any state."""
     schedule: Annotated[
         Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"], Automatic
     ] = "inverse_sqrt"
@@ -48,6 +66,10 @@ class TrainingConfig(Section):
     """Learning rate of `cosine` and `linear` from `decay_updates` on."""
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
+    lora: LoraConfig | None = None
+    """Train low-rank matrices only (`{rank: 16}`); embeddings too with `tokenizer.added_tokens`."""
+    recompute: Literal["on", "off"] = "off"
+    """Keep only the input of each layer for the backward pass, and compute the layer again."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Probability mass spread evenly over the vocabulary."""
     r_drop: Annotated[float, Field(ge=0.0)] = 0.0
@@ -62,9 +84,10 @@ class TrainingConfig(Section):
     """When the loss diverges: stop, or go back to an earlier checkpoint and halve the rate."""
     device: Literal["auto", "cuda", "mps", "cpu"] = "auto"
     """Device to compute on; `auto`: the best available."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic; weights stay fp32. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if
-    `d_model` is 256 or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "pure_bf16"] = "auto"
+    """Arithmetic; weights stay fp32 except for `pure_bf16`, which takes half of the memory and
+    loses small steps. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if `d_model` is 256
+    or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile, which takes about a minute. `auto`: on CUDA with Triton
     and a C++ compiler, from 5,000 updates or a budget of one hour on."""
@@ -101,6 +124,14 @@ class TrainingConfig(Section):
                 "training has no end: set `training.max_updates`, `training.max_epochs` "
                 "or `training.patience`"
             )
+        if self.lora and self.init_from is None:
+            yield "`training.lora` adapts a finished run: name it in `training.init_from`"
+        if self.init_tags and self.init_from is None:
+            yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
+        if self.lora and self.freeze:
+            yield "`training.lora` freezes all other weights: leave out `training.freeze`"
+        if self.recompute == "on" and self.compile == "on":
+            yield "`training.recompute: on` does not work with `training.compile: on`: choose one"
         if set(self.freeze) == set(get_args(Part)):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:

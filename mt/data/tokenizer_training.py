@@ -5,6 +5,7 @@ import logging
 import re
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -209,11 +210,21 @@ def extend_model(
     if not wanted:
         return old.processor.serialized_model_proto() if tags else model
     sample = text_sample(lines, config.sample_lines, seed=seed)
+    unknown = _unknown_characters(old, sample)
     tokens = _usable(old, _lacking(old, sample, config), wanted)
     if tokens:
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
             *(f"{len(tokens):,}", f"{len(old):,}", shown_tokens(tokens)),
+        )
+    if unknown:
+        lost = [character for character in unknown if character not in tokens]
+        _logger.info(
+            "tokenizer: characters that were no tokens: %s (%s of the text), such as %s; %s",
+            f"{len(unknown):,}",
+            f"{unknown.total() / sum(map(len, sample)):.2%}",
+            shown_tokens(character for character, _ in unknown.most_common()),
+            f"{len(lost):,} of them still are not" if lost else "all are now",
         )
     if len(tokens) < wanted:
         _logger.warning(
@@ -252,6 +263,19 @@ def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
 def shown_tokens(tokens: Iterable[str]) -> str:
     """Return the first few tokens for a message, with U+2581 for spaces."""
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
+
+
+def _unknown_characters(old: Vocabulary, sample: list[str]) -> "Counter[str]":
+    """Count the characters of a sample that are no tokens."""
+    counts = Counter(character for line in sample for character in line if character != " ")
+    known = old.processor.piece_to_id(list(counts))
+    return Counter(
+        {
+            character: counts[character]
+            for character, number in zip(counts, known, strict=True)
+            if number == UNK
+        }
+    )
 
 
 def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:

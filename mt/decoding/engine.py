@@ -160,6 +160,7 @@ def why_not_decoded(decoding: DecodingConfig) -> str | None:
     formula = "would follow another formula; translate with the run"
     for given, key, reason in (
         (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
+        (decoding.adapter, "adapter", "has its weights; export the run of the adapter"),
         (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
         (decoding.search == "sample", "search: sample", "does not sample; translate with the run"),
         (decoding.coverage_penalty, "coverage_penalty", formula),

@@ -1,8 +1,9 @@
 """Loading the model of a run folder or an export folder."""
 
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from mt.decoding.engine import Engine, why_not_decoded
 from mt.decoding.shards import own_device
 from mt.errors import RunError, UserError, install_hint, listed
 from mt.runs import (
+    ADAPTER_FILE,
     CHECKPOINT_MANIFEST,
     CONFIG_FILE,
     MODEL_FILE,
@@ -73,6 +75,8 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     read = read_run if is_finished(run) else read_best_checkpoint
     finished = read(run, overrides=overrides)
     decoding = finished.config.decoding
+    if decoding.adapter is not None:
+        finished = _adapted(finished, decoding.adapter)
     others = [read_run(each) for each in decoding.ensemble]
     for other in others:
         if other.tokenizer.fingerprint != finished.tokenizer.fingerprint:
@@ -152,6 +156,31 @@ def read_best_checkpoint(run: Path, *, overrides: Sequence[str] = ()) -> Finishe
     return FinishedRun(folder, config, tokenizer, weights, sha256, config.data.max_tokens)
 
 
+def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
+    """Return a run with low-rank matrices that were trained on its weights."""
+    from safetensors import SafetensorError, safe_open
+
+    from mt.model.lora import merged
+
+    path = run / ADAPTER_FILE
+    check_finished(run)
+    if not path.is_file():
+        raise RunError(f"{run}: was not trained with `training.lora`, {ADAPTER_FILE} is missing")
+    try:
+        with safe_open(path, "pt") as file:
+            facts = json.loads(file.metadata()["facts"])
+            learnt = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        scale = float(facts["scale"])
+        base, tokenizer = facts["base"], facts["tokenizer"]
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    if base != finished.weights_sha256:
+        raise RunError(f"{path}: was trained from another run than {finished.folder}")
+    if tokenizer != finished.tokenizer.fingerprint:
+        raise RunError(f"{path}: needs the tokenizer of its run; translate with {run}")
+    return replace(finished, weights=merged({**finished.weights, **learnt}, scale))
+
+
 def _load_weights(folder: Path) -> dict[str, "Tensor"]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -188,9 +217,13 @@ def weights_of(run: Path) -> str:
 def decoding_settings(run: Path, decoding: DecodingConfig) -> dict[str, Any]:
     """Return the settings that determine the translations of a run, by key, as JSON values."""
     return {
-        "model": "+".join(map(weights_of, (run, *decoding.ensemble))),
+        "model": "+".join(map(weights_of, (run, *decoding.ensemble, *_adapter(decoding)))),
         **{f"decoding.{key}": each for key, each in decoding.model_dump(mode="json").items()},
     }
+
+
+def _adapter(decoding: DecodingConfig) -> tuple[Path, ...]:
+    return () if decoding.adapter is None else (decoding.adapter,)
 
 
 def _own_device() -> "torch.device":

@@ -3,6 +3,7 @@
 import math
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from mt.config import Config, TrainingConfig
+from mt.config.training import LoraConfig
 from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import select_device
@@ -24,6 +26,14 @@ from mt.training.setup import Session, most_updates
 
 PAPER_TOKENS_PER_UPDATE = 25_000
 """Vaswani et al. 2017, section 5.1, on each side."""
+
+_SAVES_MEMORY: dict[str, dict[str, Any]] = {
+    "recompute: on": {"recompute": "on"},
+    "optimizer: adafactor": {"optimizer": "adafactor"},
+    "precision: pure_bf16": {"precision": "pure_bf16"},
+    "lora: {rank: 16}": {"lora": LoraConfig()},
+}
+"""Settings of `training` that save memory."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +66,8 @@ class TrainingPlan:
     heaviest_batch: dict[str, int]
     memory_bytes: int | None
     """Peak of the device: estimated on a CPU, measured on a GPU, else None."""
+    memory_with: dict[str, int]
+    """Estimated peak on a CPU with other settings that save memory, by `training` setting."""
     memory_free_bytes: int | None
     checkpoint_bytes: int
     disk_bytes: int
@@ -153,16 +165,18 @@ def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
     On a GPU, `temporary_session` has trained on it.
     """
     config, corpus, device = session.config, session.corpus, session.device
-    lengths, budget = corpus.epoch_store(0).lengths, config.training.max_tokens_per_batch
+    training, lengths = config.training, corpus.epoch_store(0).lengths
+    budget = training.max_tokens_per_batch
     lengths = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
     longest, most = lengths.max(axis=0).tolist(), None
+    estimate = partial(
+        estimate_memory,
+        lengths=lengths,
+        source_vocabulary=corpus.tokenizer.source_size,
+        target_vocabulary=corpus.tokenizer.target_size,
+    )
     if device.type == "cpu":
-        most = estimate_memory(
-            config,
-            lengths,
-            source_vocabulary=corpus.tokenizer.source_size,
-            target_vocabulary=corpus.tokenizer.target_size,
-        )
+        most = estimate(config)
     elif device.type == "cuda":
         most = torch.cuda.max_memory_reserved(device)
     sizes = {
@@ -170,7 +184,12 @@ def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
         "source_length": longest[SOURCE],
         "target_length": longest[TARGET],
     }
-    return {"heaviest_batch": sizes, "memory_bytes": most}
+    less = {
+        name: estimate(config.model_copy(update={"training": training.model_copy(update=update)}))
+        for name, update in _SAVES_MEMORY.items()
+        if any(getattr(training, key) != value for key, value in update.items())
+    }
+    return {"heaviest_batch": sizes, "memory_bytes": most, "memory_with": less}
 
 
 def _require_disk(

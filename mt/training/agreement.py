@@ -50,5 +50,5 @@ def weights_sha256(learner: Learner) -> str:
     digest = hashlib.sha256()
     for name, tensor in parameter_tensors(learner.model).items():
         digest.update(name.encode())
-        digest.update(memoryview(tensor.contiguous().numpy()))  # type: ignore[arg-type]
+        digest.update(memoryview(tensor.contiguous().view(torch.uint8).numpy()))  # type: ignore[arg-type]
     return digest.hexdigest()

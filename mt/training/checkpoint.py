@@ -188,13 +188,16 @@ def is_valid(path: Path) -> bool:
     return _damage(path) is None
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file with the permissions of its folder.
+def save_tensors(
+    tensors: dict[str, Tensor], path: Path, facts: dict[str, Any] | None = None
+) -> None:
+    """Write a safetensors file, with facts as JSON, and with the permissions of its folder.
 
     The library itself makes files readable by their owner only, and reports a full disk as text.
     """
     try:
-        save_file(tensors, path)
+        # One entry of metadata: the library writes several in random order.
+        save_file(tensors, path, {"facts": json.dumps(facts)} if facts else None)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from None

@@ -22,7 +22,7 @@ _LEAST_CAPABILITY = (7, 0)
 
 def is_worthwhile(training: TrainingConfig, device: torch.device) -> bool:
     """Return whether `training.compile: auto` compiles a training on this device."""
-    if device.type != "cuda" or training.guided_alignment:
+    if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
         return False
     if training.max_updates is not None:
         is_long = training.max_updates >= _LEAST_UPDATES

@@ -15,8 +15,9 @@ from mt.errors import RunError
 from mt.evaluation.model_card import refresh_card
 from mt.files import aside, file_sha256, replacing
 from mt.model.device import select_device
+from mt.model.lora import merged
 from mt.model.weights import load_parameters, parameter_tensors
-from mt.runs import Provenance, check_run_folder, write_description
+from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, is_valid, save_tensors
 from mt.training.data import Corpus, prepare
 from mt.training.device_settings import for_device
@@ -88,7 +89,10 @@ def write_final_model(session: Session) -> Validation:
         updates=state.update,
         averaged_updates=averaged,
     )
-    _write_model(session.folder, session.learner.model, session.corpus, provenance)
+    base = session.folder.initial_weights()
+    _write_model(
+        session.folder, session.config, session.learner.model, session.corpus, provenance, base
+    )
     return validation
 
 
@@ -125,10 +129,30 @@ def _provenance(
 
 
 def _write_model(
-    folder: RunFolder, model: nn.Module, corpus: Corpus, provenance: Provenance
+    folder: RunFolder,
+    config: Config,
+    model: nn.Module,
+    corpus: Corpus,
+    provenance: Provenance,
+    base: str,
 ) -> None:
+    """Write a model in fp32; one with low-rank matrices is merged, and these are also kept apart.
+
+    `base` is the SHA-256 of the initial weights.
+    """
+    weights = {name: each.float() for name, each in parameter_tensors(model).items()}
+    if lora := config.training.lora:
+        learnt = {name for name, each in model.named_parameters() if each.requires_grad}
+        facts = {
+            "base": base,
+            "tokenizer": corpus.tokenizer.fingerprint,
+            "scale": lora.scale,
+        }
+        with replacing(folder.path / ADAPTER_FILE) as temporary:
+            save_tensors({name: weights[name] for name in learnt}, temporary, facts)
+        weights = merged(weights, lora.scale)
     with replacing(folder.weights) as temporary:
-        save_tensors(parameter_tensors(model), temporary)
+        save_tensors(weights, temporary)
     # Written last: it marks a finished run.
     write_description(
         folder.path,
@@ -187,7 +211,8 @@ def average_run(run: Path, output: Path, *, choice: Choice, device: str = "auto"
         copy = RunFolder(temporary)
         shutil.copyfile(folder.config, copy.config)
         shutil.copytree(folder.tokenizer, copy.tokenizer)
-        _write_model(copy, learner.model, corpus, provenance)
+        base = folder.initial_weights()
+        _write_model(copy, config, learner.model, corpus, provenance, base)
         temporary.rename(output)
     return f"{output}: {score}"
 

@@ -1,21 +1,24 @@
-"""Initial weights from a finished run (`training.init_from`) and frozen parts.
+"""Initial weights from a finished run (`training.init_from`), and what of them is trained.
 
 Training starts at update 0 with a new optimizer. Rows of the embeddings and of the output layer are
 mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
 from mt.decoding.load import FinishedRun, read_run
-from mt.errors import RunError
+from mt.errors import RunError, did_you_mean
+from mt.model.lora import adapt
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
 from mt.training.run_folder import differences
@@ -40,6 +43,23 @@ def freeze(model: nn.Module, parts: Iterable[str]) -> None:
             model.get_submodule(name).requires_grad_(requires_grad=False)
 
 
+def choose_weights(model: Transformer, config: Config) -> None:
+    """Choose what is trained and in which type: freezing, low-rank matrices, recomputation."""
+    training = config.training
+    freeze(model, training.freeze)
+    if training.lora:
+        adapt(model, ("encoder", "decoder"), rank=training.lora.rank, scale=training.lora.scale)
+        if config.tokenizer.added_tokens:
+            for embedding in (model.source_embedding, model.target_embedding, model.output):
+                embedding.requires_grad_(requires_grad=True)
+    if training.precision == "pure_bf16":
+        model.to(torch.bfloat16)
+    if training.recompute == "on":
+        # Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+        for layer in (*model.encoder, *model.decoder):
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+
+
 def describe_parameters(model: nn.Module) -> str:
     """Return the number of a model's parameters, and of the frozen ones among them."""
     sizes = {each: each.numel() for each in model.parameters()}
@@ -62,7 +82,8 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     """Copy the weights of the run `training.init_from`, if it is set, into `model`.
 
     The row of a new token is the mean of the rows of the tokens, bytes included, into which the
-    run's tokenizer cuts it. Returns summary lines; raises RunError as `read_initial_run` does.
+    run's tokenizer cuts it, and that of a tag may be another tag's (`init_tags`). Returns summary
+    lines; raises RunError as `read_initial_run` does.
     """
     if config.training.init_from is None:
         return []
@@ -72,6 +93,13 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
         "source": former_rows(tokenizer.source, old.source),
         "target": former_rows(tokenizer.target, old.target),
     }
+    for tag, relative in config.training.init_tags.items():
+        for side, new, former in (
+            ("source", tokenizer.source, old.source),
+            ("target", tokenizer.target, old.target),
+        ):
+            if relative in former.tags:
+                rows[side][new.tags[tag]] = FormerRow(tag, (former.tags[relative],), is_new=True)
     for name, side in _ROWS.items():
         if name in weights:
             weights[name] = _mean_rows(weights[name], rows[side])
@@ -101,6 +129,14 @@ def read_initial_run(config: Config, run: Path) -> FinishedRun:
             f"{run}: its model differs from the config: {'; '.join(differing[:_SHOWN_KEYS])}"
             + (f"; and {more} more" if more > 0 else "")
         )
+    known = finished.tokenizer.source.tags
+    for tag, relative in config.training.init_tags.items():
+        if relative not in known:
+            near = did_you_mean(relative, known)
+            raise RunError(f"`training.init_tags`: {run} has no tag `{relative}`{near}")
+        if tag not in config.tokenizer.tags:
+            near = did_you_mean(tag, config.tokenizer.tags)
+            raise RunError(f"`training.init_tags`: `tokenizer.tags` does not name `{tag}`{near}")
     return finished
 
 

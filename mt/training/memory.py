@@ -16,7 +16,7 @@ from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
 from mt.training.device_settings import batch_tokens, with_batch_tokens
-from mt.training.initial_weights import freeze
+from mt.training.initial_weights import choose_weights
 from mt.training.setup import Session
 from mt.training.step import BatchTooLarge, naming_large_batch
 
@@ -53,17 +53,29 @@ def estimate_memory(
         model = Transformer(
             config.model, source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary
         )
-    freeze(model, config.training.freeze)
+    choose_weights(model, config)
+    training = config.training
     weights = sum(each.numel() for each in model.parameters())
     learning = sum(each.numel() for each in model.parameters() if each.requires_grad)
-    averages = 0 if config.training.ema_decay is None else learning
-    passes = 2 if config.training.r_drop else 1
+    averages = 0 if training.ema_decay is None else learning
+    moments = _MOMENTS * learning if training.optimizer == "adam" else 0
+    passes = 2 if training.r_drop else 1
     tokens = int(lengths[:, TARGET].sum())
     logits = min(max(_LOSS_NUMBERS, 64 * target_vocabulary), passes**2 * tokens * target_vocabulary)
-    update = learning + passes * _activations(config.model, lengths) + 4 * logits
+    activations = _activations(config.model, lengths)
+    if training.recompute == "on":
+        # The input of each layer, and all of one layer.
+        shape = config.model
+        layers = shape.encoder_layers + shape.decoder_layers
+        activations = activations // layers + shape.d_model * (
+            shape.encoder_layers * len(lengths) * int(lengths[:, SOURCE].max())
+            + shape.decoder_layers * len(lengths) * int(lengths[:, TARGET].max())
+        )
+    update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
-    lasting = 2 * weights + _MOMENTS * learning + averages
-    return _BYTES_PER_NUMBER * (lasting + int(_HEAP_FACTOR * update))
+    lasting = 2 * weights + moments + averages
+    number = 2 if training.precision == "pure_bf16" else _BYTES_PER_NUMBER
+    return number * (lasting + int(_HEAP_FACTOR * update))
 
 
 def _activations(model: ModelConfig, lengths: Lengths) -> int:

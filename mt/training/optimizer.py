@@ -17,12 +17,17 @@ FUSED = {"cpu", "cuda"}
 """Devices whose fused kernel can skip a step by itself."""
 
 
-def build_optimizer(model: nn.Module, device: torch.device) -> torch.optim.Adam:
-    """Return Adam with the paper's constants (Vaswani et al. 2017, section 5.3).
+def build_optimizer(
+    model: nn.Module, device: torch.device, name: Literal["adam", "adafactor"] = "adam"
+) -> torch.optim.Optimizer:
+    """Return Adam with the paper's constants (Vaswani et al. 2017, section 5.3), or Adafactor.
 
-    It has the parameters that require a gradient, so frozen ones take no optimizer state.
+    Adafactor (Shazeer and Stern 2018) keeps a row and a column for each matrix. Frozen parameters
+    take no optimizer state.
     """
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if name == "adafactor":
+        return torch.optim.Adafactor(trainable, lr=0.0)
     fused = device.type in FUSED
     # `train_step` sets the rate of each update.
     return torch.optim.Adam(trainable, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
@@ -83,7 +88,8 @@ SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
     "cosine": _cosine,
     "linear": _linear,
 }
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "pure_bf16": None}
+"""Type of the products in mixed precision; None where the weights have it already."""
 _INITIAL_SCALE = 2.0**15
 _BF16_WIDTHS = {"amx_bf16": 256, "avx512_bf16": 128}
 """Smallest `d_model` for which bf16 is faster on a CPU, by its instructions: docs/results.md."""
@@ -93,15 +99,15 @@ mostly filled with shapes that never recur; a smaller cache recompiles many in e
 
 
 class Precision:
-    """fp32, bf16, or fp16 with a loss scaler; weights and optimizer state stay fp32.
+    """fp32, bf16, fp16 with a loss scaler (Micikevicius et al. 2018), or bf16 for everything.
 
-    Micikevicius et al. 2018, "Mixed Precision Training".
+    Weights and optimizer state stay fp32 except in pure bf16.
     """
 
-    def __init__(self, name: Literal["fp32", "bf16", "fp16"], device: torch.device) -> None:
+    def __init__(self, name: str, device: torch.device) -> None:
         self.name = name
         self.device = device
-        if name == "bf16" and device.type == "cpu":
+        if name.endswith("bf16") and device.type == "cpu":
             os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNEL_CACHE)
         self.scaler = torch.amp.GradScaler(
             device.type, init_scale=_INITIAL_SCALE, enabled=name == "fp16"
@@ -109,9 +115,8 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a forward pass."""
-        return torch.autocast(
-            self.device.type, dtype=_DTYPES[self.name], enabled=self.name != "fp32"
-        )
+        dtype = _AUTOCAST[self.name]
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     @contextmanager
     def tf32(self) -> Iterator[None]:
@@ -145,7 +150,7 @@ class Precision:
         if self.scaler.is_enabled():
             self.scaler.step(optimizer)
             self.scaler.update()
-        elif optimizer.defaults["fused"]:
+        elif optimizer.defaults.get("fused"):
             # The attribute by which GradScaler makes a fused kernel skip its step on the device.
             optimizer.found_inf = (~gradient_norm.isfinite()).float()  # type: ignore[attr-defined]
             optimizer.step()
@@ -157,9 +162,7 @@ def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Preci
     """Return the precision that a config names; `auto` is bf16 if that is faster, else fp32."""
     if name == "auto":
         name = "bf16" if _faster_in_bf16(device, d_model) else "fp32"
-    if name == "bf16":
-        return Precision("bf16", device)
-    return Precision("fp16" if name == "fp16" else "fp32", device)
+    return Precision(name, device)
 
 
 def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
@@ -176,7 +179,7 @@ def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
 
 def why_slow(precision: Precision) -> str:
     """Return why a precision is slower than fp32 on this x86 CPU; an empty string if it is not."""
-    name, found = precision.name, _cpu_capabilities()
+    name, found = precision.name.removeprefix("pure_"), _cpu_capabilities()
     if precision.device.type != "cpu" or name == "fp32" or found.get("architecture") != "x86_64":
         return ""
     if found.get(f"amx_{name}") or found.get(f"avx512_{name}"):

@@ -105,6 +105,10 @@ class RunFolder:
         """Record the SHA-256 of the initial weights."""
         self._add_to_record({"init_from": {"weights": checksum}})
 
+    def initial_weights(self) -> str:
+        """Return the recorded SHA-256 of the initial weights; empty without them."""
+        return self._record().get("init_from", {}).get("weights", "")
+
     def checksums(self, key: str) -> Checksums:
         """Return the recorded checksums of the corpus at a key below `data`."""
         return Checksums(**self._record()[key])

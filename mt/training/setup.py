@@ -18,7 +18,7 @@ from mt.training.data import Corpus, epoch_plan
 from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
 from mt.training.guided_alignment import GuidedPass, learn_lexicon
-from mt.training.initial_weights import describe_parameters, freeze, load_initial_weights
+from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
 from mt.training.r_drop import choose_training_pass
@@ -131,14 +131,14 @@ def new_model(
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
-    freeze(model, training.freeze)
+    choose_weights(model, config)
     if training.compile == "on":
         longest = config.data.max_tokens
         compile_stacks(model, positions=max(longest, length_limit(longest, config.decoding)))
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),
-        optimizer=build_optimizer(model, device),
+        optimizer=build_optimizer(model, device, training.optimizer),
         precision=choose_precision(training.precision, device, config.model.d_model),
         gradient_clip=training.gradient_clip,
         average=choose_average(model, training.ema_decay),

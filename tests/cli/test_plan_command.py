@@ -34,6 +34,7 @@ PLAN = TrainingPlan(
     flops=6e14,
     heaviest_batch={"pairs": 100, "source_length": 30, "target_length": 40},
     memory_bytes=2**31,
+    memory_with={"recompute: on": 2**30, "precision: pure_bf16": 2**29},
     memory_free_bytes=3 * 2**30,
     checkpoint_bytes=76 * 2**20,
     disk_bytes=512 * 2**20,
@@ -52,6 +53,7 @@ padding efficiency  95.0% source, 90.0% target
 FLOPs               50 M a target token, 200 G an update, 600 T in all
 heaviest batch      100 pairs of up to 30 source and 40 target tokens
 peak memory         2.0 GiB; 3.0 GiB are available
+less memory         1.0 GiB (recompute: on), 512 MiB (precision: pure_bf16)
 checkpoint          76 MiB
 disk                at most 512 MiB; 512.0 GiB are available
 export to           ctranslate2; huggingface

@@ -179,6 +179,10 @@ def test_fewer_new_tokens_than_allowed_are_logged(caplog: pytest.LogCaptureFixtu
     assert 0 < count < 5
     start = f"tokenizer: {count} new tokens after the 340 old ones, such as `狗`"
     assert any(message.startswith(start) for message in caplog.messages)
+    assert (
+        "tokenizer: characters that were no tokens: 1 (100.00% of the text), such as `狗`; all are "
+        "now"
+    ) in caplog.messages
     assert caplog.messages[-1] == (
         f"tokenizer: the text has only {count} tokens to add to the old tokenizer, "
         "`tokenizer.added_tokens` allows 1,000"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,32 @@ def test_copied_and_extended_tokenizers_keep_the_model(
             torch.testing.assert_close(row, expected_row(before[name], now, number, was))
     for name in after.keys() - matrices:
         assert torch.equal(after[name], before[name]), name
+
+
+@pytest.mark.parametrize("vocabulary", ["joint", "separate"])
+def test_new_tag_begins_as_a_named_one(vocabulary: str, write_run: Write, tmp_path: Path) -> None:
+    tied = "all" if vocabulary == "joint" else "decoder"
+    base = write_run(
+        "tokenizer.tags=[<2de>]",
+        f"tokenizer.vocabulary={vocabulary}",
+        f"model.tie_embeddings={tied}",
+    )
+    sections = with_initial_run(tmp_path / "old", base).model_dump()
+    sections["tokenizer"]["tags"] = ["<2de>", "<2nl>"]
+    sections["training"]["init_tags"] = {"<2nl>": "<2de>"}
+    config = Config.model_validate(sections)
+    new = extended_tokenizer(tmp_path / "old", config)
+    model = build(config, new)
+    load_initial_weights(model, config, new)
+    rows, tags = model.source_embedding.weight, new.source.tags
+    assert torch.equal(rows[tags["<2nl>"]], rows[tags["<2de>"]])
+    for wrong, message in (
+        ({"<2nl>": "<2d>"}, "has no tag `<2d>`; did you mean `<2de>`?"),
+        ({"<2n>": "<2de>"}, "`tokenizer.tags` does not name `<2n>`; did you mean `<2nl>`?"),
+    ):
+        sections["training"]["init_tags"] = wrong
+        with pytest.raises(RunError, match=re.escape(message)):
+            read_initial_run(Config.model_validate(sections), tmp_path / "old")
 
 
 def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path: Path) -> None:
