@@ -80,7 +80,8 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
                 f"{other.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
                 "one has another; train it with `tokenizer.from`"
             )
-    models = [_build(member, where) for member in (finished, *others)]
+    dtype = weights_dtype(decoding, where)
+    models = [_build(member, where).to(dtype) for member in (finished, *others)]
     engine: Engine = TorchEngine(models[0], where, models[1:])
     if decoding.mbr is not None:
         from mt.decoding.mbr import MbrEngine
@@ -199,6 +200,16 @@ def _own_device() -> "torch.device":
 
     number = own_device(torch.cuda.device_count())
     return torch.device("cuda") if number is None else torch.device("cuda", number)
+
+
+def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dtype":
+    """Return the type of the weights on a device; softmax and sums are in fp32 in any case."""
+    import torch
+
+    is_bf16 = decoding.precision == "bf16"
+    if decoding.precision == "auto" and device.type == "cuda":
+        is_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if is_bf16 else torch.float32
 
 
 def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
