@@ -89,32 +89,22 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         """
         if reason := why_not_decoded(decoding):
             raise UserError(reason)
-        lengths = [len(source) for source in sources]
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        # All batches start before the first result is awaited.
-        for numbers, results in [
-            (numbers, self._start(numbers, sources, decoding, prefixes))
-            for numbers in _batches(lengths, decoding, prefixes)
-        ]:
-            for number, waiting in zip(numbers, results, strict=True):
-                result, limit = waiting.result(), self._limit(lengths[number], decoding)
-                hypotheses = [
-                    self._hypothesis(tokens, log_prob, decoding)
-                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
-                ]
-                if _is_settled(hypotheses, limit) and not (constrained or prefixes[number]):
-                    found[number] = _ranked(hypotheses, count)
-                elif _is_settled(hypotheses, limit):
-                    unscored[number] = result.hypotheses
-                elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
-                    # Greedy search under the source's own limit would have taken the same steps.
-                    unscored[number] = [result.hypotheses[0][:limit]]
-                else:
-                    again.append(number)
+        for number, texts, hypotheses in self._results(sources, decoding, prefixes):
+            limit = self._limit(len(sources[number]), decoding)
+            if _is_settled(hypotheses, limit) and not (constrained or prefixes[number]):
+                found[number] = _ranked(hypotheses, count)
+            elif _is_settled(hypotheses, limit):
+                unscored[number] = texts
+            elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
+                # Greedy search under the source's own limit would have taken the same steps.
+                unscored[number] = [texts[0][:limit]]
+            else:
+                again.append(number)
         for number, [waiting] in [
             (number, self._start([number], sources, decoding, prefixes, is_strict=True))
             for number in again
@@ -123,6 +113,45 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         for number, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
+
+    def plain_searches(
+        self, sources: Sequence[Ids], decoding: DecodingConfig
+    ) -> dict[int, list[Hypothesis]]:
+        """Return the best hypothesis of a search without constraints, by the number of the source.
+
+        Sources are left out if the result of `TorchEngine` may be another: their translations
+        exceed their own limit or hold PAD, UNK or BOS, or they are too long for the model.
+        """
+        limits = [length_limit(len(source), decoding) for source in sources]
+        fitting = [
+            number
+            for number, source in enumerate(sources)
+            if max(len(source), limits[number]) <= self.positions
+        ]
+        some, prefixes = [sources[number] for number in fitting], [()] * len(fitting)
+        return {
+            fitting[place]: _ranked(hypotheses, 1)
+            for place, _, hypotheses in self._results(some, decoding, prefixes)
+            if _is_settled(hypotheses, limits[fitting[place]])
+        }
+
+    def _results(
+        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+    ) -> Iterator[tuple[int, list[list[str]], list[Hypothesis]]]:
+        """Yield number, tokens and hypotheses of each source, in batches under a common limit."""
+        lengths = [len(source) for source in sources]
+        # All batches start before the first result is awaited.
+        for numbers, results in [
+            (numbers, self._start(numbers, sources, decoding, prefixes))
+            for numbers in _batches(lengths, decoding, prefixes)
+        ]:
+            for number, waiting in zip(numbers, results, strict=True):
+                result = waiting.result()
+                hypotheses = [
+                    self._hypothesis(tokens, log_prob, decoding)
+                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                yield number, result.hypotheses, hypotheses
 
     def _start(
         self,
