@@ -244,11 +244,10 @@ def beam(
 
     - at its limit,
     - when no live row can reach the best `count` hypotheses any more, or
-    - with `beam` finished hypotheses, when the best live row at its present length scores no
-      higher than the best `count` of them.
+    - with `beam` finished hypotheses, if one of them was ahead of all rows when it finished.
 
     Stopping at `beam` finished hypotheses alone would fail: poor short hypotheses can fill the
-    list while the best one still grows.
+    list while the best one still grows. CTranslate2 stops by the same rule.
 
     `limits` [B] is the maximum length of each translation, including EOS. A sentence that reaches
     it without any finished hypothesis returns its unfinished rows.
@@ -305,6 +304,8 @@ class _Beams:
         # Scores of the best `count` finished hypotheses of each sentence, best first.
         self.best_scores = self.log_probs.new_full((sentences, settings.count), NEVER)
         self.found_count = torch.zeros(sentences, dtype=torch.int64, device=device)
+        # Sentences of which the most probable row has ended once.
+        self.best_has_ended = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.found = _Found(sentences)
 
     def prefixes(self) -> Prefixes | None:
@@ -397,9 +398,9 @@ class _Beams:
         count = self.best_scores.shape[1]
         self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
         to_beat = self.best_scores[:, -1]
-        behind = self.log_probs[:, 0] / self.penalties[self.length] <= to_beat
+        self.best_has_ended = self.best_has_ended | ends[:, 0]
         return (
-            ((self.found_count >= self.beam) & behind)
+            ((self.found_count >= self.beam) & self.best_has_ended)
             | (self.length >= self.limits)
             | no_live_row_can_win(self.log_probs[:, 0], to_beat, self.penalties[self.limits])
         )
@@ -423,6 +424,7 @@ class _Beams:
         self.tokens, self.coverage = self.tokens[stay], self.coverage[stay]
         self.costs, self.best_scores = self.costs[stay], self.best_scores[stay]
         self.found_count = self.found_count[stay]
+        self.best_has_ended = self.best_has_ended[stay]
         if self.sentences is not None:
             self.sentences = self.sentences[stay]
 
