@@ -41,10 +41,9 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
     """Translation with CTranslate2 (Klein et al. 2020), equivalent to the search of `TorchEngine`.
 
     CTranslate2's only length penalty is length ** alpha. The engine therefore requests all
-    hypotheses without a penalty and ranks them itself. The early stop differs in one point:
-    CTranslate2 continues until its best row has ended, `mt.decoding.search.beam` until no row is
-    ahead at its present length. One translation of 1,014 sentences of Multi30k differed. Right
-    after a prefix, CTranslate2's beam search ends only if no other token is more probable than EOS.
+    hypotheses without a penalty and ranks them itself. CTranslate2 returns `beam` hypotheses where
+    `mt.decoding.search.beam` ranks all that finished. Right after a prefix, CTranslate2's beam
+    search ends only if no other token is more probable than EOS.
     """
 
     def __init__(

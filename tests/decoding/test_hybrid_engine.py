@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mt.config import DecodingConfig
+from mt.data.corpora import cache_folder
 from mt.decoding import cached_export, hybrid_engine
 from mt.decoding.cached_export import NOT_EXPORTED, CachedExport
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
@@ -229,7 +230,7 @@ def test_unusable_cache_is_an_error_only_if_ctranslate2_is_asked_for(
         assert "\n" not in str(raised.value)
 
     load(finished_run, "ctranslate2")
-    [model] = (cached_export.cache_folder() / "ctranslate2").glob("*/model.bin")
+    [model] = (cache_folder() / "ctranslate2").glob("*/model.bin")
     model.write_bytes(model.read_bytes()[:-1])
     check(r"model\.bin: damaged")
     (tmp_path / "file").touch()
@@ -290,5 +291,5 @@ def test_a_run_is_exported_by_the_program(
         results.append((status, out, report.read_text()))
     assert results[0][0] == 0
     assert results.count(results[0]) == 3
-    made = (cached_export.cache_folder() / "ctranslate2").iterdir()
+    made = (cache_folder() / "ctranslate2").iterdir()
     assert [is_exported(path) for path in made if path.is_dir()] == [True]
