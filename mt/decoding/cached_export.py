@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mt import __version__
 from mt.config import ModelConfig
 from mt.data.corpora import cache_folder
 from mt.data.tokenizer import Tokenizer
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from mt.decoding.ctranslate2_engine import CTranslate2Engine
 
 _logger = logging.getLogger(__name__)
+_FORMAT = 1
+"""To be raised where the export of a run changes."""
 NOT_EXPORTED = "not exported: "
 """Beginning of the message of `mt export` where the translations differ."""
 
@@ -70,10 +71,9 @@ class CachedExport:
 
     @property
     def folder(self) -> Path:
-        """Folder for the weights and the versions that decide about the export's translations."""
-        versions = __version__, version("ctranslate2")
-        model = self.model.model_dump(mode="json")
-        key = json.dumps([*versions, self.weights, self.tokenizer.fingerprint, model])
+        """Folder for this model and this version of CTranslate2."""
+        model = self.weights, self.tokenizer.fingerprint, self.model.model_dump(mode="json")
+        key = json.dumps([_FORMAT, version("ctranslate2"), *model])
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
         return cache_folder() / "ctranslate2" / name
 
@@ -82,7 +82,7 @@ class CachedExport:
         return find_spec("ctranslate2") is not None and self.folder.is_dir()
 
     def open(self) -> "CTranslate2Engine":
-        """Load the export; make it first if there is none.
+        """Load the export; make it first if it is missing.
 
         Raises UserError without CTranslate2, and if the run cannot be exported or the export
         translates differently, which is recorded, so that it is not made again. The folder appears

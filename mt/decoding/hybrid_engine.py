@@ -38,8 +38,8 @@ class HybridEngine(TorchEngine):
     """PyTorch engine that leaves plain searches to CTranslate2, which is faster on a CPU.
 
     Plain is a search for the best translation alone, without constraints and prefixes. The export
-    is loaded by the first of these; if there is none, by the first that is worth making it. Without
-    it, for whatever reason, all searches are those of PyTorch.
+    is loaded by the first of these; if it is missing, it is made by the first that is worth it. If
+    that fails, all searches are those of PyTorch.
     """
 
     def __init__(self, model: Transformer, device: torch.device, export: CachedExport) -> None:
@@ -50,7 +50,7 @@ class HybridEngine(TorchEngine):
         self._fast: CTranslate2Engine | None = None
 
     def require(self) -> None:
-        """Load the export, and make it if there is none; raise UserError if that fails."""
+        """Load the export, and make it if it is missing; raise UserError if that fails."""
         self._fast = self._export.open()
         self._is_open = True
 
@@ -78,7 +78,7 @@ class HybridEngine(TorchEngine):
         return [found[number] for number in range(len(sources))]
 
     def _opened(self, sentences: int) -> "CTranslate2Engine | None":
-        """Return the engine of the export; None if there is none for so many sentences."""
+        """Return the engine of the export; None if it is missing and too few sentences wait."""
         with self._lock:
             if self._is_open or not (sentences >= _WORTH_AN_EXPORT or self._export.exists()):
                 return self._fast

@@ -279,7 +279,7 @@ _GPU_ROWS, _GPU_POSITIONS = 2560, 2**17
 
 
 def _gpu_batches(lengths: Sequence[int], decoding: DecodingConfig, rows: int) -> list[list[int]]:
-    """Return the numbers of sources in batches for a GPU, with so many rows for each source.
+    """Return the numbers of sources in batches for a GPU; each source has `rows` rows.
 
     A step takes about as long for any batch that does not fill the GPU.
     """
