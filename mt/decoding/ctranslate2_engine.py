@@ -113,13 +113,15 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
 
-    def plain_searches(
-        self, sources: Sequence[Ids], decoding: DecodingConfig
+    def best_as_in_torch(
+        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
     ) -> dict[int, list[Hypothesis]]:
-        """Return the best hypothesis of a search without constraints, by the number of the source.
+        """Return the best hypothesis by the number of its source, where `TorchEngine` finds it too.
 
-        Sources are left out if the result of `TorchEngine` may be another: their translations
-        exceed their own limit or hold PAD, UNK or BOS, or they are too long for the model.
+        Beam search is without constraints and prefixes, because CTranslate2 gives the probability
+        of excluded tokens to others, which changes no choice of greedy search. Sources are left out
+        if they are too long for the model, or if the translations in a beam exceed their own limit
+        or hold PAD, UNK or BOS.
         """
         limits = [length_limit(len(source), decoding) for source in sources]
         fitting = [
@@ -127,10 +129,16 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             for number, source in enumerate(sources)
             if max(len(source), limits[number]) <= self.positions
         ]
-        some, prefixes = [sources[number] for number in fitting], [()] * len(fitting)
+        some = [sources[number] for number in fitting]
+        forced = [prefixes[number] for number in fitting] if prefixes else [()] * len(some)
+        if decoding.search == "greedy":
+            found = self.n_best_ids(some, decoding, 1, prefixes=forced)
+            return dict(zip(fitting, found, strict=True))
+        assert decoding.no_repeat_ngram is None and not decoding.min_length_ratio
+        assert not any(forced)
         return {
             fitting[place]: _ranked(hypotheses, 1)
-            for place, _, hypotheses in self._results(some, decoding, prefixes)
+            for place, _, hypotheses in self._results(some, decoding, forced)
             if _is_settled(hypotheses, limits[fitting[place]])
         }
 

@@ -1,4 +1,4 @@
-"""Decoding engine with the plain searches of CTranslate2 and all else of PyTorch."""
+"""Decoding engine with the fast searches of CTranslate2 and all else of PyTorch."""
 
 import logging
 from collections.abc import Sequence
@@ -21,25 +21,22 @@ _WORTH_AN_EXPORT = 1500
 """Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 
 
-def other_than_plain(decoding: DecodingConfig) -> str | None:
-    """Return the key of a search that CTranslate2 does not do, or not as PyTorch does; else None.
-
-    It gives the probability of excluded tokens to others.
-    """
+def not_in_ctranslate2(decoding: DecodingConfig) -> str | None:
+    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None."""
     if reason := why_not_decoded(decoding):
         return reason.split("`")[1]
     for key in ("no_repeat_ngram", "min_length_ratio"):
-        if getattr(decoding, key):
+        if decoding.search == "beam" and getattr(decoding, key):
             return f"decoding.{key}"
     return "decoding.precision: bf16" if decoding.precision == "bf16" else None
 
 
 class HybridEngine(TorchEngine):
-    """PyTorch engine that leaves plain searches to CTranslate2, which is faster on a CPU.
+    """PyTorch engine that leaves most searches to CTranslate2, which is faster on a CPU.
 
-    Plain is a search for the best translation alone, without constraints and prefixes. The export
-    is loaded by the first of these; if it is missing, it is made by the first that is worth it. If
-    that fails, all searches are those of PyTorch.
+    These are greedy searches, and beam searches for the best translation without constraints and
+    prefixes. The export is loaded by the first of these; if it is missing, it is made by the first
+    that is worth it. If that fails, all searches are those of PyTorch.
     """
 
     def __init__(self, model: Transformer, device: torch.device, export: CachedExport) -> None:
@@ -64,9 +61,10 @@ class HybridEngine(TorchEngine):
     ) -> list[list[Hypothesis]]:
         """Return hypotheses as `TorchEngine` does."""
         found: dict[int, list[Hypothesis]] = {}
-        if count == 1 and not any(prefixes) and other_than_plain(decoding) is None:
+        is_free = decoding.search == "greedy" or not any(prefixes)
+        if count == 1 and is_free and not_in_ctranslate2(decoding) is None:
             fast = self._opened(len(sources))
-            found = fast.plain_searches(sources, decoding) if fast else {}
+            found = fast.best_as_in_torch(sources, decoding, prefixes) if fast else {}
         rest = [number for number in range(len(sources)) if number not in found]
         again = super().n_best_ids(
             [sources[number] for number in rest],

@@ -212,11 +212,11 @@ def _engine(
 
     Raises UserError if CTranslate2 is asked for and cannot be had.
     """
-    from mt.decoding.hybrid_engine import HybridEngine, other_than_plain
+    from mt.decoding.hybrid_engine import HybridEngine, not_in_ctranslate2
     from mt.decoding.torch_engine import TorchEngine
 
     decoding = finished.config.decoding
-    asked, key = decoding.engine == "ctranslate2", other_than_plain(decoding)
+    asked, key = decoding.engine == "ctranslate2", not_in_ctranslate2(decoding)
     if asked:
         check_finished(run)
         if key is not None:

@@ -51,28 +51,31 @@ def exports(exported_run: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def in_ctranslate2(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of the numbers of searches done by CTranslate2, by call."""
     counts: list[int] = []
-    search = CTranslate2Engine.plain_searches
+    search = CTranslate2Engine.best_as_in_torch
 
     def counted(engine: CTranslate2Engine, *given: Any) -> dict[int, Any]:
         found = search(engine, *given)
         counts.append(len(found))
         return found
 
-    monkeypatch.setattr(CTranslate2Engine, "plain_searches", counted)
+    monkeypatch.setattr(CTranslate2Engine, "best_as_in_torch", counted)
     return counts
 
 
 @pytest.mark.parametrize(
-    "keys",
+    ("keys", "takes_all"),
     [
-        {"search": "greedy", "max_length_extra": 3},
-        {"beam": 4, "max_length_extra": 10},
-        {"beam": 2, "length_normalization": "none", "max_length_ratio": 0.5},
-        {"beam": 3, "max_length_extra": 1000},
+        ({"search": "greedy", "max_length_extra": 3}, True),
+        ({"search": "greedy", "no_repeat_ngram": 2, "min_length_ratio": 1.5}, True),
+        ({"search": "greedy", "max_length_extra": 1000}, False),
+        ({"beam": 4, "max_length_extra": 10}, False),
+        ({"beam": 2, "length_normalization": "none", "max_length_ratio": 0.5}, False),
+        ({"beam": 3, "max_length_extra": 1000}, False),
     ],
 )
-def test_plain_searches_are_those_of_pytorch(
+def test_searches_are_those_of_pytorch(
     keys: dict[str, Any],
+    takes_all: bool,
     finished_run: Path,
     original: Translator,
     exports: list[Path],
@@ -80,14 +83,16 @@ def test_plain_searches_are_those_of_pytorch(
 ) -> None:
     engine, some = load(finished_run, "ctranslate2").engine, sources(60, longest=30)
     decoding = DecodingConfig.model_validate(keys)
-    wanted = original.engine.translate_ids(some, decoding)
-    found = engine.translate_ids(some, decoding)
+    prefixes = [(7, 8)[: number % 3] for number in range(60)] if "search" in keys else ()
+    wanted = original.engine.translate_ids(some, decoding, prefixes=prefixes)
+    found = engine.translate_ids(some, decoding, prefixes=prefixes)
     assert [(each.ids, each.finished) for each in found] == [
         (each.ids, each.finished) for each in wanted
     ]
     assert [each.score for each in found] == pytest.approx([x.score for x in wanted], abs=1e-3)
     [count] = in_ctranslate2
-    assert 0 < count < len(some)
+    assert 0 < count <= len(some)
+    assert (count == len(some)) == takes_all
     assert len(exports) == 1
 
 
@@ -101,6 +106,7 @@ def test_plain_searches_are_those_of_pytorch(
         ({"repetition_penalty": 1.2}, 1, ()),
         ({"coverage_penalty": 0.2}, 1, ()),
         ({"search": "sample"}, 1, ()),
+        ({"search": "greedy", "repetition_penalty": 1.2}, 1, ()),
     ],
 )
 def test_other_searches_are_done_by_pytorch(
