@@ -3,9 +3,10 @@
     mt export runs/my --to ctranslate2 --output exported
     python bench/decoding.py runs/my exported text.en --rounds 5 --set decoding.beam=5
 
-Three programs take turns: CTranslate2 in a bare loop over prepared tokens, `mt translate` with the
-exported folder, and `mt translate` with the run. The bare loop skips detokenisation and uses
-CTranslate2's default ranking; the batches are the same. Loading the model is not timed.
+Four programs take turns: CTranslate2 in a bare loop over prepared tokens, and `mt translate` with
+the exported folder, with the run, and with the run and `decoding.engine=torch`. The bare loop skips
+detokenisation and uses CTranslate2's default ranking; the batches are the same. Loading the model
+and the export of the run, which is made if it is not in the cache, are not timed.
 """
 
 import argparse
@@ -33,8 +34,10 @@ def main() -> None:
     translator = load_translator(arguments.exported, overrides=arguments.overrides)
     lines = arguments.file.read_text(encoding="utf-8").splitlines()
     batches = prepared(translator, lines)
-    run = load_translator(arguments.run, overrides=arguments.overrides)
-    translators = {"exported": translator, "run": run}
+    translators = {"exported": translator}
+    for name, engine in (("run", "ctranslate2"), ("run in PyTorch", "torch")):
+        overrides = [*arguments.overrides, f"decoding.engine={engine}"]
+        translators[name] = load_translator(arguments.run, overrides=overrides, device="cpu")
     ratios: dict[str, list[float]] = {name: [] for name in translators}
     for _ in range(arguments.rounds):
         bare = timed_bare(translator, batches)

@@ -53,6 +53,19 @@ def aside(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Exclude other processes by a lock file; no-op without file locks, as on Windows."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def put_in_place(folder: Path, output: Path) -> None:
     """Sync `folder` and rename it to `output`, in place of an existing folder."""
     for path in folder.rglob("*"):

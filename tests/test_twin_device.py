@@ -3,7 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ from torch.nn import functional as F
 from mt.config import DecodingConfig, TrainingConfig
 from mt.data.batches import collate
 from mt.data.store import Example
+from mt.decoding import search
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine, _Steps
 from mt.model import attention
-from mt.model.transformer import Transformer
+from mt.model.transformer import Memory, Transformer
 from mt.special_ids import EOS
 from mt.training import loss, optimizer
 from mt.training.checkpoint import Checkpoints
@@ -223,16 +224,33 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 SEARCH_CASES = [
-    *((kind, name, 1) for kind in KINDS[:1] for name in SEARCHES),
-    *((kind, name, 1) for kind in KINDS[1:6] for name in ("greedy", "constrained beam")),
-    *((KINDS[0], name, 2) for name in ("greedy", "constrained beam", "sampling")),
+    *((kind, name, 1, "halves") for kind in KINDS[:1] for name in SEARCHES),
+    *((kind, name, 1, "halves") for kind in KINDS[1:6] for name in ("greedy", "constrained beam")),
+    *((KINDS[0], name, 2, "halves") for name in ("greedy", "constrained beam", "sampling")),
+    *((KINDS[1], name, 1, "one by one") for name in SEARCHES),
 ]
 
 
-@pytest.mark.parametrize(("kind", "name", "models"), SEARCH_CASES)
+@pytest.mark.parametrize(("kind", "name", "models", "removal"), SEARCH_CASES)
 def test_searches_are_those_of_the_cpu(
-    kind: dict[str, Any], name: str, models: int, device: torch.device, steps: list[int]
+    kind: dict[str, Any],
+    name: str,
+    models: int,
+    removal: str,
+    device: torch.device,
+    steps: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if removal == "one by one":
+        monkeypatch.setattr(search, "REMOVING_AT_ONCE", {"cpu", NAME})
+    removals = list[tuple[int, int]]()
+    keep = _Steps.keep
+
+    def watched(steps: _Steps, sentences: Tensor) -> None:
+        removals.append((len(steps.states[0].ancestry), len(sentences)))
+        keep(steps, sentences)
+
+    monkeypatch.setattr(_Steps, "keep", watched)
     plain, twin = engines(decoders(models, kind), device)
     decoding = DecodingConfig.model_validate({"max_length_extra": 6, **SEARCHES[name]})
     forced = PREFIXES if name.startswith("constrained") else ()
@@ -242,7 +260,10 @@ def test_searches_are_those_of_the_cpu(
 
     expected = translate(plain)
     steps.clear()
+    removals.clear()
     found, _ = counted(lambda: translate(twin))
+    assert removals
+    assert all(2 * after <= before for before, after in removals) == (removal == "halves")
     assert [[each.ids for each in some] for some in found] == [
         [each.ids for each in some] for some in expected
     ]
@@ -274,3 +295,63 @@ def test_scores_and_alignments_are_those_of_the_cpu(
         assert found.alignment == expected.alignment
         assert found.log_probs == pytest.approx(expected.log_probs, abs=1e-4)
         assert found.attention == pytest.approx(expected.attention, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm"), [*zip(KINDS, cycle(("layernorm", "rmsnorm"))), (KINDS[0], "rmsnorm")]
+)
+def test_weights_in_bf16_give_log_probabilities_in_fp32(
+    kind: dict[str, Any], norm: str, device: torch.device
+) -> None:
+    models = decoders(1, {**kind, "norm": norm})
+    [halved] = copy.deepcopy(models)
+    plain, twin = engines([halved.bfloat16()], device)
+    full = TorchEngine(models[0], CPU)
+    decoding = DecodingConfig(beam=3, coverage_penalty=0.2, max_length_extra=6)
+    found = twin.translate_ids(SOURCES, decoding)
+    targets = [[*each.ids, EOS] for each in found]
+    scores = [each.score(SOURCES, targets) for each in (twin, plain, full)]
+    assert host(twin.model.output.weight).dtype == torch.bfloat16
+    for one, other, exact in zip(*scores, strict=True):
+        assert one == pytest.approx(other, abs=0.3)
+        assert one == pytest.approx(exact, abs=0.3)
+        assert torch.tensor(one).bfloat16().tolist() != one
+    for best, details, own in zip(found, twin.explain(SOURCES, found), scores[0], strict=True):
+        own = own if best.finished else own[:-1]
+        assert best.log_prob == pytest.approx(sum(own), abs=0.1 * len(own))
+        assert details.log_probs == pytest.approx(own[: len(details.log_probs)], abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("keys", "lengths", "count", "rows"),
+    [
+        ({"beam": 5}, [20] * 1100, 1, [512, 512, 76]),
+        ({"beam": 5}, [100] * 300, 1, [262, 38]),
+        ({"beam": 5}, [1000] * 70, 1, [64, 6]),
+        ({"search": "greedy"}, [20] * 3000, 1, [2560, 440]),
+        ({"search": "sample"}, [20] * 200, 16, [2560, 640]),
+        ({"beam": 5, "batch_size": 7}, [20] * 10, 1, [7, 3]),
+    ],
+)
+def test_batches_have_many_rows(
+    keys: dict[str, Any],
+    lengths: list[int],
+    count: int,
+    rows: list[int],
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, twin = engines(decoders(1, KINDS[0]), device)
+    sizes: list[int] = []
+    encode = twin.model.encode
+
+    def watched(source: Tensor) -> Memory:
+        sizes.append(len(source))
+        return encode(source[:, :2])  # the size of the batch alone matters
+
+    monkeypatch.setattr(twin.model, "encode", watched)
+    decoding = DecodingConfig.model_validate(
+        {"max_length_ratio": 0.0, "max_length_extra": 1, **keys}
+    )
+    twin.n_best_ids([[4] * (length - 1) + [EOS] for length in lengths], decoding, count)
+    assert sizes == rows

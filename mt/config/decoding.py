@@ -57,7 +57,11 @@ class DecodingConfig(Section):
     split_sentences: Literal["auto", "on", "off"] = "auto"
     """Translate the sentences of a line one by one; `auto`: if training lines had one sentence."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Sentences decoded at once; changes speed, not text; null: 64, or more for greedy search."""
+    """Sentences decoded at once; changes speed, not text; null: 64, or more where it is faster."""
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
+    """Engine for the searches of a run; `auto`: CTranslate2 on a CPU, for plain searches."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Weights of a loaded run; `auto`: bf16 on a GPU that has it, else fp32, as for `mt score`."""
 
     @property
     def sentences_at_once(self) -> int:

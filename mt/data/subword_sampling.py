@@ -12,7 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from mt.data.mixture import joined
 from mt.data.store import Chunk, PairStore, Rows, concatenate, open_store, write_store
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import SPACE_MARK, Vocabulary
+from mt.files import locked
 
 Ids = NDArray[np.int32]
 Places = NDArray[np.int64]
@@ -66,7 +66,7 @@ def drawn_store(
     """
     path = drawn_path(store, sampling, epoch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent / ".lock"):
+    with locked(path.parent / ".lock"):
         if drawn := open_store(path):
             return drawn
         for unfinished in path.parent.glob(f".{path.name}.*"):
@@ -99,19 +99,6 @@ def drawn_path(store: PairStore, sampling: Sampling, epoch: int) -> Path:
     key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Exclude other processes; without file locks, as on Windows, each one draws."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 class DrawnEpochs:

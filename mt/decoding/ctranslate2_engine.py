@@ -41,10 +41,9 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
     """Translation with CTranslate2 (Klein et al. 2020), equivalent to the search of `TorchEngine`.
 
     CTranslate2's only length penalty is length ** alpha. The engine therefore requests all
-    hypotheses without a penalty and ranks them itself. The early stop differs in one point:
-    CTranslate2 continues until its best row has ended, `mt.decoding.search.beam` until no row is
-    ahead at its present length. One translation of 1,014 sentences of Multi30k differed. Right
-    after a prefix, CTranslate2's beam search ends only if no other token is more probable than EOS.
+    hypotheses without a penalty and ranks them itself. CTranslate2 returns `beam` hypotheses where
+    `mt.decoding.search.beam` ranks all that finished. Right after a prefix, CTranslate2's beam
+    search ends only if no other token is more probable than EOS.
     """
 
     def __init__(
@@ -89,32 +88,22 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         """
         if reason := why_not_decoded(decoding):
             raise UserError(reason)
-        lengths = [len(source) for source in sources]
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
         found: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
         again = []
-        # All batches start before the first result is awaited.
-        for numbers, results in [
-            (numbers, self._start(numbers, sources, decoding, prefixes))
-            for numbers in _batches(lengths, decoding, prefixes)
-        ]:
-            for number, waiting in zip(numbers, results, strict=True):
-                result, limit = waiting.result(), self._limit(lengths[number], decoding)
-                hypotheses = [
-                    self._hypothesis(tokens, log_prob, decoding)
-                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
-                ]
-                if _is_settled(hypotheses, limit) and not (constrained or prefixes[number]):
-                    found[number] = _ranked(hypotheses, count)
-                elif _is_settled(hypotheses, limit):
-                    unscored[number] = result.hypotheses
-                elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
-                    # Greedy search under the source's own limit would have taken the same steps.
-                    unscored[number] = [result.hypotheses[0][:limit]]
-                else:
-                    again.append(number)
+        for number, texts, hypotheses in self._results(sources, decoding, prefixes):
+            limit = self._limit(len(sources[number]), decoding)
+            if _is_settled(hypotheses, limit) and not (constrained or prefixes[number]):
+                found[number] = _ranked(hypotheses, count)
+            elif _is_settled(hypotheses, limit):
+                unscored[number] = texts
+            elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
+                # Greedy search under the source's own limit would have taken the same steps.
+                unscored[number] = [texts[0][:limit]]
+            else:
+                again.append(number)
         for number, [waiting] in [
             (number, self._start([number], sources, decoding, prefixes, is_strict=True))
             for number in again
@@ -123,6 +112,53 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         for number, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
             found[number] = _ranked(hypotheses, count)
         return [found[number] for number in range(len(sources))]
+
+    def best_as_in_torch(
+        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+    ) -> dict[int, list[Hypothesis]]:
+        """Return the best hypothesis by the number of its source, where `TorchEngine` finds it too.
+
+        Beam search is without constraints and prefixes, because CTranslate2 gives the probability
+        of excluded tokens to others, which changes no choice of greedy search. Sources are left out
+        if they are too long for the model, or if the translations in a beam exceed their own limit
+        or hold PAD, UNK or BOS.
+        """
+        limits = [length_limit(len(source), decoding) for source in sources]
+        fitting = [
+            number
+            for number, source in enumerate(sources)
+            if max(len(source), limits[number]) <= self.positions
+        ]
+        some = [sources[number] for number in fitting]
+        forced = [prefixes[number] for number in fitting] if prefixes else [()] * len(some)
+        if decoding.search == "greedy":
+            found = self.n_best_ids(some, decoding, 1, prefixes=forced)
+            return dict(zip(fitting, found, strict=True))
+        assert decoding.no_repeat_ngram is None and not decoding.min_length_ratio
+        assert not any(forced)
+        return {
+            fitting[place]: _ranked(hypotheses, 1)
+            for place, _, hypotheses in self._results(some, decoding, forced)
+            if _is_settled(hypotheses, limits[fitting[place]])
+        }
+
+    def _results(
+        self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
+    ) -> Iterator[tuple[int, list[list[str]], list[Hypothesis]]]:
+        """Yield number, tokens and hypotheses of each source, in batches under a common limit."""
+        lengths = [len(source) for source in sources]
+        # All batches start before the first result is awaited.
+        for numbers, results in [
+            (numbers, self._start(numbers, sources, decoding, prefixes))
+            for numbers in _batches(lengths, decoding, prefixes)
+        ]:
+            for number, waiting in zip(numbers, results, strict=True):
+                result = waiting.result()
+                hypotheses = [
+                    self._hypothesis(tokens, log_prob, decoding)
+                    for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
+                ]
+                yield number, result.hypotheses, hypotheses
 
     def _start(
         self,

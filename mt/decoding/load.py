@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,10 @@ from mt.config import Config, DecodingConfig
 from mt.config.data import needed_tags, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
+from mt.decoding.cached_export import CachedExport, open_export, require_ctranslate2
 from mt.decoding.engine import Engine, why_not_decoded
 from mt.decoding.shards import own_device
-from mt.errors import RunError, UserError, install_hint, listed
+from mt.errors import RunError, UserError
 from mt.runs import (
     ADAPTER_FILE,
     CHECKPOINT_MANIFEST,
@@ -24,7 +24,6 @@ from mt.runs import (
     WEIGHTS_FILE,
     LineShape,
     best_checkpoint,
-    check_exported_model,
     check_finished,
     check_run_folder,
     check_weights,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from mt.decoding.torch_engine import TorchEngine
     from mt.model.transformer import Transformer
 
 _logger = logging.getLogger(__name__)
@@ -66,7 +66,6 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     """
     if is_exported(run):
         return _load_exported(run, overrides, device)
-    from mt.decoding.torch_engine import TorchEngine
     from mt.model.device import select_device
 
     where = select_device(device)
@@ -84,8 +83,9 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
                 f"{other.folder}: `decoding.ensemble` needs the same tokenizer in all runs, this "
                 "one has another; train it with `tokenizer.from`"
             )
-    models = [_build(member, where) for member in (finished, *others)]
-    engine: Engine = TorchEngine(models[0], where, models[1:])
+    dtype = weights_dtype(decoding, where)
+    models = [_build(member, where).to(dtype) for member in (finished, *others)]
+    engine: Engine = _engine(run, finished, models, where, device)
     if decoding.mbr is not None:
         from mt.decoding.mbr import MbrEngine
 
@@ -234,6 +234,54 @@ def _own_device() -> "torch.device":
     return torch.device("cuda") if number is None else torch.device("cuda", number)
 
 
+def _engine(
+    run: Path,
+    finished: FinishedRun,
+    models: Sequence["Transformer"],
+    where: "torch.device",
+    device: str,
+) -> "TorchEngine":
+    """Return the engine that `decoding.engine` names; `device` is the name of the device `where`.
+
+    Raises UserError if CTranslate2 is asked for and cannot be had.
+    """
+    from mt.decoding.hybrid_engine import HybridEngine, not_in_ctranslate2
+    from mt.decoding.torch_engine import TorchEngine
+
+    decoding = finished.config.decoding
+    asked, key = decoding.engine == "ctranslate2", not_in_ctranslate2(decoding)
+    if asked:
+        check_finished(run)
+        if key is not None:
+            raise UserError(
+                f"`{key}`: not with `decoding.engine: ctranslate2`; take `auto` or `torch`"
+            )
+    takes_it = decoding.engine == "auto" and where.type == "cpu" and is_finished(run) and not key
+    if not asked and not takes_it:
+        return TorchEngine(models[0], where, models[1:])
+    export = CachedExport(
+        run,
+        finished.config.model,
+        finished.weights_sha256,
+        finished.tokenizer,
+        device if asked else "cpu",
+    )
+    engine = HybridEngine(models[0], where, export)
+    if asked:
+        engine.require()
+    return engine
+
+
+def weights_dtype(decoding: DecodingConfig, device: "torch.device") -> "torch.dtype":
+    """Return the type of the weights on a device; softmax and sums are in fp32 in any case."""
+    import torch
+
+    is_bf16 = decoding.precision == "bf16"
+    if decoding.precision == "auto" and device.type == "cuda":
+        is_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.bfloat16 if is_bf16 else torch.float32
+
+
 def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
     """Return the model of a run on a device, in evaluation mode."""
     from mt.model.transformer import Transformer
@@ -252,35 +300,14 @@ def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
 
 def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> LoadedModel:
     require_ctranslate2()
-    from mt.decoding.ctranslate2_engine import CTranslate2Engine
-
     exported = read_exported(folder)
     require_section(overrides, "decoding")
     config = load_config(folder / CONFIG_FILE, overrides=overrides)
     if reason := why_not_decoded(config.decoding):
         raise UserError(reason)
     tokenizer = load_tokenizer(folder, exported.tokenizer)
-    check_exported_model(folder, exported)
-    where, positions = _ctranslate2_device(device), exported.positions
-    engine = CTranslate2Engine(folder, device=where, tokenizer=tokenizer, positions=positions)
+    engine = open_export(folder, tokenizer, device)
     return LoadedModel(engine, tokenizer, config, exported.longest_source, exported.line_shape)
-
-
-def require_ctranslate2() -> None:
-    """Raise UserError with an install command if CTranslate2 is not installed."""
-    if find_spec("ctranslate2") is None:
-        raise UserError(f"exported models need CTranslate2: {install_hint('ctranslate2')}")
-
-
-def _ctranslate2_device(name: str) -> str:
-    import ctranslate2
-
-    available = ["cuda", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
-    if name == "auto":
-        return available[0]
-    if name not in available:
-        raise UserError(f"device `{name}`: CTranslate2 has {listed(available)} on this machine")
-    return name
 
 
 def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:

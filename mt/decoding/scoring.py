@@ -30,7 +30,7 @@ from mt.runs import CONFIG_FILE, check_run_folder
 # Read together and sorted by length, so that a batch has little padding.
 _LINES_AT_ONCE = 2048
 # Forced decoding does not choose among translations.
-_SETTINGS = ("decoding.mbr=null",)
+_SETTINGS = ("decoding.mbr=null", "decoding.precision=fp32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,7 @@ def _write_shard(
     sources, output = files_for_shards(job.sources, job.output)
     _require_pairs(sources, job.targets)
     check_run_folder(run)
-    overrides = [*_SETTINGS, *overrides]
-    decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
+    decoding = load_config(run / CONFIG_FILE, overrides=[*_SETTINGS, *overrides]).decoding
     settings = {
         "command": "score",
         "sources": scan(sources).sha256,
@@ -184,7 +183,7 @@ def score_files(
     counts and invalid files, run or device before any work starts.
     """
     _require_pairs(sources, targets)
-    scorer = Scorer.load(run, [*_SETTINGS, *overrides], device)
+    scorer = Scorer.load(run, overrides, device)
     return _with_progress(scorer.windows(sources, targets), sources)
 
 
@@ -217,8 +216,8 @@ class Scorer:
 
     @classmethod
     def load(cls, run: Path, overrides: Sequence[str], device: str) -> "Scorer":
-        """Load a run as `mt translate` does."""
-        translator = Translator.load(run, overrides=overrides, device=device)
+        """Load a run as `mt translate` does, in fp32 unless `overrides` say otherwise."""
+        translator = Translator.load(run, overrides=[*_SETTINGS, *overrides], device=device)
         assert isinstance(translator.engine, ScoringEngine)
         return cls(translator.engine, translator.tokenizer)
 

@@ -89,34 +89,75 @@ def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]
     """Extend one row per sentence by the tokens that `choose` returns, up to EOS or the limit."""
     device, count = limits.device, len(limits)
     assert bool((limits > 0).all()), "a translation has at least an EOS"
-    found = _Found(count)
-    numbers = np.arange(count)
+    found, live = _Found(count), _LiveSentences(count, device)
     sentences = torch.arange(count, device=device)
     last_ids = torch.full_like(sentences, BOS)
     log_probs = torch.zeros(count, dtype=sum_dtype(device), device=device)
     tokens = torch.empty(count, 0, dtype=torch.int64, device=device)
-    while len(numbers):
+    while live.count:
         logits = model.step(last_ids)
         last_ids, added = choose(logits, Prefixes(sentences, tokens))
         log_probs = log_probs + added
         tokens = torch.cat((tokens, last_ids[:, None]), dim=1)
         ends = last_ids == EOS
-        done = ends | (tokens.shape[1] >= limits)
-        flags = torch.stack((done, ends, log_probs.isfinite())).cpu().numpy()
+        done = (ends | (tokens.shape[1] >= limits)) & ~live.over
+        flags = torch.stack((done, ends, log_probs.isfinite() | live.over)).cpu().numpy()
         is_done, is_end, is_finite = flags
         require_finite(is_finite)
         if not is_done.any():
             continue
-        over, finished = numbers[is_done], is_end[is_done]
-        rows = _places(done, len(over))
-        found.add(over, tokens[rows], log_probs[rows], log_probs[rows], finished=finished)
-        numbers = numbers[~is_done]
-        stay = _places(~done, len(numbers))
-        if len(numbers):
+        numbers = live.numbers[is_done]
+        places = _places(done, len(numbers))
+        scores = log_probs[places]
+        found.add(numbers, tokens[places], scores, scores, finished=is_end[is_done])
+        stay = live.end(done, is_done)
+        if stay is None:
+            continue
+        if live.count:
             model.keep(stay)
         sentences, limits, last_ids = sentences[stay], limits[stay], last_ids[stay]
         log_probs, tokens = log_probs[stay], tokens[stay]
     return [hypothesis for (hypothesis,) in found.by_sentence()]
+
+
+REMOVING_AT_ONCE = {"cpu"}
+"""Types of devices on which sentences are removed from a batch as soon as they have ended."""
+
+
+class _LiveSentences:
+    """Sentences of the batch that go on, and those that have ended and are not removed yet.
+
+    On a CPU they are removed at once. Elsewhere a step takes nearly the same time for fewer rows,
+    and removal copies the caches, so that it waits until half of the batch has ended.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.numbers = np.arange(count)
+        """Number in the batch of each sentence that is not removed."""
+        self.over = torch.zeros(count, dtype=torch.bool, device=device)
+        """Sentences that have ended, on the device."""
+        self._goes_on = np.ones(count, dtype=np.bool_)
+        self._waits_for_half = device.type not in REMOVING_AT_ONCE
+
+    @property
+    def count(self) -> int:
+        """Number of sentences that go on."""
+        return int(self._goes_on.sum())
+
+    def end(self, over: Tensor, is_over: NDArray[np.bool_]) -> Tensor | None:
+        """End sentences, given on the device and on the host.
+
+        Return the places of the others if those that have ended are to be removed, else None.
+        """
+        self.over = self.over | over
+        self._goes_on &= ~is_over
+        if self._waits_for_half and 2 * self.count > len(self.numbers):
+            return None
+        stay = _places(~self.over, self.count)
+        self.over = self.over[stay]
+        self.numbers = self.numbers[self._goes_on]
+        self._goes_on = np.ones(len(self.numbers), dtype=np.bool_)
+        return stay
 
 
 class _Found:
@@ -203,11 +244,10 @@ def beam(
 
     - at its limit,
     - when no live row can reach the best `count` hypotheses any more, or
-    - with `beam` finished hypotheses, when the best live row at its present length scores no
-      higher than the best `count` of them.
+    - with `beam` finished hypotheses, if one of them was ahead of all rows when it finished.
 
     Stopping at `beam` finished hypotheses alone would fail: poor short hypotheses can fill the
-    list while the best one still grows.
+    list while the best one still grows. CTranslate2 stops by the same rule.
 
     `limits` [B] is the maximum length of each translation, including EOS. A sentence that reaches
     it without any finished hypothesis returns its unfinished rows.
@@ -215,7 +255,7 @@ def beam(
     assert 0 < settings.count <= settings.beam
     assert settings.alpha >= 0, "the early stop needs a penalty that does not fall with the length"
     beams = _Beams(limits, settings, keeps_sentences=not constraints.is_empty)
-    while len(beams.numbers):
+    while beams.live.count:
         logits = model.step(beams.last_ids.flatten())
         # At most `beam` tokens of one row can live on, and EOS may be among the candidates.
         count = settings.beam + 1
@@ -224,7 +264,7 @@ def beam(
             assert isinstance(model, AttentiveStepModel), "a coverage penalty needs attention"
             beams.add_attention(model.attention())
         stay, moved = beams.advance(candidates)
-        if stay is not None and len(stay):
+        if stay is not None and beams.live.count:
             model.keep(stay)
         if moved:
             model.reorder(beams.parents)
@@ -245,10 +285,9 @@ class _Beams:
         assert all(length > 0 for length in lengths), "a translation has at least an EOS"
         self.beam, self.beta = beam, settings.coverage
         self.limits = limits
-        self.numbers = np.arange(sentences)
-        """Number of each unfinished sentence in the batch."""
+        self.live = _LiveSentences(sentences, device)
         self.sentences = torch.arange(sentences, device=device) if keeps_sentences else None
-        """The same on the device; None where no constraint depends on it."""
+        """Number in the batch, on the device; None where no constraint depends on it."""
         self.length = 0
         penalty = LENGTH_NORMALIZATIONS[settings.normalization]
         penalties = [penalty(each, settings.alpha) for each in range(max(lengths, default=0) + 1)]
@@ -265,6 +304,8 @@ class _Beams:
         # Scores of the best `count` finished hypotheses of each sentence, best first.
         self.best_scores = self.log_probs.new_full((sentences, settings.count), NEVER)
         self.found_count = torch.zeros(sentences, dtype=torch.int64, device=device)
+        # Sentences of which the most probable row has ended once.
+        self.best_has_ended = torch.zeros(sentences, dtype=torch.bool, device=device)
         self.found = _Found(sentences)
 
     def prefixes(self) -> Prefixes | None:
@@ -281,16 +322,16 @@ class _Beams:
         self.costs = self.beta * coverage_cost(self.coverage)
 
     def advance(self, candidates: Candidates) -> tuple[Tensor | None, bool]:
-        """Append one token to each row, and remove the sentences that have ended.
+        """Append one token to each row, and end sentences.
 
-        Return the former places of the other sentences, or None if all stay, and whether any row
-        continues another one. Raises DivergedError if the log-probabilities are not finite.
+        Return the former places of the sentences that stay, or None if all stay, and whether any
+        row continues another one. Raises DivergedError if the log-probabilities are not finite.
         """
         self.length += 1
         totals, ids, parents = self._ranked(candidates)
         is_end = ids == EOS
         log_probs, origins, former = totals[:, : self.beam], parents[:, : self.beam], self.tokens
-        ends = is_end[:, : self.beam] & (log_probs > NEVER)
+        ends = is_end[:, : self.beam] & (log_probs > NEVER) & ~self.live.over[:, None]
         scores = log_probs / self.penalties[self.length] - self.costs.gather(1, origins)
         # Each row has at most one EOS candidate, so at least `beam` of the 2 * beam live on.
         living = is_end.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
@@ -301,10 +342,11 @@ class _Beams:
         self.tokens = torch.cat((tokens, self.last_ids[:, :, None]), dim=2)
         self.coverage = _of_parents(self.coverage, self.parents)
         self.costs = self.costs.gather(1, self.parents)
-        over = self._over(ends, scores)
+        over = self._over(ends, scores) & ~self.live.over
         without = over & (self.found_count == 0)
-        moved = (self.parents != self.unmoved).any(dim=1)
+        moved = (self.parents != self.unmoved).any(dim=1) & ~self.live.over
         finite = candidates.log_probs[:, 0].isfinite().view(len(over), -1).all(dim=1)
+        finite = finite | self.live.over
         flags = torch.stack((over, without, moved, finite), dim=1)
         flags_and_ends = torch.cat((flags, ends), dim=1).cpu().numpy()
         is_over, is_without, is_moved, is_finite = flags_and_ends[:, :4].T
@@ -315,17 +357,16 @@ class _Beams:
             rows = _places(ends.flatten(), len(places))
             tokens = former[rows // self.beam, origins.flatten()[rows]]
             values = log_probs.flatten()[rows], scores.flatten()[rows]
-            self.found.add(self.numbers[places], tokens, *values, finished=True)
+            self.found.add(self.live.numbers[places], tokens, *values, finished=True)
         if is_without.any():
-            numbers = self.numbers[is_without]
+            numbers = self.live.numbers[is_without]
             self._add_unfinished(numbers, _places(without, len(numbers)))
         if not is_over.any():
             return None, bool(is_moved.any())
-        stays = ~is_over
-        self.numbers = self.numbers[stays]
-        stay = _places(~over, len(self.numbers))
-        self._keep(stay)
-        return stay, bool(is_moved[stays].any())
+        stay = self.live.end(over, is_over)
+        if stay is not None:
+            self._keep(stay)
+        return stay, bool(is_moved[~is_over].any())
 
     def ranked(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; ties in the order of finishing."""
@@ -357,9 +398,9 @@ class _Beams:
         count = self.best_scores.shape[1]
         self.best_scores = scores.sort(dim=1, descending=True).values[:, :count]
         to_beat = self.best_scores[:, -1]
-        behind = self.log_probs[:, 0] / self.penalties[self.length] <= to_beat
+        self.best_has_ended = self.best_has_ended | ends[:, 0]
         return (
-            ((self.found_count >= self.beam) & behind)
+            ((self.found_count >= self.beam) & self.best_has_ended)
             | (self.length >= self.limits)
             | no_live_row_can_win(self.log_probs[:, 0], to_beat, self.penalties[self.limits])
         )
@@ -383,6 +424,7 @@ class _Beams:
         self.tokens, self.coverage = self.tokens[stay], self.coverage[stay]
         self.costs, self.best_scores = self.costs[stay], self.best_scores[stay]
         self.found_count = self.found_count[stay]
+        self.best_has_ended = self.best_has_ended[stay]
         if self.sentences is not None:
             self.sentences = self.sentences[stay]
 

@@ -1,13 +1,14 @@
 """Decoding engine for the Transformer in PyTorch: token ids in, hypotheses out."""
 
 import copy
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ from mt.special_ids import BOS
 
 T = TypeVar("T")
 Ids = Sequence[int]
+_logger = logging.getLogger(__name__)
 
 
 class TorchEngine(ExplainingEngine, ScoringEngine):
@@ -72,7 +74,12 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         """
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        batches = _batches([len(source) for source in sources], decoding, threads)
+        rows = {"greedy": 1, "beam": decoding.beam, "sample": count}[decoding.search]
+        lengths = [len(source) for source in sources]
+        if self.device.type == "cpu":
+            batches = _batches(lengths, decoding, threads)
+        else:
+            batches = _gpu_batches(lengths, decoding, rows)
 
         def translate(numbers: list[int]) -> list[list[Hypothesis]]:
             some = [prefixes[number] for number in numbers] if prefixes else ()
@@ -217,9 +224,19 @@ def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]
             "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
             "the sentence, or use a larger device"
         )
+    _log_halves()
     middle = (len(numbers) + 1) // 2
     halves = (numbers[:middle], numbers[middle:])
     return [result for half in halves for result in _in_smaller_batches(work, half)]
+
+
+@cache
+def _log_halves() -> None:
+    """Log once that a batch did not fit."""
+    _logger.info(
+        "a batch does not fit the memory of the device and is halved; a smaller "
+        "`decoding.batch_size` avoids that"
+    )
 
 
 @contextmanager
@@ -252,6 +269,25 @@ def _batches(lengths: Sequence[int], decoding: DecodingConfig, threads: int) -> 
         size = decoding.sentences_at_once
         if decoding.batch_size is None and decoding.search == "greedy":
             size = max(size, min(256, share, _GREEDY_POSITIONS // lengths[order[0]]))
+        batches.append(order[:size])
+        order = order[size:]
+    return batches
+
+
+# Rows of a batch, and rows times source positions.
+_GPU_ROWS, _GPU_POSITIONS = 2560, 2**17
+
+
+def _gpu_batches(lengths: Sequence[int], decoding: DecodingConfig, rows: int) -> list[list[int]]:
+    """Return the numbers of sources in batches for a GPU; each source has `rows` rows.
+
+    A step takes about as long for any batch that does not fill the GPU.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    batches = []
+    while order:
+        fitting = min(_GPU_ROWS, _GPU_POSITIONS // lengths[order[0]]) // rows
+        size = decoding.batch_size or max(decoding.sentences_at_once, fitting)
         batches.append(order[:size])
         order = order[size:]
     return batches

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mt.data.tokenizer import copy_tokenizer
+from mt.decoding.cached_export import require_ctranslate2
 from mt.decoding.engine import length_limit, why_not_decoded
-from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
+from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError, listed
 from mt.export.marian import write_marian

@@ -17,8 +17,12 @@ from mt.tables import aligned
 
 MIN_IDENTICAL = 0.995
 MAX_BLEU_DIFFERENCE = 0.1
-PLAIN_SEARCH = tuple(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items())
-"""Overrides for both sides, so that nothing is decoded again.
+PLAIN_SEARCH = (
+    *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
+    "decoding.engine=torch",
+    "decoding.precision=fp32",
+)
+"""Overrides for both sides, so that nothing is decoded again, and the run by PyTorch in fp32.
 
 CTranslate2 normalizes probabilities after blocking a sequence and this package before, so the loops
 of a weak model would end differently.

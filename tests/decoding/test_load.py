@@ -9,9 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mt.config import TokenizerConfig
+from mt.config import DecodingConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import train_tokenizer
+from mt.decoding.load import weights_dtype
+from mt.decoding.scoring import Scorer
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, RunError
@@ -54,6 +56,42 @@ def test_loaded_run_has_the_saved_weights_and_settings(run: Path) -> None:
     assert isinstance(translator.engine, TorchEngine)
     assert saved_weights_are_loaded(run, translator.engine.model)
     assert [bool(text) for text in translator.translate(LINES)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "supported", "dtype"),
+    [
+        ("auto", "cuda", True, torch.bfloat16),
+        ("auto", "cuda", False, torch.float32),
+        ("auto", "cpu", True, torch.float32),
+        ("fp32", "cuda", True, torch.float32),
+        ("bf16", "cpu", False, torch.bfloat16),
+    ],
+)
+def test_weights_are_in_bf16_on_a_gpu_that_has_it(
+    precision: Any,
+    device: str,
+    supported: bool,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: supported)
+    decoding = DecodingConfig(precision=precision)
+    assert weights_dtype(decoding, torch.device(device)) == dtype
+
+
+def test_run_translates_in_bf16_and_scores_in_fp32_by_default(run: Path) -> None:
+    overrides = ["decoding.precision=bf16"]
+    translator = load_translator(run, overrides=overrides, device="cpu")
+    assert isinstance(translator.engine, TorchEngine)
+    assert {each.dtype for each in translator.engine.model.parameters()} == {torch.bfloat16}
+    assert [bool(text) for text in translator.translate(LINES)] == [True, False, True]
+    path = run / "config.yaml"
+    path.write_text(path.read_text().replace("precision: auto", "precision: bf16"))
+    for given, dtype in (([], torch.float32), (overrides, torch.bfloat16)):
+        engine = Scorer.load(run, given, "cpu").engine
+        assert isinstance(engine, TorchEngine)
+        assert engine.model.output.weight.dtype == dtype
 
 
 def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path) -> None:

@@ -59,9 +59,10 @@ def test_wide_beam_finds_the_best_of_all_translations(
 
 
 def reference_beam(model: PrefixModel, limit: int, *, width: int, alpha: float) -> Hypothesis:
-    """Plain lists and no bound: over at the limit, or with `width` hypotheses and none ahead."""
+    """Plain lists and no bound: over at the limit, or with `width` and one that was ahead."""
     live: list[tuple[float, Ids]] = [(0.0, ())]
     finished: list[Hypothesis] = []
+    best_has_ended = False
     for length in range(1, limit + 1):
         candidates = [
             (total + log_prob, (*ids, token))
@@ -77,8 +78,8 @@ def reference_beam(model: PrefixModel, limit: int, *, width: int, alpha: float) 
             if ids[-1] == EOS
         ]
         live = [candidate for candidate in candidates if candidate[1][-1] != EOS][:width]
-        best = max((hypothesis.score for hypothesis in finished), default=-math.inf)
-        if not live or (len(finished) >= width and live[0][0] / penalty <= best):
+        best_has_ended |= candidates[0][1][-1] == EOS
+        if not live or (len(finished) >= width and best_has_ended):
             break
     if finished:
         return max(finished, key=lambda hypothesis: hypothesis.score)

@@ -191,8 +191,13 @@ def test_output_that_is_not_finite_is_an_error(engine: TorchEngine) -> None:
 
 @pytest.mark.parametrize("most", [2, 0])
 def test_batches_that_do_not_fit_are_halved(
-    most: int, engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+    most: int,
+    engine: TorchEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
+    torch_engine._log_halves.cache_clear()
     sources, decoding = sentences(9), config(batch_size=7)
     prefixes = [(5,)] * 9
 
@@ -223,6 +228,9 @@ def test_batches_that_do_not_fit_are_halved(
         return
     (hypotheses, details, scores), expected = results(), wanted
     assert max(sizes) == 9
+    assert [each.message.partition(";")[0] for each in caplog.records] == [
+        "a batch does not fit the memory of the device and is halved"
+    ]
     for some, others in zip(hypotheses, expected[0], strict=True):
         assert [each.ids for each in some] == [each.ids for each in others]
         log_probs = [each.log_prob for each in others]
