@@ -20,11 +20,11 @@ from mt.config.data import (
 )
 from mt.data.exchange import READERS
 from mt.data.language_id import language_of
-from mt.data.lines import existing_file
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.records import field_names
 from mt.data.sources import open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
+from mt.files import regular_file
 from mt.languages import scripts_of
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
@@ -147,7 +147,7 @@ def _stem_and_language(place: str) -> tuple[str, str | None]:
 
 def _check_existing(place: str) -> None:
     if "://" not in place:
-        existing_file(Path(place).expanduser())
+        regular_file(Path(place).expanduser())
 
 
 def languages_of(corpus: Corpus, source: str | None, target: str | None) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress, islice, tee
 from pathlib import Path
 
-from mt.data.lines import existing_file, read_chunks
+from mt.data.lines import read_chunks
 from mt.decoding.files import (
     check_outputs,
     load_for_files,
@@ -22,6 +22,7 @@ from mt.documents.options import Format, Options
 from mt.documents.segments import Text, TranslatedText
 from mt.documents.tags import Links
 from mt.errors import UserError
+from mt.files import existing_file
 
 _logger = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ import pytest
 import zstandard
 
 from mt.data import lines
-from mt.data.lines import FileScan, LineReader, existing_file, scan
+from mt.data.lines import FileScan, LineReader, scan
 from mt.errors import DataError
+from mt.files import existing_file
 
 TEXT = "one\nzwei\n三\n".encode()
 
