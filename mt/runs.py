@@ -54,10 +54,10 @@ class Description:
     """The part of model.json that translation needs; `tokenizer` and `weights` are SHA-256."""
 
     longest_source: int
-    line_shape: LineShape | None
-    """None if it is unknown."""
     tokenizer: str
     weights: str
+    line_shape: LineShape | None = None
+    """None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

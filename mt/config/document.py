@@ -20,7 +20,7 @@ Keys = tuple[str, ...]
 
 LARGEST_CONFIG = 1 << 20
 """Bytes of the largest config that is read."""
-_MOST_VALUES, _DEEPEST = 20_000, 50
+_MOST_VALUES, _DEEPEST = 10_000, 50
 """Limits of a config: keys and values, with those that aliases repeat, and their nesting."""
 _TAG = "tag:yaml.org,2002:"
 _CONVERTED = {f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null")}

@@ -159,10 +159,9 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
         import zstandard  # an optional package
     except ModuleNotFoundError as error:
         raise DataError(f"reading .zst needs zstandard: {install_hint('zstd')}") from error
-    # The stream reader of zstandard accepts a truncated file, so frames are read one by one. 4 KiB
-    # may hold 128 MiB.
+    # The stream reader of zstandard accepts a truncated file, so frames are read one by one.
     frame = None
-    for chunk in iter(lambda: file.read(4096), b""):
+    for chunk in iter(lambda: file.read(4096), b""):  # may hold 128 MiB
         data = chunk
         while data:
             frame = frame or zstandard.ZstdDecompressor().decompressobj()

@@ -110,7 +110,6 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.source_column, self.target_column
         needed = max(source, target)
-        # A line that is too long is read as empty columns.
         for number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
             columns = line.split("\t")
             if len(columns) <= needed:

@@ -164,7 +164,7 @@ class Window:
     lines: int
     texts: tuple[bytes, ...]
     """Output for each file of the job."""
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int | float] = field(default_factory=dict)
     """Numbers to add up over the windows."""
 
 
@@ -237,7 +237,7 @@ class Record:
     """Input lines processed so far."""
     bytes: tuple[int, ...] = ()
     """Sizes of the files at that point."""
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int | float] = field(default_factory=dict)
     """Sums of the counts of the windows."""
 
 
