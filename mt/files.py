@@ -124,6 +124,14 @@ def sync_folder(path: Path) -> None:
             raise
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with `~` replaced by the home folder; `~name` of an unknown user stays."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def existing_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 

@@ -207,6 +207,7 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     "long key": (lambda recipe: recipe + f"? {'k' * 5000}\n: 1", "kkk`: unknown"),
     "NUL in a path": (with_source('"a\\0b"'), "`data.train.source`: contains a NUL character"),
     "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
+    "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
     "long path": (with_source("k" * 5000), "kkk: the name is too long"),
     "missing file": (with_source("corpus/trian.en"), "trian.en: no such file; did you mean `train"),
     "folder as file": (with_source("corpus"), "corpus: is a folder, a file was expected"),

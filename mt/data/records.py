@@ -27,7 +27,7 @@ from mt.data.corpora import supply_hint
 from mt.data.lines import LONGEST_LINE, LineReader, warn_of_long
 from mt.data.pairs import ColumnSource, FileSource, PairSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
-from mt.files import regular_file
+from mt.files import expanded, regular_file
 
 _BATCH_ROWS = 4096
 _LONGEST_REASON = 300
@@ -206,13 +206,13 @@ def field_names(corpus: PairSource) -> list[str]:
 
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
-    path = regular_file(source.path.expanduser())
+    path = regular_file(expanded(source.path))
     return JsonlPairs(expected_sums(source), path, _fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
     """Open a Parquet file."""
-    path = regular_file(source.path.expanduser())
+    path = regular_file(expanded(source.path))
 
     def load() -> Any:
         from datasets import Dataset, load_dataset
@@ -230,7 +230,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
     """Open a split of a local dataset folder."""
-    path = source.path.expanduser()
+    path = expanded(source.path)
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
 

@@ -30,7 +30,7 @@ from mt.data.pairs import (
 )
 from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError, listed
-from mt.files import regular_file
+from mt.files import expanded, regular_file
 
 __all__ = ["Checksums", "PairSource", "SentencePair", "TextPairs", "TsvPairs", "open_source"]
 
@@ -172,7 +172,7 @@ def _fetch(place: str, source: CorpusSource) -> Path:
             raise DataError(f"{error}{supply_hint(source)}") from error
     if "://" in place:
         raise DataError(f"{place}: only http and https URLs can be read")
-    return regular_file(Path(place).expanduser())
+    return regular_file(expanded(place))
 
 
 _OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

@@ -375,7 +375,10 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent} to write it into")
     if _is_special(path):
         return
-    place = path.resolve()
+    try:
+        place = path.resolve()
+    except (RuntimeError, OSError):  # the first before Python 3.13
+        raise UserError(f"{path}: is a symbolic link to itself") from None
     for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
         if not os.access(must_be_writable, os.W_OK):
             raise UserError(f"{must_be_writable}: no permission to write there")

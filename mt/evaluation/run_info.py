@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from mt.config import Config, DataConfig
 from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
+from mt.data.lines import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
@@ -64,9 +65,12 @@ def weights_sha256(folder: Path) -> str:
 def read_events(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a journal, if any; skip lines truncated by a full disk."""
     if journal.is_file():
-        for line in journal.read_text(encoding="utf-8", errors="replace").split("\n"):
-            with suppress(ValueError, TypeError, RecursionError):
-                yield dict(json.loads(line))
+        with journal.open("rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                with suppress(ValueError, RecursionError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        yield event
 
 
 def choose_split(data: DataConfig, split: str | None) -> str:
@@ -246,7 +250,8 @@ def read_info(run: Path) -> RunInfo:
     recorded = _read_if_there(run / ENVIRONMENT_FILE, _Surroundings) or _Surroundings()
     shown = asdict(recorded)
     shown["torch"] = shown.pop("packages").get("torch")
-    updates = [event["update"] for event in read_events(run / JOURNAL_FILE) if "update" in event]
+    events = read_events(run / JOURNAL_FILE)
+    updates = [each["update"] for each in events if isinstance(each.get("update"), int)]
     return RunInfo(
         run=run,
         config=config,
@@ -254,7 +259,9 @@ def read_info(run: Path) -> RunInfo:
         tokenizer=_tokenizer(run, fingerprint or _fingerprint(sums)),
         model=model,
         exported=exported,
-        updates=model.updates if model else int([0, *updates][-1]),
+        updates=model.updates
+        if model
+        else [0, *(each for each in updates if isinstance(each, int))][-1],
         scores=tuple(_scores(run, config, weights)),
         environment=Environment(**shown),
     )
