@@ -17,6 +17,9 @@ EXIT_USER_ERROR = 2
 # Exit statuses of a program ended by SIGINT or SIGPIPE, as in a shell; Windows has no SIGPIPE.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + 13
+_LONGEST_LINE, _LONGEST_WORD = 2000, 400
+"""Characters of a message, and of a word in it, such as a path."""
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
 
 class UserError(Exception):
@@ -29,6 +32,10 @@ class ConfigError(UserError):
 
 class DataError(UserError):
     """Unreadable or unsuitable corpus."""
+
+
+class ConfigProblemsError(ConfigError):
+    """Several problems of a configuration, one a line."""
 
 
 class RunError(UserError):
@@ -48,6 +55,18 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names for a message, in backquotes and separated by commas."""
     return ", ".join(f"`{name}`" for name in names)
+
+
+def one_line(text: str) -> str:
+    """Return a message on one line: other than printable characters as escapes, long names cut."""
+    text = _LONG_WORD.sub(_cut, text)
+    if len(text) > _LONGEST_LINE:
+        text = f"{text[: _LONGEST_LINE // 2]}...{text[-_LONGEST_LINE // 4 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _cut(word: re.Match[str]) -> str:
+    return f"{word[0][: _LONGEST_WORD // 2]}...{word[0][-_LONGEST_WORD // 4 :]}"
 
 
 def install_hint(extra: str) -> str:
@@ -76,7 +95,8 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
         if sys.stdout is not None:  # None after `>&-`
             sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
     except UserError as error:
-        status = _report(str(error))
+        lines = str(error).splitlines() if isinstance(error, ConfigProblemsError) else [str(error)]
+        status = _report("\n".join(map(one_line, lines)))
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -84,7 +104,7 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno not in _OS_MESSAGES:
             raise
-        status = _report(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}")
+        status = _report(one_line(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}"))
     finally:
         _settle(sys.stdout)
         _settle(sys.stderr)
@@ -103,6 +123,8 @@ _OS_MESSAGES = {
     errno.ENOTDIR: "is a file, a folder was expected",
     errno.EEXIST: "exists already",
     errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "is a symbolic link to itself",
+    errno.ENXIO: "is a pipe or device without another end",
     errno.EMFILE: "too many files are open; raise the limit with `ulimit -n`",
     errno.EIO: "the disk or device has failed",
     errno.ESTALE: "the file is no longer on the network file system",

@@ -1,16 +1,32 @@
-"""Atomic writing of files and folders."""
+"""Atomic writing of files and folders, and reading within limits."""
 
 import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+from mt.errors import DataError, RunError, UserError, did_you_mean
 
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
+
+LARGEST_JSON = 64 << 20
+"""Bytes of the largest JSON file that is read; vocabularies are the largest of real models."""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_ENDLESS = {Path("/dev", name) for name in ("zero", "full", "random", "urandom")}
+T = TypeVar("T")
 
 
 @contextmanager
@@ -22,8 +38,9 @@ def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        name = error.filename
-        if name is None or (instead_of and Path(str(name)).is_relative_to(instead_of)):
+        # A failed copy has the names of the original and of the copy.
+        names = [Path(str(name)) for name in (error.filename, error.filename2) if name is not None]
+        if not names or (instead_of and any(name.is_relative_to(instead_of) for name in names)):
             error.filename = str(path)
         raise
 
@@ -44,11 +61,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """Yield a new temporary folder next to `path`; on exit, delete it unless it was renamed."""
+    """Yield a new temporary folder next to `path`; on exit, delete it unless it was renamed.
+
+    An OSError in the block names `path` instead of the temporary folder.
+    """
     folder = path.with_name(f".{path.name}.{os.getpid()}")
-    folder.mkdir(parents=True)
+    with naming(path, instead_of=folder):
+        folder.mkdir(parents=True)
     try:
-        yield folder
+        with naming(path, instead_of=folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -115,7 +137,99 @@ def sync_folder(path: Path) -> None:
             raise
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path with `~` replaced by the home folder; `~name` of an unknown user stays."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def existing_file(path: Path) -> Path:
+    """Return `path`; raise `DataError` with the nearest file name if there is no such file.
+
+    A pipe or terminal is accepted; a folder and a device without an end are not.
+    """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder, a file was expected")
+    if path.exists():
+        if path.resolve() in _ENDLESS:
+            raise DataError(f"{path}: is a device without an end, a file was expected")
+        return path
+    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: no such file, nor is there a folder {path.parent}{where}")
+    names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+    raise DataError(f"{path}: no such file{did_you_mean(path.name, names)}{where}")
+
+
+def regular_file(path: Path) -> Path:
+    """Return `path` like `existing_file`; raise `DataError` for a pipe or device."""
+    if not existing_file(path).is_file():
+        raise DataError(
+            f"{path}: is a pipe or device, but it has to be read twice; write it to a file first"
+        )
+    return path
+
+
+def check_regular(path: Path, error: type[UserError] = RunError) -> None:
+    """Raise an error of the given type for a folder, pipe or device, OSError for a missing file.
+
+    A pipe would wait for its other end, and a device such as /dev/zero has no end.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "no file")
+        raise error(f"{path}: is {kind}, a regular file was expected")
+
+
+def read_bytes(path: Path, *, limit: int, error: type[UserError] = RunError) -> bytes:
+    """Return the contents of a regular file of at most `limit` bytes.
+
+    Raises an error of the given type for another file, OSError for a missing one.
+    """
+    check_regular(path, error)
+    with naming(path), path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise error(f"{path}: is larger than {limit >> 20} MiB, too large for a file of its kind")
+    return content
+
+
+def read_json(path: Path, kind: type[T], *, error: type[UserError] = RunError) -> T:
+    """Return the contents of a JSON file, validated against a type.
+
+    Raises an error of the given type for a file that is not regular, larger than LARGEST_JSON,
+    nested deeper than 200, or other than `kind`; OSError for a missing file.
+    """
+    from pydantic import TypeAdapter, ValidationError  # deferred: `mt --help` needs none of it
+
+    content = read_bytes(path, limit=LARGEST_JSON, error=error)
+    try:
+        return TypeAdapter(kind).validate_json(content)
+    except ValidationError as found:
+        raise _damaged(path, found, error) from None
+
+
+def validated(values: object, kind: type[T], path: Path) -> T:
+    """Return values of a JSON file as a type; raise RunError, with the key, if they differ."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as found:
+        raise _damaged(path, found, RunError) from None
+
+
+def _damaged(path: Path, found: Any, error: type[UserError]) -> UserError:
+    first = found.errors(include_url=False, include_input=False)[0]
+    key = ".".join(map(str, first["loc"]))
+    reason = f"`{key}`: {first['msg']}" if key else first["msg"]
+    return error(f"{path}: damaged, or not written by mt ({reason})")
+
+
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
+    """Return the SHA-256 of a regular file in hexadecimal; raise RunError for another one."""
+    check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

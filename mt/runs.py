@@ -1,13 +1,12 @@
 """Files of a run folder and of an export, and their verification; without torch or CTranslate2."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from mt.errors import RunError, did_you_mean
-from mt.files import file_sha256, write_json
+from mt.files import file_sha256, read_json, validated, write_json
 
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
 ADAPTER_FILE = "adapter.safetensors"
@@ -18,6 +17,12 @@ CHECKPOINTS_FOLDER, CHECKPOINT_STATE = "checkpoints", "state.json"
 CHECKPOINT_MANIFEST = "manifest.json"
 EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
 MODEL_FORMAT = EXPORT_FORMAT = 1
+
+
+LARGEST_MODEL = 256 << 20
+"""Bytes of the largest SentencePiece model that is read."""
+CorpusRecord = dict[str, dict[str, str | int]]
+"""corpora.json: SHA-256 of corpora, tokenizer and initial weights, and counts of the cleaning."""
 
 
 class TokenizerFacts(Protocol):
@@ -51,10 +56,10 @@ class Description:
     """The part of model.json that translation needs; `tokenizer` and `weights` are SHA-256."""
 
     longest_source: int
-    line_shape: LineShape | None
-    """None if it is unknown."""
     tokenizer: str
     weights: str
+    line_shape: LineShape | None = None
+    """None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,45 @@ class Provenance:
     """Pairs trained on, left out and validated on."""
     ends: Mapping[str, int | None] = field(default_factory=dict)
     """The config keys that ended the run, and their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerManifest:
+    """Contents of tokenizer.json."""
+
+    format: int
+    sha256: dict[str, str]
+    """SHA-256 by file name, source before target."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """Entry of a checkpoint's manifest."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranked:
+    update: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    best: Sequence[_Ranked]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The part of a checkpoint's state.json that ranks the checkpoints."""
+
+    state: _Progress
+
+
+def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
+    """Return the files of a checkpoint by name; raise RunError for a damaged manifest."""
+    return read_json(checkpoint / CHECKPOINT_MANIFEST, dict[str, ListedFile])
 
 
 def check_run_folder(run: Path) -> None:
@@ -118,32 +162,16 @@ def best_checkpoint(run: Path) -> tuple[Path, str]:
         )
     path = found[max(found)].with_name(CHECKPOINT_STATE)
     try:
-        ranking = [each["update"] for each in json.loads(path.read_bytes())["state"]["best"]]
+        ranking = [each.update for each in read_json(path, _State).state.best]
         path = found[next((update for update in ranking if update in found), max(found))]
-        return path.parent, str(json.loads(path.read_bytes())[WEIGHTS_FILE]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return path.parent, read_manifest(path.parent)[WEIGHTS_FILE].sha256
+    except (OSError, KeyError) as error:
         raise _damaged(path) from error
 
 
 def read_description(path: Path) -> Description:
     """Read a model.json; raise RunError where it is damaged or has another format."""
-    content = _read_json(path, MODEL_FORMAT)
-    try:
-        return Description(
-            longest_source=int(content["longest_source"]),
-            line_shape=_line_shape(content),
-            tokenizer=str(content["tokenizer"]),
-            weights=str(content["weights"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path) from error
-
-
-def _line_shape(content: Mapping[str, Any]) -> LineShape | None:
-    if mean := content.get("sentences_per_line"):  # of earlier runs
-        return LineShape(float(mean))
-    found = content.get("line_shape")
-    return found and LineShape(float(found["sentences"]), tuple(map(str, found["starts"])))
+    return validated(_read_versioned(path, MODEL_FORMAT), Description, path)
 
 
 def write_description(
@@ -216,13 +244,7 @@ def write_exported(folder: Path, exported: Exported) -> None:
 def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
-    content = _read_json(path, EXPORT_FORMAT)
-    try:
-        shape = _line_shape(content)
-        content.pop("sentences_per_line", None)
-        return Exported(**{**content, "line_shape": shape})
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path) from error
+    return validated(_read_versioned(path, EXPORT_FORMAT), Exported, path)
 
 
 def check_exported_model(folder: Path, exported: Exported) -> None:
@@ -239,13 +261,14 @@ def exported_details(folder: Path) -> list[Path]:
     return [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
 
 
-def _read_json(path: Path, supported: int) -> dict[str, Any]:
-    """Return the contents of a JSON file without its format number."""
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-        number = content.pop("format")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(path) from error
+def _read_versioned(path: Path, supported: int) -> dict[str, Any]:
+    """Return the contents of a JSON file with a format number and perhaps a line shape."""
+    content = read_json(path, dict[str, Any])
+    if mean := content.get("sentences_per_line"):  # of earlier runs
+        content["line_shape"] = {"sentences": mean}
+    number = content.get("format")
+    if number is None:
+        raise _damaged(path)
     if number != supported:
         raise RunError(
             f"{path}: format {number} is not supported, this version of mt reads {supported}"

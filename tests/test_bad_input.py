@@ -1,8 +1,11 @@
 """Invalid input and failing disks: one clear line, exit status 2, and no data lost."""
 
 import errno
+import logging
 import os
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ from tests.factories import Program
 Change = Callable[[bytes], bytes]
 Refused = Callable[[str], str]
 TRAIN = "train tiny.yaml --run new"
+_LARGE = 3 << 30
 RESUME = "train run/config.yaml --run run --set training.max_updates=50"
 
 
@@ -34,7 +38,9 @@ def _user_folder(
 
 
 def contents() -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    """Return the bytes of all files but the sparse ones of `make_large`."""
+    paths = (path for path in Path().rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in paths if path.stat().st_size < _LARGE}
 
 
 @pytest.fixture
@@ -56,6 +62,12 @@ def refused(program: Program) -> Refused:
         return message.removeprefix("error: ")
 
     return run
+
+
+@pytest.fixture
+def one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the reports of a finished run, which are no errors, away from stderr."""
+    monkeypatch.setattr(logging.getLogger("mt"), "propagate", False)
 
 
 def change(path: str, edit: Change) -> None:
@@ -161,6 +173,161 @@ def test_bad_input_is_refused(
     assert found.startswith(start)
     assert all(part in found for part in parts)
     assert not Path("new/checkpoints").exists()
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+
+
+def with_source(text: str) -> Callable[[str], str]:
+    """Return a function that replaces the source side of the training corpus."""
+    return lambda recipe: recipe.replace("corpus/train.en", text)
+
+
+ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
+    "aliases": (lambda recipe: BOMB + recipe, "tiny.yaml: more than 10,000 keys and values"),
+    "aliases in a section": (
+        lambda recipe: recipe.replace("data:\n", "data:\n" + re.sub("(?m)^", "  ", BOMB) + "\n", 1),
+        "tiny.yaml: more than 10,000 keys and values",
+    ),
+    "flow depth": (
+        lambda recipe: f"{recipe}x: {'[' * 1000}",
+        "tiny.yaml: not valid YAML: nested d",
+    ),
+    "map depth": (lambda recipe: recipe + "x: " + "{a: " * 1000, "tiny.yaml: not valid YAML: nest"),
+    "block depth": (
+        lambda recipe: recipe + "x:\n  " + "- " * 5000,
+        "tiny.yaml: not valid YAML: nest",
+    ),
+    "size": (lambda recipe: recipe + "#" * (1 << 20), "tiny.yaml: is larger than 1 MiB"),
+    "keys": (
+        lambda recipe: recipe + "".join(f"k{n}: 1\n" for n in range(6_000)),
+        "tiny.yaml: not valid YAML: more than 10,000 keys",
+    ),
+    "newline in a key": (lambda recipe: recipe + '"a\\nb": 1', "`a\\nb`: unknown"),
+    "long key": (lambda recipe: recipe + f"? {'k' * 5000}\n: 1", "kkk`: unknown"),
+    "NUL in a path": (with_source('"a\\0b"'), "`data.train.source`: contains a NUL character"),
+    "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
+    "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
+    "long path": (with_source("k" * 5000), "kkk: the name is too long"),
+    "missing file": (with_source("corpus/trian.en"), "trian.en: no such file; did you mean `train"),
+    "folder as file": (with_source("corpus"), "corpus: is a folder, a file was expected"),
+    "no tokenizer": (
+        lambda recipe: recipe.replace("tokenizer: {", "tokenizer: {from: corpus, "),
+        "corpus: no tokenizer is here",
+    ),
+    "unknown key": (
+        lambda recipe: re.sub("valid: {.*}", "valid: {format: tsv, file: x}", recipe),
+        "`data.valid.file`: unknown; did you mean `data.valid.path`?",
+    ),
+    "rate": (
+        lambda recipe: recipe.replace("rate: 1.0e-2", "rate: 1.0e+29"),
+        "`training.learning_rate`: 1e+29 is out of range: must be at most 100",
+    ),
+}
+"""Changes of a config, and a part of the message."""
+CONFIG_COMMANDS = {
+    "train": TRAIN,
+    "resume": "train tiny.yaml --run run --set training.max_updates=50",
+    "plan": "plan tiny.yaml",
+    "inspect": "inspect tiny.yaml",
+    "check": "data check tiny.yaml",
+    "clean": "data clean tiny.yaml --out new",
+}
+_LONGEST_MESSAGE = 2100
+
+
+def refused_at_once(refused: Refused, command: str) -> str:
+    """Return the message of a command that must stop in time and make nothing."""
+    before, started_at = {*Path().rglob("*")}, time.process_time()
+    message = refused(command)
+    assert time.process_time() - started_at < 10
+    assert {*Path().rglob("*")} == before
+    assert len(message) < _LONGEST_MESSAGE
+    assert message.isprintable()
+    return message
+
+
+_FOUND_IN_YAML = ("aliases", "map depth", "size", "newline in a key", "unknown key")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        *((name, "train") for name in ODD_CONFIGS),
+        *((name, command) for name in _FOUND_IN_YAML for command in [*CONFIG_COMMANDS][1:]),
+    ],
+)
+def test_odd_config_is_refused_at_once(
+    name: str, command: str, refused: Refused, one_error: None
+) -> None:
+    edit, message = ODD_CONFIGS[name]
+    Path("tiny.yaml").write_text(edit(Path("tiny.yaml").read_text()))
+    assert message in refused_at_once(refused, CONFIG_COMMANDS[command])
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target or path.name)
+
+
+def make_large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, _LARGE)
+
+
+ODD_FILES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": link_to("/dev/zero"),
+    "link to itself": link_to(""),
+    "folder": Path.mkdir,
+    "deep": lambda path: path.write_text("[" * 500 + "]" * 500),
+    "large": make_large,
+    "list": lambda path: path.write_text("[]"),
+    "wrong types": lambda path: path.write_text('{"format": 1, "tokenizer": -1, "state": [1]}'),
+}
+"""Kinds of files that are not those of a run or corpus."""
+CHECKPOINT = "run/checkpoints/update-000000040"
+ODD_PLACES = {
+    "tiny.yaml": TRAIN,
+    "corpus/train.en": TRAIN,
+    "corpus/valid.de": "data check tiny.yaml",
+    "run/config.yaml": "translate run",
+    "run/model.json": "export run --to ctranslate2 --output new",
+    "run/model.safetensors": "translate run",
+    "run/corpora.json": "info run",
+    "run/environment.json": "info run",
+    "run/tokenizer/tokenizer.json": "translate run",
+    "run/tokenizer/joint.model": "average run --output new",
+    f"{CHECKPOINT}/manifest.json": "average run --output new --updates 40",
+    f"{CHECKPOINT}/state.json": "average run --output new --updates 40",
+    f"{CHECKPOINT}/model.safetensors": "average run --output new --updates 40",
+}
+"""A command that reads the file, by file."""
+_TEXTS = {"deep", "large", "list", "wrong types"}
+_UNCHECKED = {(f"corpus/{name}", kind) for name in ("train.en", "valid.de") for kind in _TEXTS}
+_UNCHECKED |= {("run/environment.json", "wrong types")}  # its other keys are optional
+# Weights may be that large.
+_UNCHECKED |= {(f"{folder}/model.safetensors", "large") for folder in ("run", CHECKPOINT)}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        (place, kind)
+        for place in ODD_PLACES
+        for kind in ODD_FILES
+        if (place, kind) not in _UNCHECKED
+    ],
+)
+def test_odd_file_is_refused_at_once(
+    place: str, kind: str, refused: Refused, one_error: None
+) -> None:
+    Path(place).unlink()
+    ODD_FILES[kind](Path(place))
+    message = refused_at_once(refused, ODD_PLACES[place])
+    named = CHECKPOINT if place.startswith(CHECKPOINT) else place
+    assert message.startswith((named, f"{Path(place).parent}: "))
 
 
 def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
@@ -318,6 +485,27 @@ def test_full_disk_keeps_the_existing_translation(refused: Refused) -> None:
     with failing("fsync", errno.ENOSPC, Path()):
         message = refused("translate run corpus/test.en -o out.txt")
     assert message == f"{Path('out.txt').absolute()}: no space left on the disk"
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("average run --output new", "sendfile"),
+        ("average run --output new", "fsync"),
+        ("data clean tiny.yaml --out new --set data.cleaning.markup=true", "fsync"),
+        ("export run --to ctranslate2 --output new", "sendfile"),
+        ("export run --to huggingface --output new", "fsync"),
+        ("import marian --run new", "fsync"),
+    ],
+)
+def test_full_disk_names_the_folder_that_was_not_written(
+    command: str, function: str, refused: Refused, program: Program
+) -> None:
+    if command.startswith("import"):
+        assert program("export", "run", "--to", "huggingface", "--output", "marian")[0] == 0
+    with failing(function, errno.ENOSPC, Path(f".new.{os.getpid()}")):
+        assert refused(command).endswith("new: no space left on the disk")
+    assert not Path("new").exists()
 
 
 def test_missing_permission_for_the_run_folder_is_reported(refused: Refused) -> None:

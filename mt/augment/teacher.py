@@ -11,12 +11,12 @@ from typing import Any
 from mt.config import DecodingConfig
 from mt.config.data import chosen_direction
 from mt.config.loading import load_config, require_section
-from mt.data.lines import existing_file
 from mt.data.pairs import SentencePair
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.translator import Alternative, Translator
 from mt.errors import UserError
+from mt.files import existing_file
 from mt.languages import base_language
 from mt.model.device import keep_freed_memory
 from mt.runs import CONFIG_FILE, check_finished, is_exported

@@ -9,13 +9,13 @@ from typing import Any
 from mt.config import Config
 from mt.config.data import needed_tags
 from mt.data.held_out import open_split
-from mt.data.lines import LineReader, existing_file
+from mt.data.lines import LineReader
 from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
 from mt.evaluation.passport import PASSPORT_FORMAT, changed_inputs, read_passport
 from mt.evaluation.run_info import choose_split, read_config, weights_sha256
-from mt.files import file_sha256
+from mt.files import existing_file, file_sha256
 from mt.languages import base_language
 from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from mt.errors import one_line
+
 LocalPath = Annotated[Path, Field(strict=False)]
 """A path, written as text in YAML."""
 
@@ -70,7 +72,7 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
         if broken := [*self._broken_rules()]:
-            raise ValueError("\n".join(broken))
+            raise ValueError("\n".join(map(one_line, broken)))
         return self
 
     def _broken_rules(self) -> Iterable[str]:

@@ -36,11 +36,11 @@ class CleaningConfig(Section):
     """Remove pairs with a blank side; training skips them in any case."""
     identical_sides: bool = False
     """Remove pairs with identical sides that contain letters."""
-    min_characters: Annotated[int, Field(ge=1)] | None = None
+    min_characters: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Remove pairs with a side shorter than this, outer white space not counted."""
-    max_characters: Annotated[int, Field(ge=1)] | None = None
+    max_characters: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Remove pairs with a side longer than this, outer white space not counted."""
-    max_length_ratio: Annotated[float, Field(ge=1)] | None = None
+    max_length_ratio: Annotated[float, Field(ge=1, le=10**9)] | None = None
     """Remove pairs with a higher length ratio, counted in letters; 2.5 catches gross errors."""
     wrong_script: bool = False
     """Remove pairs with under 30% of a side's letters in the script of its language."""
@@ -118,9 +118,9 @@ class HeldOutSource(PairSection):
 
     format: Literal["held_out"] = "held_out"
     """Held-out pairs, the default format if `held_out` is given."""
-    held_out: Annotated[int, Field(ge=1)]
+    held_out: Annotated[int, Field(ge=1, le=10**9)]
     """Number of pairs; held-out splits take at most half of the distinct pairs of the corpora."""
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Seed of the choice, which does not depend on the order of the pairs."""
 
 
@@ -158,9 +158,9 @@ class TsvSource(CorpusSource):
     """Tab-separated values."""
     path: Text
     """Path or URL; plain, .gz, .xz or .zst."""
-    source_column: Annotated[int, Field(ge=0)] = 0
+    source_column: Annotated[int, Field(ge=0, le=10**6)] = 0
     """Column of the source side, from 0."""
-    target_column: Annotated[int, Field(ge=0)] = 1
+    target_column: Annotated[int, Field(ge=0, le=10**6)] = 1
     """Column of the target side, from 0."""
 
 
@@ -308,7 +308,7 @@ class DataConfig(Section):
     """Validation pairs, which rank the checkpoints."""
     tests: dict[SplitName, SplitSource] = Field(default_factory=dict)
     """Test splits by name; `mt evaluate RUN --split NAME` scores one."""
-    max_tokens: Annotated[int, Field(ge=2)] = 256
+    max_tokens: Annotated[int, Field(ge=2, le=10**6)] = 256
     """Longest side of a training pair, end mark included; longer pairs are skipped and counted."""
     check: bool = True
     """Warn of suspicious data before training; `mt data check` gives the full report."""

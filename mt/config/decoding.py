@@ -18,7 +18,7 @@ class DecodingConfig(Section):
     """Divide log-probabilities by ((5 + length) / 6) ** alpha, by the length, or by nothing."""
     length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 0.6
     """Exponent alpha of `gnmt`."""
-    coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
+    coverage_penalty: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
     """Weight of GNMT's coverage penalty for source tokens with little attention; beam search."""
     tag: TagText | None = None
     """Token in front of each source line, one of the tokenizer's tags: `<2de>`; null: none."""
@@ -26,19 +26,19 @@ class DecodingConfig(Section):
     """Further runs with the same tokenizer; the probabilities of all models are averaged."""
     adapter: LocalPath | None = None
     """Run trained with `training.lora` from this one; its low-rank matrices are added."""
-    temperature: Annotated[float, Field(gt=0.0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.001, le=1000.0)] = 1.0
     """Divisor of the logits before sampling; below 1, likely tokens are drawn more often."""
-    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_k: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Draw from the k most probable tokens; null: from all."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Draw from the smallest set of most probable tokens with at least this probability."""
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
     """Seed of sampling; the draw also depends on the sentence."""
     mbr: Literal["chrf", "bleu"] | None = None
     """Metric of minimum Bayes risk decoding; null: take the candidate with the best score."""
     mbr_candidates: Annotated[int, Field(ge=2, le=1000)] = 16
     """Number of candidates for `mbr`, from samples or the beam."""
-    no_repeat_ngram: Annotated[int, Field(ge=1)] | None = None
+    no_repeat_ngram: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Length of n-grams that must not occur twice in a translation; null: no limit."""
     on_repetition: Literal["again", "keep"] = "again"
     """For a loop or thrice the source's length: search again without repeated trigrams, or keep."""
@@ -46,17 +46,17 @@ class DecodingConfig(Section):
     """Copy text without words or in unknown characters, and put back lost numbers and addresses."""
     capitals: Literal["lower", "keep"] = "lower"
     """For a sentence in capitals: translate it in lower case and return capitals, or keep it."""
-    repetition_penalty: Annotated[float, Field(ge=1.0)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
     """Factor on the log-probability of tokens that are already in the translation; 1: off."""
-    min_length_ratio: Annotated[float, Field(ge=0.0)] = 0.0
+    min_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Shortest translation: this times the source tokens, end marks included."""
-    max_length_ratio: Annotated[float, Field(ge=0.0)] = 1.0
+    max_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 1.0
     """Longest translation: this times the source tokens, plus `max_length_extra`."""
-    max_length_extra: Annotated[int, Field(ge=1)] = 50
+    max_length_extra: Annotated[int, Field(ge=1, le=10**6)] = 50
     """Tokens added to the limit of `max_length_ratio`, end mark included."""
     split_sentences: Literal["auto", "on", "off"] = "auto"
     """Translate the sentences of a line one by one; `auto`: if training lines had one sentence."""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Sentences decoded at once; changes speed, not text; null: 64, or more where it is faster."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
     """Engine for the searches of a run; `auto`: CTranslate2 on a CPU, for plain searches."""

@@ -7,15 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from mt.errors import ConfigError, did_you_mean
+from mt.files import read_bytes
 
 Keys = tuple[str, ...]
 """Path of a value: `("model", "norm")` is `model.norm`."""
 
+LARGEST_CONFIG = 1 << 20
+"""Bytes of the largest config that is read."""
+_MOST_VALUES, _DEEPEST = 10_000, 50
+"""Limits of a config: keys and values, with those that aliases repeat, and their nesting."""
 _TAG = "tag:yaml.org,2002:"
 _CONVERTED = {f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null")}
 # YAML 1.2 has no dates: ruamel's timestamps are text.
@@ -79,7 +85,10 @@ def read_document(path: Path) -> Document:
     if not isinstance(root, MappingNode):
         raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
     reader = _Reader(str(path))
-    values = reader.mapping(root, ())
+    try:
+        values = reader.mapping(root, ())
+    except YAMLError as error:
+        raise ConfigError(f"{path}: {error}") from None
     return Document(values, {(): Origin(0, str(path)), **reader.origins}, tuple(reader.problems))
 
 
@@ -99,10 +108,34 @@ def parse_value(text: str) -> Any:
 
 
 def _compose(text: str) -> Node | None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _LimitedComposer
     with warnings.catch_warnings():
         # YAML allows an anchor to be redefined.
         warnings.simplefilter("ignore", ReusedAnchorWarning)
-        return YAML(typ="safe", pure=True).compose(text)  # type: ignore[no-any-return]
+        return yaml.compose(text)  # type: ignore[no-any-return]
+
+
+class _LimitedComposer(Composer):
+    """Composer that stops at the limits, before it has read the rest of the text."""
+
+    _nodes = _depth = 0
+
+    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+        """Compose a value and those inside it."""
+        self._nodes += 1
+        self._depth += 1
+        _check_size(self._nodes, self._depth)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node  # type: ignore[no-any-return]
+
+
+def _check_size(values: int, depth: int) -> None:
+    if depth > _DEEPEST:
+        raise YAMLError(f"nested deeper than {_DEEPEST} levels")
+    if values > _MOST_VALUES:
+        raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
 
 
 def _read(path: Path) -> str:
@@ -113,7 +146,7 @@ def _read(path: Path) -> str:
             near = f"; name one of its {len(files)} configs, such as `{files[0]}`"
         raise ConfigError(f"{path}: expected a config file, found a folder{near}")
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bytes(path, limit=LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file{_nearest_file(path)}") from None
     except UnicodeDecodeError as error:
@@ -140,9 +173,12 @@ class _Reader:
         self.problems: list[Problem] = []
         self._construct = YAML(typ="safe", pure=True).constructor.construct_object
         self._open: set[int] = set()
+        self._values = 0
 
     def value(self, node: Node, keys: Keys) -> Any:
-        """Return the value of a node."""
+        """Return the value of a node; raise YAMLError for too many, such as by aliases."""
+        self._values += 1
+        _check_size(self._values, depth=len(keys))
         if isinstance(node, ScalarNode):
             return self._scalar(node, keys)
         if id(node) in self._open:
@@ -182,6 +218,8 @@ class _Reader:
             return self._problem(node, keys, f"unknown YAML tag `{node.tag}`")
         if any("\ud800" <= character <= "\udfff" for character in text):
             return self._problem(node, keys, "contains a lone surrogate, which is not valid text")
+        if "\0" in text:
+            return self._problem(node, keys, "contains a NUL character")
         return text
 
     def _origin(self, node: Node) -> Origin:

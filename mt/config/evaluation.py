@@ -28,7 +28,7 @@ class Protocol(Section):
         "unknown"
     )
     """Form of the references before scoring."""
-    references: Annotated[int, Field(ge=1)] = 1
+    references: Annotated[int, Field(ge=1, le=1000)] = 1
     """References per sentence; more references give a higher score."""
 
 

@@ -54,7 +54,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-Width = Annotated[int, Field(ge=1)]
+Width = Annotated[int, Field(ge=1, le=2**16)]
+Layers = Annotated[int, Field(ge=1, le=1000)]
 Rates = Annotated[tuple[Probability, ...], Field(strict=False)]
 
 
@@ -75,9 +76,9 @@ class ModelConfig(Section):
     """Width of a head's queries and keys; null: d_model / heads."""
     d_value: Width | None = None
     """Width of a head's values; null: d_model / heads."""
-    encoder_layers: Annotated[Width, Automatic] = 6
+    encoder_layers: Annotated[Layers, Automatic] = 6
     """Number of encoder layers."""
-    decoder_layers: Annotated[Width, Automatic] = 6
+    decoder_layers: Annotated[Layers, Automatic] = 6
     """Number of decoder layers."""
     positional: Annotated[
         Literal["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"],
@@ -86,15 +87,15 @@ class ModelConfig(Section):
     """Representation of token order."""
     max_positions: Width = 512
     """Rows of the `learned` position table; no sentence can be longer."""
-    rotary_base: Annotated[float, Field(gt=1.0)] = 10000.0
+    rotary_base: Annotated[float, Field(gt=1.0, le=1e12)] = 10000.0
     """Base b of `rotary`: in a head of width d, pair i has wavelength 2 pi b^(2i / d)."""
     relative_clip: Width = 16
     """Largest offset that `relative` distinguishes."""
-    relative_buckets: Annotated[int, Field(ge=4, multiple_of=2)] = 32
+    relative_buckets: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)] = 32
     """Number of offset buckets of `relative_bias`."""
     relative_max_distance: Width = 128
     """Offset from which `relative_bias` uses its last bucket."""
-    attention_temperature: Annotated[float, Field(gt=0.0)] = 1.0
+    attention_temperature: Annotated[float, Field(ge=1e-5, le=1000.0)] = 1.0
     """Divisor of the attention scores; towards 0, each query attends only to its best key."""
     bias: bool = True
     """Learned biases in linear layers and LayerNorm."""

@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from mt.config.base import Section
 from mt.config.data import IMPLIED_FORMATS
 from mt.config.document import Document, Keys, Problem
-from mt.errors import ConfigError, did_you_mean
+from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, one_line
 
 RENAMED_KEYS = {
     "data.cleaning.pieces": "data.cleaning.tokens",
@@ -33,15 +33,19 @@ ANY_NAME = "NAME"
 _MIN_SIMILARITY = 0.6
 # A similar key of the same section is preferred to a slightly more similar key of another.
 _SIBLING_BONUS = 0.15
+_MOST_PROBLEMS = 50
+"""Problems that are reported at once."""
 
 
 def config_error(problems: Iterable[Problem], *, file: str) -> ConfigError:
     """Return one error with all problems, in reading order."""
-    lines = [_line(problem) for problem in sorted(problems, key=lambda problem: problem.origin)]
-    if len(lines) == 1:
+    ordered = sorted(problems, key=lambda problem: problem.origin)
+    lines = [one_line(_line(problem)) for problem in ordered[:_MOST_PROBLEMS]]
+    if len(ordered) == 1:
         return ConfigError(lines[0])
-    heading = f"{file}: {len(lines)} problems" if file else f"{len(lines)} problems"
-    return ConfigError("\n".join([heading, *lines]))
+    count = f"the first {len(lines)}" if len(ordered) > len(lines) else f"{len(lines)}"
+    heading = f"{file}: {count} problems" if file else f"{count} problems"
+    return ConfigProblemsError("\n".join([heading, *lines]))
 
 
 def _line(problem: Problem) -> str:
@@ -55,10 +59,15 @@ def problems_in(
     error: ValidationError, root: type[Section], document: Document
 ) -> Iterator[Problem]:
     """Yield the problems of a document validated against `root`."""
-    found = error.errors(include_url=False)
+    # A suggestion takes milliseconds, and a wrong file may have thousands of problems.
+    found = sorted(
+        error.errors(include_url=False),
+        key=lambda details: document.origin(locate(root, details["loc"]).keys),
+    )[: _MOST_PROBLEMS + 1]
+    missing = {locate(root, each["loc"]).keys for each in found if each["type"] == "missing"}
     reported = {problem.keys for problem in document.problems}
     intended = {
-        RENAMED_KEYS.get(place.dotted) or suggest(root, place)
+        RENAMED_KEYS.get(place.dotted) or suggest(root, place, missing)
         for details in found
         if details["type"] == "extra_forbidden"
         for place in [locate(root, details["loc"])]
@@ -67,12 +76,17 @@ def problems_in(
         place = locate(root, details["loc"])
         unreadable = details["input"] is None and place.keys in reported
         misspelt = details["type"] == "missing" and place.dotted in intended
-        if unreadable or misspelt:
+        # A rule may be broken only because a value could not be read.
+        depth = len(place.keys)
+        broken_by = details["type"] == "value_error" and any(
+            keys[:depth] == place.keys for keys in reported
+        )
+        if unreadable or misspelt or broken_by:
             continue
         if details["type"] == "value_error":
             yield from _broken_rules(details, place, document)
         else:
-            yield _problem(details, place, root, document)
+            yield _problem(details, place, root, document, missing)
 
 
 def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> Iterator[Problem]:
@@ -87,11 +101,15 @@ def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> 
 
 
 def _problem(
-    details: ErrorDetails, place: "Place", root: type[Section], document: Document
+    details: ErrorDetails,
+    place: "Place",
+    root: type[Section],
+    document: Document,
+    missing: Collection[Keys],
 ) -> Problem:
     kind, value, keys = details["type"], details["input"], place.keys
     if kind == "extra_forbidden":
-        text = _unknown(root, place)
+        text = _unknown(root, place, missing)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         if isinstance(value, dict):
             formats = tuple(format_name(kind) or "" for kind in sections_at(root, keys))
@@ -118,7 +136,7 @@ def _problem(
     return Problem(document.origin(keys), keys, text)
 
 
-def _unknown(root: type[Section], place: "Place") -> str:
+def _unknown(root: type[Section], place: "Place", missing: Collection[Keys]) -> str:
     if new := RENAMED_KEYS.get(place.dotted):
         return f"renamed to `{new}`"
     if reason := REMOVED_KEYS.get(place.dotted):
@@ -129,7 +147,7 @@ def _unknown(root: type[Section], place: "Place") -> str:
         kind = format_name(place.section) if place.section else None
         listed = " or ".join(f"`format: {format_name(each)}`" for each in formats)
         return f"unknown with `format: {kind}`; it belongs to {listed}"
-    near = suggest(root, place)
+    near = suggest(root, place, missing)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
 
 
@@ -253,18 +271,28 @@ def locate(root: type[Section], location: tuple[int | str, ...]) -> Place:
     return place
 
 
-def suggest(root: type[Section], place: Place) -> str | None:
-    """Return the dotted key most similar to an unknown one, in any section, or None."""
+def suggest(root: type[Section], place: Place, missing: Collection[Keys] = ()) -> str | None:
+    """Return the dotted key that an unknown one most likely stands for, or None.
+
+    It is the most similar key of any section, or else a `missing` key of the same section.
+    """
     wanted = place.keys[-1].lower().replace("-", "_")
     siblings = fields(place.section) if place.section else {}
     known = [((*place.keys[:-1], key), _SIBLING_BONUS) for key in siblings]
-    known += [(other.keys, 0.0) for other in all_places(root) if ANY_NAME not in other.keys]
+    known += [
+        (other.keys, _SIBLING_BONUS if other.keys[:-1] == place.keys[:-1] else 0.0)
+        for other in all_places(root)
+        if ANY_NAME not in other.keys
+    ]
     similarity, nearest = SequenceMatcher(b=wanted), dict[str, float]()
     for keys, bonus in known:
         similarity.set_seq1(keys[-1])
         if (ratio := similarity.ratio()) >= _MIN_SIMILARITY:
             nearest.setdefault(".".join(keys), ratio + bonus)
-    return max(nearest, key=nearest.__getitem__, default=None)
+    best = max(nearest, key=nearest.__getitem__, default=None)
+    is_sure = best is not None and (nearest[best] >= 1 or best.rpartition(".")[2] in siblings)
+    absent = [".".join(keys) for keys in missing if keys[:-1] == place.keys[:-1]]
+    return absent[0] if absent and not is_sure else best
 
 
 def sections_at(root: type[Section], keys: Iterable[str]) -> tuple[type[Section], ...]:

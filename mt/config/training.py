@@ -8,8 +8,8 @@ from pydantic import Field
 from mt.config.base import Automatic, LocalPath, Section, TagText
 
 Metric = Literal["bleu", "chrf", "loss"]
-Count = Annotated[int, Field(ge=1)]
-Duration = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?[smhd]$")]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Duration = Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$")]
 """A time: a number and `s`, `m`, `h` or `d`, such as `30m` or `1.5h`."""
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Part = Literal["source_embedding", "target_embedding", "output", "encoder", "decoder"]
@@ -21,7 +21,7 @@ class LoraConfig(Section):
 
     rank: Count = 16
     """Inner width of the product of two matrices."""
-    alpha: Annotated[float, Field(gt=0.0)] | None = None
+    alpha: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
     """Factor of the product, divided by `rank`; null: twice the rank."""
 
     @property
@@ -50,7 +50,7 @@ class TrainingConfig(Section):
     max_tokens_per_batch: Annotated[Count, Automatic] = 4096
     """Padded tokens computed at once, rows times the longer side; limits memory only. `auto`: 4,096
     and on CUDA 32,768, halved until the heaviest batch fits."""
-    learning_rate: Annotated[float, Field(gt=0.0), Automatic] = 5e-4
+    learning_rate: Annotated[float, Field(gt=0.0, le=100.0), Automatic] = 5e-4
     """Peak learning rate, at the end of the warm-up; with `noam`, the factor of its formula."""
     optimizer: Literal["adam", "adafactor"] = "adam"
     """Adam, or Adafactor, which keeps hardly any state."""
@@ -58,11 +58,11 @@ class TrainingConfig(Section):
         Literal["inverse_sqrt", "noam", "constant", "cosine", "linear"], Automatic
     ] = "inverse_sqrt"
     """Learning rate by update."""
-    warmup_updates: Annotated[int, Field(ge=0), Automatic] = 4000
+    warmup_updates: Annotated[int, Field(ge=0, le=10**9), Automatic] = 4000
     """Updates with a linearly rising learning rate."""
     decay_updates: Annotated[Count | None, Automatic] = None
     """Update at which `cosine` and `linear` reach `final_learning_rate`."""
-    final_learning_rate: Annotated[float, Field(ge=0.0)] = 0.0
+    final_learning_rate: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
     """Learning rate of `cosine` and `linear` from `decay_updates` on."""
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
@@ -72,9 +72,9 @@ class TrainingConfig(Section):
     """Keep only the input of each layer for the backward pass, and compute the layer again."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
     """Probability mass spread evenly over the vocabulary."""
-    r_drop: Annotated[float, Field(ge=0.0)] = 0.0
+    r_drop: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Weight alpha of R-Drop (5 in the paper's translation experiments); 0: off."""
-    guided_alignment: Annotated[float, Field(ge=0.0)] = 0.0
+    guided_alignment: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
     """Weight of the loss that trains attention to align words, such as 0.2; 0: off."""
     ema_decay: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)] | None, Automatic] = None
     """Decay of a moving average of the weights, such as 0.999, to validate and keep; null: off."""

@@ -20,11 +20,11 @@ from mt.config.data import (
 )
 from mt.data.exchange import READERS
 from mt.data.language_id import language_of
-from mt.data.lines import existing_file
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.records import field_names
 from mt.data.sources import open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
+from mt.files import expanded, regular_file
 from mt.languages import scripts_of
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
@@ -101,7 +101,7 @@ def _single_corpus(place: str) -> Corpus | None:
     if kind := _FORMATS.get(bare.suffix.lower()):
         _check_existing(place)
         return Corpus(_section(format=kind, path=place), bare.stem, place)
-    folder = Path(place).expanduser()
+    folder = expanded(place)
     if folder.is_dir():
         return Corpus(_section(format="folder", path=place), folder.resolve().name, place)
     return None
@@ -147,7 +147,7 @@ def _stem_and_language(place: str) -> tuple[str, str | None]:
 
 def _check_existing(place: str) -> None:
     if "://" not in place:
-        existing_file(Path(place).expanduser())
+        regular_file(expanded(place))
 
 
 def languages_of(corpus: Corpus, source: str | None, target: str | None) -> tuple[str, str]:
@@ -214,7 +214,7 @@ def _marked_languages(corpus: Corpus) -> list[str]:
     if isinstance(section, RecordSource):
         return [*_language_fields(section)]
     assert isinstance(section, TmxSource | XliffSource | PoSource)
-    units = islice(READERS[section.format](Path(section.path).expanduser()), _SAMPLED)
+    units = islice(READERS[section.format](expanded(section.path)), _SAMPLED)
     counts = Counter(code for texts in units for code in texts)
     return [re.split("[-_@]", code.lower())[0] for code, _ in counts.most_common()]
 

@@ -6,8 +6,8 @@ removed, line breaks become spaces, and units without one of the sides are left 
 """
 
 import functools
-import logging
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +16,27 @@ from typing import Any, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from mt.data.lines import read_chunks
+from mt.data.lines import LONGEST_LINE, read_chunks, warn_of_long, warn_once
 from mt.data.pairs import FileSource, SentencePair
 from mt.errors import DataError, did_you_mean, install_hint, listed
 
-_logger = logging.getLogger(__name__)
 _DEEPEST = 100
-"""Largest nesting depth of a unit, far beyond that of real files."""
+"""Largest nesting depth, far beyond that of real files."""
+
+
+_LONGEST_TAG = 4 << 20
+"""Bytes of a tag with its attributes, or of a comment."""
 
 
 @dataclass(frozen=True, slots=True)
 class XmlUnit:
-    """Element, its names without prefix, and the attributes of the elements around it."""
+    """Element, its names without prefix, and the attributes of the elements around it.
+
+    The element is empty if its text has more than LONGEST_LINE characters.
+    """
 
     element: Element
-    around: dict[str, str]
+    around: Mapping[str, str]
 
 
 def read_units(
@@ -39,10 +45,11 @@ def read_units(
     """Stream the elements with these names, of nested ones the outermost.
 
     Attributes keep their prefix, as in `xml:lang`. `utf8` is the content of the file if it is read
-    already, in UTF-8 whatever it declares. Raises `DataError` with the line if the file is not XML,
-    nests too deep, or declares or uses an entity of its own.
+    already, in UTF-8 whatever it declares. Units with more than LONGEST_LINE characters are counted
+    in a warning. Raises `DataError` with the line if the file is not XML, nests too deep, has a
+    longer tag, or declares or uses an entity of its own.
     """
-    collector = _Collector(names)
+    collector, fed = _Collector(names), 0
     parser = expat.ParserCreate("utf-8" if utf8 is not None else None)
     parser.buffer_text = True
     parser.StartElementHandler = collector.start
@@ -53,6 +60,10 @@ def read_units(
     try:
         for chunk in read_chunks(path) if utf8 is None else utf8:
             parser.Parse(chunk, False)
+            fed += len(chunk)
+            # An unfinished tag is read again with each chunk.
+            if fed - parser.CurrentByteIndex > _LONGEST_TAG:
+                raise _UnfitXmlError(f"a tag or comment has more than {_LONGEST_TAG:,} bytes")
             yield from collector.taken()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
@@ -61,6 +72,7 @@ def read_units(
     except (_UnfitXmlError, LookupError, ValueError) as error:  # the last two: its encoding
         raise DataError(f"{path}: line {parser.CurrentLineNumber}: {error}") from error
     yield from collector.taken()
+    warn_of_long(path, "units", collector.long_units)
 
 
 class _UnfitXmlError(Exception):
@@ -82,23 +94,27 @@ class _Collector:
         self._names = names
         self._around: list[dict[str, str]] = []
         self._builder: TreeBuilder | None = None
-        self._depth = 0
+        self._depth = self._characters = self._units = 0
         self._ready: list[XmlUnit] = []
+        self.long_units: list[int] = []
+        """Numbers of the units that are too long, from 1."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         local = name.rpartition(":")[2]
+        if len(self._around) + self._depth >= _DEEPEST:
+            raise _UnfitXmlError(f"more than {_DEEPEST} elements stand inside each other")
         if self._builder is None:
             if local not in self._names:
                 self._around.append(attributes)
                 return
             self._builder = TreeBuilder()
+            self._characters = 0
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise _UnfitXmlError(f"more than {_DEEPEST} elements stand inside each other")
         self._builder.start(local, attributes)
 
     def text(self, text: str) -> None:
-        if self._builder is not None:
+        self._characters += len(text)
+        if self._builder is not None and self._characters <= LONGEST_LINE:
             self._builder.data(text)
 
     def end(self, name: str) -> None:
@@ -108,8 +124,12 @@ class _Collector:
         self._builder.end(name.rpartition(":")[2])
         self._depth -= 1
         if not self._depth:
-            around = {key: value for each in self._around for key, value in each.items()}
-            self._ready.append(XmlUnit(self._builder.close(), around))
+            self._units += 1
+            element = self._builder.close()
+            if self._characters > LONGEST_LINE:
+                self.long_units.append(self._units)
+                element = Element(element.tag)
+            self._ready.append(XmlUnit(element, ChainMap(*reversed(self._around))))
             self._builder = None
 
     def taken(self) -> list[XmlUnit]:
@@ -151,7 +171,8 @@ class UnitPairs(FileSource):
         if left_out == units:
             raise DataError(f"{self.path}: {self._lacking([code for code in codes if code])}")
         if left_out:
-            _warn_of_left_out(self.path, left_out, units)
+            message = "%s: %d of %d units lack one of the sides and are left out"
+            warn_once(message, self.path, left_out, units)
 
     def _pair(self, texts: Texts) -> SentencePair | None:
         source = find_language(texts, self.source_language)
@@ -290,9 +311,3 @@ def named_codes(codes: Iterable[str]) -> str:
 @functools.lru_cache(maxsize=1024)
 def _parts(code: str) -> tuple[str, ...]:
     return tuple(re.split("[-_@]", code.lower()))
-
-
-@functools.cache
-def _warn_of_left_out(path: Path, count: int, units: int) -> None:
-    """Warn once per file and process."""
-    _logger.warning("%s: %d of %d units lack one of the sides and are left out", path, count, units)

@@ -14,14 +14,15 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mt.errors import DataError, did_you_mean, install_hint
+from mt.errors import DataError, install_hint
 
 _CONVERT = "convert the file first, for example with `iconv -f GB18030 -t UTF-8`"
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = LONGEST_LINE = 1 << 20
+"""Bytes of the longest line of a text, and characters of the longest segment of other formats."""
 _Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)
 
@@ -29,11 +30,13 @@ _logger = logging.getLogger(__name__)
 class LineReader:
     """One pass over the lines of a file, decoded a megabyte at a time.
 
-    Raises `DataError` with file and line if the bytes are not UTF-8.
+    Lines of more than LONGEST_LINE bytes are read as `long_line`, with a warning. Raises
+    `DataError` with file and line for such a line if `long_line` is None, and for invalid UTF-8.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, long_line: str | None = None) -> None:
         self.path = path
+        self._long_line, self._long_lines = long_line, list[int]()
         self._lines = 0
         self._crlf = 0
         self._digest = hashlib.sha256()
@@ -53,16 +56,22 @@ class LineReader:
             if newline:
                 yield self._split(b"".join([*unfinished, whole, newline]))
                 unfinished = []
-            unfinished.append(rest)
+            # The rest of a line that is too long is not kept.
+            if sum(map(len, unfinished)) <= LONGEST_LINE:
+                unfinished.append(rest)
         if last := b"".join(unfinished):
             yield self._split(last + b"\n")
-        if self._crlf:
-            _warn_of_crlf(self.path, self._crlf)
+        if crlf := self._crlf:
+            warn_once("%s: %d lines end in CRLF; the carriage returns are dropped", self.path, crlf)
+        warn_of_long(self.path, "lines", self._long_lines)
 
     def _split(self, block: bytes) -> list[str]:
         """Decode a block that ends with a newline."""
         if not self._lines:
             block = block.removeprefix(codecs.BOM_UTF8)
+        # Only the first line of a block can be longer than a chunk of the file.
+        if block.find(b"\n", 0, LONGEST_LINE + 1) < 0 or len(block) > 2 * LONGEST_LINE:
+            block = b"\n".join(map(self._limited, block.split(b"\n"), count(self._lines + 1)))
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
@@ -79,11 +88,26 @@ class LineReader:
         self._lines += len(lines)
         return lines
 
+    def _limited(self, line: bytes, number: int) -> bytes:
+        if len(line) <= LONGEST_LINE:
+            return line
+        if self._long_line is None:
+            raise DataError(f"{self.path}: line {number} has more than {LONGEST_LINE:,} bytes")
+        self._long_lines.append(number)
+        return self._long_line.encode()
+
 
 @functools.cache
-def _warn_of_crlf(path: Path, lines: int) -> None:
-    """Warn once per file and process."""
-    _logger.warning("%s: %d lines end in CRLF; the carriage returns are dropped", path, lines)
+def warn_once(message: str, *values: object) -> None:
+    """Log a warning once per process."""
+    _logger.warning(message, *values)
+
+
+def warn_of_long(name: object, kind: str, numbers: list[int]) -> None:
+    """Warn once of the lines, units or rows with these numbers, which exceed LONGEST_LINE."""
+    if numbers:
+        message = f"%s: %d {kind} of more than {LONGEST_LINE:,} bytes are left out, such as %d"
+        warn_once(message, name, len(numbers), numbers[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +129,6 @@ def scan(path: Path) -> FileScan:
         newlines += chunk.count(b"\n")
         last = chunk[-1:] or last
     return FileScan(newlines + (last != b"\n"), digest.hexdigest())
-
-
-def existing_file(path: Path) -> Path:
-    """Return `path`; raise `DataError` with the nearest file name if there is no such file."""
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder, a file was expected")
-    if path.exists():
-        return path
-    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: no such file, nor is there a folder {path.parent}{where}")
-    names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
-    raise DataError(f"{path}: no such file{did_you_mean(path.name, names)}{where}")
-
-
-def regular_file(path: Path) -> Path:
-    """Return `path` like `existing_file`; raise `DataError` for a pipe or device."""
-    if not existing_file(path).is_file():
-        raise DataError(f"{path}: is no regular file, but it has to be read twice")
-    return path
 
 
 def read_chunks(path: Path) -> Iterator[bytes]:
@@ -157,7 +161,7 @@ def _zst(file: BinaryIO) -> Iterator[bytes]:
         raise DataError(f"reading .zst needs zstandard: {install_hint('zstd')}") from error
     # The stream reader of zstandard accepts a truncated file, so frames are read one by one.
     frame = None
-    for chunk in _plain(file):
+    for chunk in iter(lambda: file.read(4096), b""):  # may hold 128 MiB
         data = chunk
         while data:
             frame = frame or zstandard.ZstdDecompressor().decompressobj()

@@ -24,9 +24,10 @@ from mt.config.data import (
     RecordSource,
 )
 from mt.data.corpora import supply_hint
-from mt.data.lines import LineReader, existing_file
+from mt.data.lines import LONGEST_LINE, LineReader, warn_of_long
 from mt.data.pairs import ColumnSource, FileSource, PairSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
+from mt.files import expanded, regular_file
 
 _BATCH_ROWS = 4096
 _LONGEST_REASON = 300
@@ -73,7 +74,7 @@ class JsonlPairs(FileSource):
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""
         source, target = self.fields.source, self.fields.target
-        for number, line in enumerate(LineReader(self.path), 1):
+        for number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
             try:
@@ -84,7 +85,8 @@ class JsonlPairs(FileSource):
 
     def field_names(self) -> list[str]:
         """Return the fields of the first record, nested ones with dots."""
-        lines = (line for line in LineReader(self.path) if line and not line.isspace())
+        read = LineReader(self.path, long_line="")
+        lines = (line for line in read if line and not line.isspace())
         try:
             return [*_names(_parse(next(lines, "{}")))]
         except _UnfitRecordError as error:
@@ -168,10 +170,15 @@ class DatasetPairs(ColumnSource):
         except UnicodeDecodeError:  # raised again at its row; reading single rows is slower
             values = (scalar.as_py() for scalar in column)
         row = rows_before + 1
+        long_rows = []
         try:
             for value in values:
-                yield _checked(value, field)
+                text = _checked(value, field)
+                if len(text) > LONGEST_LINE:
+                    long_rows.append(row)
+                yield "" if len(text) > LONGEST_LINE else text
                 row += 1
+            warn_of_long(self.name, "rows", long_rows)
         except _UnfitRecordError as error:
             raise DataError(f"{self.name}: row {row}: {error}") from error
         except UnicodeDecodeError as error:
@@ -199,13 +206,13 @@ def field_names(corpus: PairSource) -> list[str]:
 
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
-    path = existing_file(source.path.expanduser())
+    path = regular_file(expanded(source.path))
     return JsonlPairs(expected_sums(source), path, _fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
     """Open a Parquet file."""
-    path = existing_file(source.path.expanduser())
+    path = regular_file(expanded(source.path))
 
     def load() -> Any:
         from datasets import Dataset, load_dataset
@@ -223,7 +230,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
     """Open a split of a local dataset folder."""
-    path = source.path.expanduser()
+    path = expanded(source.path)
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
 

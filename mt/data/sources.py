@@ -17,7 +17,7 @@ from mt.config.data import (
 )
 from mt.data.corpora import download, supplied_files, supply_hint, where_looked
 from mt.data.exchange import READERS, UnitPairs
-from mt.data.lines import FileScan, LineReader, existing_file, scan
+from mt.data.lines import FileScan, LineReader, scan
 from mt.data.pairs import (
     UNVERIFIED,
     Checksums,
@@ -30,6 +30,7 @@ from mt.data.pairs import (
 )
 from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError, listed
+from mt.files import expanded, regular_file
 
 __all__ = ["Checksums", "PairSource", "SentencePair", "TextPairs", "TsvPairs", "open_source"]
 
@@ -73,7 +74,7 @@ class TextPairs(PairSource):
 
     def pairs(self) -> Iterator[SentencePair]:
         """Stream the pairs, then check line counts and checksums."""
-        left, right = LineReader(self.source), LineReader(self.target)
+        left, right = (LineReader(each, long_line="") for each in (self.source, self.target))
         sources, targets = iter(left), iter(right)
         yield from map(SentencePair, sources, targets)
         for rest in (sources, targets):
@@ -109,7 +110,7 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.source_column, self.target_column
         needed = max(source, target)
-        for number, line in enumerate(LineReader(self.path), 1):
+        for number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
             columns = line.split("\t")
             if len(columns) <= needed:
                 raise DataError(
@@ -171,7 +172,7 @@ def _fetch(place: str, source: CorpusSource) -> Path:
             raise DataError(f"{error}{supply_hint(source)}") from error
     if "://" in place:
         raise DataError(f"{place}: only http and https URLs can be read")
-    return existing_file(Path(place).expanduser())
+    return regular_file(expanded(place))
 
 
 _OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

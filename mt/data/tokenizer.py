@@ -1,7 +1,6 @@
 """Tokenizer of a run: one vocabulary per side, stored in a folder with checksums."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,8 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import extend_model, train_model
 from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, RunError, listed
-from mt.files import replacing, write_json
+from mt.files import read_bytes, read_json, replacing, write_json
+from mt.runs import LARGEST_MODEL, TokenizerManifest
 
 Pairs = Callable[[], Iterator[SentencePair]]
 """Opens a corpus from its first pair."""
@@ -190,20 +190,16 @@ def _read_manifest(folder: Path) -> dict[str, str]:
         raise RunError(f"{folder}: no such folder")
     if not path.is_file():
         raise RunError(f"{folder}: no tokenizer is here (`{_MANIFEST}` is missing)")
-    try:
-        manifest = json.loads(path.read_bytes())
-        version, sums = manifest["format"], dict(manifest["sha256"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: damaged, or not the manifest of a tokenizer") from error
-    if version != _FORMAT or list(sums) not in _LAYOUTS:
+    manifest = read_json(path, TokenizerManifest)
+    if manifest.format != _FORMAT or list(manifest.sha256) not in _LAYOUTS:
         raise RunError(f"{path}: this version of mt cannot read its format")
-    return sums
+    return manifest.sha256
 
 
 def _read_vocabulary(path: Path, checksum: str) -> Vocabulary:
     if not path.is_file():
         raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
-    model = path.read_bytes()
+    model = read_bytes(path, limit=LARGEST_MODEL)
     if hashlib.sha256(model).hexdigest() != checksum:
         raise RunError(f"{path}: damaged (its SHA-256 is not the one in `{_MANIFEST}`)")
     try:

@@ -169,10 +169,13 @@ def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
         yield tag >> 3, content[begin:place]
 
 
+_VARINT_BITS = 70
+
+
 def _read_varint(content: bytes, place: int) -> tuple[int, int]:
     """Return the number at `place` and the place after it."""
     value = shift = 0
-    while place < len(content):
+    while place < len(content) and shift < _VARINT_BITS:
         byte = content[place]
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7

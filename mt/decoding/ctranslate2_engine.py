@@ -27,7 +27,7 @@ from mt.decoding.engine import (
     why_not_decoded,
 )
 from mt.decoding.shards import own_device
-from mt.errors import UserError
+from mt.errors import RunError, UserError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 Ids = Sequence[int]
@@ -65,14 +65,17 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self.target_tokens = _tokens(tokenizer.target)
         self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
         gpu = own_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
-        self.translator = ctranslate2.Translator(
-            str(folder),
-            device,
-            device_index=gpu or 0,
-            inter_threads=(threads or _cores()) if device == "cpu" else 1,
-            intra_threads=1,
-            max_queued_batches=-1,
-        )
+        try:
+            self.translator = ctranslate2.Translator(
+                str(folder),
+                device,
+                device_index=gpu or 0,
+                inter_threads=(threads or _cores()) if device == "cpu" else 1,
+                intra_threads=1,
+                max_queued_batches=-1,
+            )
+        except (RuntimeError, ValueError) as error:
+            raise RunError(f"{folder}: CTranslate2 cannot load the model ({error})") from error
 
     def n_best_ids(
         self,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress, islice, tee
 from pathlib import Path
 
-from mt.data.lines import existing_file, read_chunks
+from mt.data.lines import read_chunks
 from mt.decoding.files import (
     check_outputs,
     load_for_files,
@@ -21,8 +21,11 @@ from mt.documents.document import read_document
 from mt.documents.options import Format, Options
 from mt.documents.segments import Text, TranslatedText
 from mt.documents.tags import Links
-from mt.errors import UserError
+from mt.errors import DataError, UserError
+from mt.files import existing_file
 
+_LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a document, which is read as a whole."""
 _logger = logging.getLogger(__name__)
 
 
@@ -95,5 +98,13 @@ def translate_texts(
 
 
 def _content(path: Path | None) -> bytes:
-    """Return the content of a file, decompressed, or of stdin."""
-    return b"".join(stdin_chunks() if path is None else read_chunks(path))
+    """Return the content of a file, decompressed, or of stdin; raise DataError if it is large."""
+    content = bytearray()
+    for chunk in stdin_chunks() if path is None else read_chunks(path):
+        content += chunk
+        if len(content) > _LARGEST_DOCUMENT:
+            raise DataError(
+                f"{path or 'stdin'}: is larger than {_LARGEST_DOCUMENT >> 20} MiB; divide it, or "
+                "read it as text with `--format text`"
+            )
+    return bytes(content)

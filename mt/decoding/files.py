@@ -18,7 +18,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.config.loading import load_config
-from mt.data.lines import existing_file, read_chunks, scan
+from mt.data.lines import LONGEST_LINE, read_chunks, scan
 from mt.decoding.engine import ExplainingEngine, Part, TokenDetails
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
@@ -30,7 +30,7 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import replacing
+from mt.files import existing_file, replacing
 from mt.runs import CONFIG_FILE, check_run_folder, is_exported
 from mt.tables import printable
 
@@ -320,25 +320,39 @@ def stdin_lines() -> Iterator[str]:
     Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), which the Translator reads
     as U+FFFD with a note.
     """
-    return _decoded(_split(stdin_chunks()), "stdin")
+    return _decoded(_split(stdin_chunks(), "stdin"), "stdin")
 
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file like `stdin_lines`; .gz, .xz and .zst files are decompressed."""
-    return _decoded(_split(read_chunks(path)), str(path))
+    return _decoded(_split(read_chunks(path), str(path)), str(path))
 
 
-def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Split at newline bytes only; drop one carriage return before each."""
+def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """Split at newline bytes only; drop one carriage return before each.
+
+    Raises DataError for a line of more than LONGEST_LINE bytes, which may have no end.
+    """
     unfinished: list[bytes] = []
+    number = 1
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
         unfinished.append(first)
+        if len(unfinished) * _CHUNK_BYTES > LONGEST_LINE:
+            _check_length(unfinished, name, number)
         for line in others:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
+            number += 1
     if rest := b"".join(unfinished):
         yield rest.removesuffix(b"\r")
+
+
+def _check_length(parts: Sequence[bytes], name: str, number: int) -> None:
+    if sum(map(len, parts)) > LONGEST_LINE:
+        raise DataError(
+            f"{name}: line {number} has more than {LONGEST_LINE:,} bytes; divide it into lines"
+        )
 
 
 def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
@@ -361,7 +375,10 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent} to write it into")
     if _is_special(path):
         return
-    place = path.resolve()
+    try:
+        place = path.resolve()
+    except (RuntimeError, OSError):  # the first before Python 3.13
+        raise UserError(f"{path}: is a symbolic link to itself") from None
     for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
         if not os.access(must_be_writable, os.W_OK):
             raise UserError(f"{must_be_writable}: no permission to write there")

@@ -172,7 +172,7 @@ def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
             learnt = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         scale = float(facts["scale"])
         base, tokenizer = facts["base"], facts["tokenizer"]
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise RunError(f"{path}: damaged ({error})") from error
     if base != finished.weights_sha256:
         raise RunError(f"{path}: was trained from another run than {finished.folder}")

@@ -3,12 +3,14 @@
 import json
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mt.config.loading import load_config
-from mt.data.lines import LineReader, regular_file, scan
+from mt.data.lines import LineReader, read_chunks, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine
@@ -25,6 +27,7 @@ from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
+from mt.files import existing_file, naming, regular_file
 from mt.runs import CONFIG_FILE, check_run_folder
 
 # Read together and sorted by length, so that a batch has little padding.
@@ -122,14 +125,31 @@ def write_scores(
     if shard is not None:
         return _write_shard(run, job, shard, overrides, device)
     totals = Totals()
-    scores = score_files(
-        run, sources=job.sources, targets=job.targets, overrides=overrides, device=device
-    )
-    with open_output(job.output) as out:
+    with ExitStack() as stack:
+        sources, targets = (
+            stack.enter_context(_readable_twice(path)) for path in (job.sources, job.targets)
+        )
+        scores = score_files(
+            run, sources=sources, targets=targets, overrides=overrides, device=device
+        )
+        out = stack.enter_context(open_output(job.output))
         for each in scores:
             out.write(job.text(each).encode())
             totals.add(each)
     return totals
+
+
+@contextmanager
+def _readable_twice(path: Path) -> Iterator[Path]:
+    """Yield the path of a file, or that of a temporary copy of a pipe's content."""
+    if existing_file(path).is_file():
+        yield path
+        return
+    with TemporaryDirectory(prefix="mt-score-") as folder:
+        copy = Path(folder) / path.name
+        with naming(copy), copy.open("wb") as file:
+            file.writelines(read_chunks(path))
+        yield copy
 
 
 def _write_shard(

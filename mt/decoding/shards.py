@@ -31,8 +31,8 @@ from typing import IO, Any, NoReturn
 
 from tqdm import tqdm
 
-from mt.errors import DataError, UserError
-from mt.files import sync, sync_folder, write_json
+from mt.errors import DataError, RunError, UserError
+from mt.files import read_json, sync, sync_folder, validated, write_json
 
 UNFINISHED = ".part"
 BATCH_SIZE = "decoding.batch_size"
@@ -164,7 +164,7 @@ class Window:
     lines: int
     texts: tuple[bytes, ...]
     """Output for each file of the job."""
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int | float] = field(default_factory=dict)
     """Numbers to add up over the windows."""
 
 
@@ -237,7 +237,7 @@ class Record:
     """Input lines processed so far."""
     bytes: tuple[int, ...] = ()
     """Sizes of the files at that point."""
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int | float] = field(default_factory=dict)
     """Sums of the counts of the windows."""
 
 
@@ -338,15 +338,12 @@ def _refuse_existing(paths: Iterable[Path]) -> None:
 def read_record(path: Path) -> Record:
     """Read a record; raise DataError if it is damaged or of another kind."""
     try:
-        content = json.loads(path.read_bytes())
-        if content.pop("format") != _FORMAT:
+        content = read_json(path, dict[str, Any])
+        if content.get("format") != _FORMAT:
             raise DataError(f"{path}: is of another format than this version of mt reads")
-        sizes = tuple(map(int, content.pop("bytes")))
-        return Record(**content, bytes=sizes)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: damaged, or not written by this command; name another output"
-        ) from error
+        return validated(content, Record, path)
+    except RunError as error:
+        raise DataError(f"{error}; name another output") from None
 
 
 def write_record(path: Path, record: Record) -> None:

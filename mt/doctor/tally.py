@@ -44,7 +44,8 @@ def read_blocks(corpus: PairSource) -> Iterator[Block]:
     """Stream a corpus in blocks of 4,000 lines; unlike `pairs`, accept sides of unequal length."""
     first = 0
     if isinstance(corpus, TextPairs):
-        left, right = iter(LineReader(corpus.source)), iter(LineReader(corpus.target))
+        sides = corpus.source, corpus.target
+        left, right = (iter(LineReader(side, long_line="")) for side in sides)
         while True:
             block = Block(first, list(islice(left, BLOCK_LINES)), list(islice(right, BLOCK_LINES)))
             if not block.sources and not block.targets:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.data.language_id import can_be_judged, in_other_language
-from mt.data.lines import LineReader, existing_file
+from mt.data.lines import LineReader
 from mt.data.pair_checks import in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of
+from mt.files import existing_file
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
 REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")

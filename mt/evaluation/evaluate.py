@@ -1,6 +1,5 @@
 """Evaluation of a run on a split, of its robustness, and of files of translations."""
 
-import json
 import logging
 import re
 import shlex
@@ -17,11 +16,10 @@ from mt.config import Config, DataConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.held_out import open_split
-from mt.data.lines import regular_file
 from mt.data.pairs import SentencePair
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
-from mt.errors import DataError, UserError
+from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import Text, TextChecks, check_named_once, cut_alike
 from mt.evaluation.model_card import refresh_card
 from mt.evaluation.off_target import off_target
@@ -36,7 +34,7 @@ from mt.evaluation.passport import (
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
-from mt.files import aside, file_sha256, put_in_place, write_text
+from mt.files import aside, file_sha256, put_in_place, read_json, regular_file, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
@@ -381,13 +379,13 @@ def with_texts(
 def _has_scored(passport: Path, files: Sequence[Path]) -> bool:
     """Return True if a passport names these texts, by path or by content."""
     try:
-        inputs = json.loads(passport.read_bytes())["inputs"]
+        inputs = read_json(passport, dict[str, Any])["inputs"]
         scored = [
             ((passport.parent / each["path"]).resolve(), each["sha256"])
             for each in inputs
             if each["role"] in {"sources", "references"}
         ]
-    except (ValueError, TypeError, KeyError):
+    except (RunError, TypeError, KeyError):
         return False
     return len(scored) == len(files) and all(
         file.resolve() == place or file_sha256(file) == sha256

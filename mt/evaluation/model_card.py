@@ -9,7 +9,7 @@ from pathlib import Path
 from mt.config.data import needed_tags, tags_as_text, trained_directions, trained_tags
 from mt.errors import UserError
 from mt.evaluation.run_info import ModelInfo, RunInfo, read_info
-from mt.files import write_text
+from mt.files import read_bytes, write_text
 
 CARD_FILE = "README.md"
 _MARK = re.compile(r"<!-- mt writes this file anew unless it is edited: ([0-9a-f]{64}) -->\n?\Z")
@@ -39,7 +39,7 @@ def refresh_card(run: Path) -> None:
 
 
 def _is_unedited(path: Path) -> bool:
-    text = path.read_bytes().decode("utf-8", errors="replace")
+    text = read_bytes(path, limit=1 << 20).decode("utf-8", errors="replace")
     mark = _MARK.search(text)
     return bool(mark and hashlib.sha256(text[: mark.start()].encode()).hexdigest() == mark[1])
 

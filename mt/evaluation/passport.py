@@ -22,15 +22,15 @@ from typing import Any
 from mt import __version__
 from mt.data.held_out import open_split
 from mt.data.language_id import model_version
-from mt.data.lines import LineReader, existing_file, regular_file
+from mt.data.lines import LineReader
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
-from mt.errors import UserError
+from mt.errors import RunError, UserError
 from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
 from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, evaluate
-from mt.files import file_sha256, write_text
+from mt.files import file_sha256, read_json, regular_file, write_text
 from mt.runs import (
     CONFIG_FILE,
     EXPORT_FILE,
@@ -93,8 +93,8 @@ def check_place(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent}")
     if not path.exists():
         return
-    with suppress(ValueError, TypeError, IsADirectoryError):
-        if "seal" in json.loads(path.read_bytes()):
+    with suppress(RunError):
+        if "seal" in read_json(path, dict[str, Any]):
             return
     raise UserError(f"{path}: exists and is not a passport of mt; choose another file name")
 
@@ -160,12 +160,11 @@ def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[Input
 def read_passport(path: Path) -> dict[str, Any] | None:
     """Return the record of a passport; None if it is not a passport or was edited."""
     try:
-        text = path.read_bytes().decode()
-        record = json.loads(text)
+        record = read_json(path, dict[str, Any])
         del record["seal"]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (RunError, KeyError):
         return None
-    return record if text == _sealed(record) else None
+    return record if path.read_bytes() == _sealed(record).encode() else None
 
 
 def _sealed(record: Mapping[str, Any]) -> str:
@@ -180,7 +179,7 @@ def check_passport(path: Path) -> Check:
     The kept translations are scored; nothing is translated. Raises DataError if the passport is
     missing or its scores need a package that is not installed, UserError for another format.
     """
-    record = read_passport(existing_file(path))
+    record = read_passport(regular_file(path))
     if record is None:
         return Check(f"FAIL: {path}: was edited, or is not a passport of mt", passed=False)
     if record["format"] != PASSPORT_FORMAT:

@@ -3,20 +3,22 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
 from mt.config import Config, DataConfig
 from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
+from mt.data.lines import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.evaluation.scores import Interval, Score
+from mt.files import read_json
 from mt.runs import (
     CONFIG_FILE,
     CORPORA_FILE,
@@ -26,6 +28,7 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
+    CorpusRecord,
     Exported,
     check_exported_model,
     check_finished,
@@ -36,6 +39,7 @@ from mt.runs import (
     read_exported,
 )
 
+T = TypeVar("T")
 PASSPORT_SUFFIX = ".passport.json"
 """Suffix of the passport of a scored file of translations."""
 ROBUSTNESS_SUFFIX = ".robustness.json"
@@ -61,9 +65,12 @@ def weights_sha256(folder: Path) -> str:
 def read_events(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of a journal, if any; skip lines truncated by a full disk."""
     if journal.is_file():
-        for line in journal.read_text(encoding="utf-8", errors="replace").split("\n"):
-            with suppress(ValueError, TypeError):
-                yield dict(json.loads(line))
+        with journal.open("rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                with suppress(ValueError, RecursionError):
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        yield event
 
 
 def choose_split(data: DataConfig, split: str | None) -> str:
@@ -82,6 +89,31 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     if len(data.tests) == 1:
         return next(iter(data.tests))
     raise UserError(f"which split? name one with --split: {listed(names)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """The part of model.json that is shown."""
+
+    tokenizer: str
+    pairs: dict[str, int] = field(default_factory=dict)
+    updates: int = 0
+    averaged_updates: tuple[int, ...] = ()
+    score: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """The part of environment.json that is shown."""
+
+    started_at: str | None = None
+    mt: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    system: str | None = None
+    processor: str | None = None
+    device: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,57 +237,62 @@ def read_info(run: Path) -> RunInfo:
     exported = read_exported(run) if is_exported(run) else None
     if exported:
         check_exported_model(run, exported)
-    described: dict[str, Any] = {}
+    described = None
     if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
         check_finished(run)
-        described = _read_record(run / MODEL_FILE)
+        described = read_json(run / MODEL_FILE, _Described)
     model = _model(run, described) if described else None
-    sums = _read_record(run / CORPORA_FILE)
-    weights, fingerprint = model.sha256 if model else None, described.get("tokenizer")
+    sums = _read_if_there(run / CORPORA_FILE, CorpusRecord) or {}
+    weights = model.sha256 if model else None
+    fingerprint = described.tokenizer if described else None
     if exported:
         weights, fingerprint = exported.weights, exported.tokenizer
-    recorded = _read_record(run / ENVIRONMENT_FILE)
-    recorded["torch"] = recorded.get("packages", {}).get("torch")
-    updates = [event["update"] for event in read_events(run / JOURNAL_FILE) if "update" in event]
+    recorded = _read_if_there(run / ENVIRONMENT_FILE, _Surroundings) or _Surroundings()
+    shown = asdict(recorded)
+    shown["torch"] = shown.pop("packages").get("torch")
+    events = read_events(run / JOURNAL_FILE)
+    updates = [each["update"] for each in events if isinstance(each.get("update"), int)]
     return RunInfo(
         run=run,
         config=config,
-        corpora=tuple(_corpora(config, sums, described)),
-        tokenizer=_tokenizer(run, fingerprint or sums.get("tokenizer", {}).get("fingerprint")),
+        corpora=tuple(_corpora(config, sums, described.pairs if described else {})),
+        tokenizer=_tokenizer(run, fingerprint or _fingerprint(sums)),
         model=model,
         exported=exported,
-        updates=model.updates if model else int([0, *updates][-1]),
+        updates=model.updates
+        if model
+        else [0, *(each for each in updates if isinstance(each, int))][-1],
         scores=tuple(_scores(run, config, weights)),
-        environment=Environment(
-            **{key.name: recorded.get(key.name) for key in fields(Environment)}
-        ),
+        environment=Environment(**shown),
     )
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    """Return a JSON object, empty if the file is missing."""
+def _read_if_there(path: Path, kind: type[T]) -> T | None:
+    """Return the contents of a JSON file, or None if it is missing."""
     try:
-        return dict(json.loads(path.read_bytes()))
+        return read_json(path, kind)
     except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError):
-        raise RunError(f"{path}: damaged, or not written by mt") from None
+        return None
 
 
-def _model(run: Path, described: dict[str, Any]) -> ModelInfo:
+def _fingerprint(sums: CorpusRecord) -> str | None:
+    recorded = sums.get("tokenizer", {}).get("fingerprint")
+    return None if recorded is None else str(recorded)
+
+
+def _model(run: Path, described: _Described) -> ModelInfo:
     description, weights = read_description(run / MODEL_FILE), run / WEIGHTS_FILE
     check_weights(run, description.weights)
-    pairs = described.get("pairs", {})
     return ModelInfo(
         parameters=_count_parameters(weights),
         bytes=weights.stat().st_size,
         sha256=description.weights,
         longest_source=description.longest_source,
-        updates=int(described.get("updates", 0)),
-        averaged_updates=tuple(described.get("averaged_updates", ())),
-        validation=str(described.get("score", "")),
-        too_long=pairs.get("too_long"),
-        empty=pairs.get("empty"),
+        updates=described.updates,
+        averaged_updates=described.averaged_updates,
+        validation=described.score,
+        too_long=described.pairs.get("too_long"),
+        empty=described.pairs.get("empty"),
     )
 
 
@@ -269,9 +306,9 @@ def _count_parameters(weights: Path) -> int:
 
 
 def _corpora(
-    config: Config, sums: Mapping[str, Any], described: Mapping[str, Any]
+    config: Config, sums: Mapping[str, Mapping[str, Any]], pairs: Mapping[str, int]
 ) -> Iterator[CorpusInfo]:
-    data, pairs = config.data, described.get("pairs", {})
+    data = config.data
     sources = {**data.train_corpora(), "valid": data.valid}
     sources.update({f"tests.{name}": source for name, source in data.tests.items()})
     for split, source in sources.items():
@@ -308,7 +345,7 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
         if path.name.endswith((PASSPORT_SUFFIX, ROBUSTNESS_SUFFIX)):
             continue
-        record = _read_record(path)
+        record = read_json(path, dict[str, Any])
         try:
             decoding = record["decoding"].items()
             yield ScoredSplit(

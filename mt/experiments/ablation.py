@@ -18,6 +18,7 @@ from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.run_info import read_events, weights_sha256
 from mt.evaluation.scores import Score
+from mt.files import read_json
 from mt.training.interruption import interruptible
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.trainer import train
@@ -294,8 +295,8 @@ def _train_and_score(config: Config, run: Path, split: str | None) -> RunResult 
 def _score_split(config: Config, folder: RunFolder, split: str) -> Score:
     """Score the split, unless it was scored with these weights and decoding settings."""
     path = folder.path / "evaluations" / f"{split}.json"
-    with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        written = json.loads(path.read_bytes())
+    with suppress(FileNotFoundError, RunError, KeyError, TypeError):
+        written = read_json(path, dict[str, Any])
         scored = weights_sha256(folder.path), config.decoding.model_dump(mode="json")
         if (written["weights"], written["decoding"]) == scored:
             return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])

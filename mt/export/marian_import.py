@@ -4,16 +4,15 @@ OPUS-MT is described by Tiedemann and Thottingal 2020. The run translates like t
 transformers and can be fine-tuned with `training.init_from`.
 """
 
-import json
 import pickle
 import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -40,7 +39,7 @@ from mt.export.marian import (
     sines_between,
     sines_first,
 )
-from mt.files import aside, put_in_place, write_text
+from mt.files import LARGEST_JSON, aside, put_in_place, read_bytes, read_json, write_text
 from mt.model.positional import sinusoids
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
@@ -50,7 +49,7 @@ from mt.training.checkpoint import save_tensors
 from mt.training.run_folder import RunFolder
 
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
-B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +74,20 @@ def import_marian(path: Path, run: Path) -> Imported:
     folder = read_marian_folder(path)
     if reason := _why_not_ours(folder.settings):
         raise RunError(f"{path}: {reason}")
-    config, notes = _config(folder)
+    try:
+        config, notes = _config(folder)
+    except ValidationError as error:
+        raise RunError(f"{path}: has settings that are out of range ({_first(error)})") from None
     with aside(run) as temporary:
         parameters = _write(RunFolder(temporary), folder, config)
         put_in_place(temporary, run)
     languages = f"{config.data.source_language}-{config.data.target_language}"
     return Imported(languages, parameters, notes)
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}"
 
 
 class _Settings(BaseModel):
@@ -175,31 +182,20 @@ def read_marian_folder(path: Path) -> MarianFolder:
 def _read_bytes(path: Path) -> bytes:
     if not path.is_file():
         raise RunError(f"{path}: missing from the Marian folder")
-    return path.read_bytes()
+    return read_bytes(path, limit=LARGEST_JSON)
 
 
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(_read_bytes(path))
-    except ValueError as error:
-        raise RunError(f"{path}: damaged, not valid JSON") from error
-
-
-def _read(path: Path, kind: type[B]) -> B:
-    try:
-        return kind.model_validate(_read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise RunError(f"{path}: not of a Marian model: `{key}`: {first['msg']}") from None
+def _read(path: Path, kind: type[T]) -> T:
+    if not path.is_file():
+        raise RunError(f"{path}: missing from the Marian folder")
+    return read_json(path, kind)
 
 
 def _read_ids(path: Path, unk: str) -> dict[str, int]:
-    ids = _read_json(path)
-    right = isinstance(ids, dict) and all(type(number) is int for number in ids.values())
-    if not right or unk not in ids:
+    ids = _read(path, dict[str, NonNegativeInt])
+    if unk not in ids:
         raise RunError(f"{path}: damaged, or lacks `{unk}`")
-    return dict(ids)
+    return ids
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
@@ -274,6 +270,8 @@ def _text_tokens(model: bytes) -> dict[str, bytes]:
     for field, content in fields(model):
         found = dict(fields(content)) if field == _TOKENS else {}
         if found and found.get(_TYPE, b"\x01")[0] not in {_UNKNOWN, _CONTROL}:
+            if _TEXT not in found:
+                raise ValueError("is damaged: a token has no text")
             tokens[found[_TEXT].decode()] = content
     return tokens
 
@@ -428,9 +426,12 @@ def _write_tokenizer(
     count = settings.decoder_vocab_size or settings.vocab_size
     try:
         source, source_rows = source_vocabulary(folder.source_spm, ids[0], special[0])
+    except ValueError as error:
+        raise RunError(f"{folder.path / 'source.spm'}: {error}") from error
+    try:
         target, target_rows = target_vocabulary(folder.target_spm, ids[1], special[1], count=count)
     except ValueError as error:
-        raise RunError(f"{folder.path}: source.spm or target.spm {error}") from error
+        raise RunError(f"{folder.path / 'target.spm'}: {error}") from error
     if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
         raise RunError(f"{folder.path}: vocab.json has more ids than the model has rows")
     tokenizer = write_tokenizer(run.tokenizer, source=source, target=target)

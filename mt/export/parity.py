@@ -8,11 +8,12 @@ from pathlib import Path
 from mt.config import Config
 from mt.config.decoding import ONE_SEARCH
 from mt.data.held_out import open_split
-from mt.data.lines import LineReader, existing_file
+from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import Evaluation, evaluate
+from mt.files import existing_file
 from mt.tables import aligned
 
 MIN_IDENTICAL = 0.995

@@ -11,10 +11,12 @@ from fastapi import HTTPException, Request
 from starlette.middleware.cors import CORSMiddleware
 
 from mt.errors import UserError
+from mt.files import existing_file
 
 ANY_ORIGIN = "*"
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*://[^\s/?#@*]+)(.*)", re.DOTALL)
 _KEY = re.compile(rb"[!-~]+")
+_LARGEST_FILE = 1 << 20
 _BEARER = re.compile(r"bearer +(\S+)", re.IGNORECASE)
 
 
@@ -86,7 +88,9 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
 
 def _read_keys(path: Path) -> tuple[bytes, ...]:
     keys = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    with existing_file(path).open("rb") as file:
+        content = file.read(_LARGEST_FILE)
+    for number, line in enumerate(content.splitlines(), start=1):
         key = line.strip()
         if key and not _KEY.fullmatch(key):
             raise UserError(

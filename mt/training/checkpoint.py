@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.errors import RunError
-from mt.files import file_sha256, naming, sync, sync_folder, write_json
+from mt.files import file_sha256, naming, read_json, sync, sync_folder, write_json
 from mt.model.weights import load_parameters, parameter_tensors
-from mt.runs import CHECKPOINT_MANIFEST, CHECKPOINT_STATE, WEIGHTS_FILE
+from mt.runs import (
+    CHECKPOINT_MANIFEST,
+    CHECKPOINT_STATE,
+    WEIGHTS_FILE,
+    ListedFile,
+    read_manifest,
+)
 from mt.training.state import TrainState
 from mt.training.step import Learner
 
@@ -40,7 +46,7 @@ _NAME = re.compile(r"\.?update-(\d{9,})")
 _BYTES_PER_TENSOR = 256
 """Entry of a tensor in the header of its file."""
 _OTHER_BYTES = 2**16
-_DAMAGE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO}
+_DAMAGE = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EIO, errno.ELOOP}
 """Errors of reading that mean a damaged file; others, such as a missing permission, do not."""
 _logger = logging.getLogger(__name__)
 
@@ -87,7 +93,7 @@ class Checkpoints:
                 scale = learner.precision.scaler.state_dict()
                 write_json(temporary / STATE, {"state": state.as_json(), "scaler": scale})
                 listed = {name: _entry(temporary / name) for name in (*files, STATE)}
-                write_json(temporary / MANIFEST, listed)
+                _write_manifest(temporary, listed)
                 sync_folder(self.folder)
             except BaseException:
                 _discard(temporary)
@@ -105,7 +111,7 @@ class Checkpoints:
             path = self.path(update)
             if problem := _damage(path):
                 problems.append(f"{path}: the checkpoint is damaged ({problem})")
-            elif OPTIMIZER in _read_manifest(path):
+            elif OPTIMIZER in read_manifest(path):
                 for problem in problems:
                     _logger.warning("%s; resuming from %s", problem, path)
                 return _load(path, learner)
@@ -220,11 +226,19 @@ def _other_tensors(learner: Learner) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
 
+@dataclass(frozen=True)
+class Written:
+    """Contents of state.json."""
+
+    state: dict[str, Any]
+    scaler: dict[str, Any]
+
+
 def _load(path: Path, learner: Learner) -> TrainState:
-    written = json.loads((path / STATE).read_text(encoding="utf-8"))
-    state = TrainState.from_json(written["state"], str(path / STATE))
+    written = read_json(path / STATE, Written)
+    state = TrainState.from_json(written.state, path / STATE)
     load_parameters(learner.model, load_file(path / MODEL), str(path))
-    learner.precision.scaler.load_state_dict(written["scaler"])
+    learner.precision.scaler.load_state_dict(written.scaler)
     averaged = {}
     parameters = dict(learner.model.named_parameters())
     learner.optimizer.state.clear()
@@ -255,45 +269,44 @@ def _mean(tensors: list[Tensor]) -> Tensor:
 # The manifest.
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+def _entry(path: Path) -> ListedFile:
+    return ListedFile(path.stat().st_size, file_sha256(path))
 
 
-def _read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the files that a folder should hold; raise ValueError for a damaged manifest."""
-    entries = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    if not isinstance(entries, dict) or not entries:
-        raise ValueError("no file is listed")
-    return entries
+def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:
+    write_json(folder / MANIFEST, {name: asdict(each) for name, each in files.items()})
 
 
 def _damage(folder: Path) -> str | None:
     """Return the first file that differs from the manifest, and how, or None."""
     name = MANIFEST
     try:
-        for name, entry in _read_manifest(folder).items():
-            found, listed = (folder / name).stat().st_size, entry["bytes"]
-            if found != listed:
-                return f"{name}: {found:,} bytes instead of {listed:,}"
-            if file_sha256(folder / name) != entry["sha256"]:
+        files = read_manifest(folder)
+        for name, entry in files.items():
+            found = (folder / name).stat().st_size
+            if found != entry.bytes:
+                return f"{name}: {found:,} bytes instead of {entry.bytes:,}"
+            if file_sha256(folder / name) != entry.sha256:
                 return f"{name}: wrong SHA-256"
+        return (
+            None if {MODEL, STATE} <= files.keys() else f"{MANIFEST}: lists no {MODEL} or {STATE}"
+        )
     except OSError as error:
         if error.errno not in _DAMAGE:
             raise
         return f"{name}: {'missing' if error.errno == errno.ENOENT else 'not readable'}"
-    except (ValueError, TypeError, KeyError):
-        return f"{MANIFEST}: not readable"
-    return None
+    except (RunError, ValueError):  # the second: a NUL in a name
+        return f"{name}: not readable"
 
 
 def _remove_file(folder: Path, name: str) -> None:
     """Delete a file and its entry; a folder with a damaged manifest is not changed."""
     try:
-        entries = _read_manifest(folder)
-    except (OSError, ValueError):
+        entries = read_manifest(folder)
+    except (OSError, RunError):
         return
     if entries.pop(name, None) is not None:
-        write_json(folder / MANIFEST, entries)
+        _write_manifest(folder, entries)
     (folder / name).unlink(missing_ok=True)
 
 

@@ -1,7 +1,6 @@
 """Training data of a run: checked corpora, tokenizer, encoded pairs and the updates of an epoch."""
 
 import hashlib
-import json
 import logging
 import shlex
 from collections import deque
@@ -25,8 +24,8 @@ from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer, provide_tokenizer
 from mt.doctor.first_look import first_look, language_warnings
-from mt.errors import ConfigError
-from mt.files import write_json
+from mt.errors import ConfigError, RunError
+from mt.files import read_json, write_json
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
@@ -284,8 +283,8 @@ def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) ->
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
     path = cache_folder() / "looks" / f"{digest}.json"
     try:
-        return list(json.loads(path.read_bytes())["warnings"])
-    except FileNotFoundError:
+        return read_json(path, dict[str, list[str]])["warnings"]
+    except (FileNotFoundError, RunError, KeyError):
         warnings = first_look(corpus)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"warnings": warnings})

@@ -1,6 +1,5 @@
 """The final model: the mean of checkpoints, at the end of a run and for `mt average`."""
 
-import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -11,14 +10,15 @@ from torch import nn
 
 from mt.config import Config
 from mt.config.loading import load_config
+from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
 from mt.evaluation.model_card import refresh_card
-from mt.files import aside, file_sha256, replacing
+from mt.files import aside, file_sha256, read_json, replacing
 from mt.model.device import select_device
 from mt.model.lora import merged
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
-from mt.training.checkpoint import STATE, is_valid, save_tensors
+from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import Corpus, prepare
 from mt.training.device_settings import for_device
 from mt.training.divergence import shown_rollbacks
@@ -30,6 +30,15 @@ from mt.training.validation import Validation, validate
 _logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Final:
+    """The part of model.json that depends on the end of the run."""
+
+    ends: dict[str, int | None]
+    weights: str
+    score: str
+
+
 def final_score(folder: RunFolder, config: Config) -> str | None:
     """Return the validation score of a run that has ended as `config` sets; None before that.
 
@@ -38,13 +47,13 @@ def final_score(folder: RunFolder, config: Config) -> str | None:
     if not folder.model.exists():
         return None
     try:
-        described = json.loads(folder.model.read_text(encoding="utf-8"))
-        if described["ends"] != _ends(config) or not folder.weights.exists():
-            return None
-        intact = file_sha256(folder.weights) == described["weights"]
-        return str(described["score"]) if intact else None
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f"{folder.model}: damaged; delete it to write it again") from None
+        described = read_json(folder.model, _Final)
+    except RunError as error:
+        raise RunError(f"{error}; delete it to write it again") from None
+    if described.ends != _ends(config) or not folder.weights.exists():
+        return None
+    intact = file_sha256(folder.weights) == described.weights
+    return described.score if intact else None
 
 
 def write_final_model(session: Session) -> Validation:
@@ -210,7 +219,7 @@ def average_run(run: Path, output: Path, *, choice: Choice, device: str = "auto"
     with aside(output) as temporary:
         copy = RunFolder(temporary)
         shutil.copyfile(folder.config, copy.config)
-        shutil.copytree(folder.tokenizer, copy.tokenizer)
+        copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
         _write_model(copy, config, learner.model, corpus, provenance, base)
         temporary.rename(output)
@@ -242,8 +251,8 @@ def choose_updates(run: Path, choice: Choice) -> list[int]:
         )
         if valid is None:
             raise RunError(f"{checkpoints.path(existing[-1])}: damaged, like all other checkpoints")
-        written = json.loads((valid / STATE).read_text(encoding="utf-8"))["state"]
-        kept = [each.update for each in TrainState.from_json(written, str(valid / STATE)).best]
+        written = read_json(valid / STATE, Written)
+        kept = [each.update for each in TrainState.from_json(written.state, valid / STATE).best]
         if not kept:
             raise RunError(f"{run}: no checkpoint has been validated yet; name some with --updates")
         count, kind = choice.best or len(kept), "best checkpoints"

@@ -1,7 +1,6 @@
 """The run folder: its files, its lock, and the config changes that a run accepts."""
 
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,11 @@ import torch
 from mt import __version__
 from mt.config import Config
 from mt.config.loading import automatic_keys, dump_config, load_config, value_at, with_values
+from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.pairs import Checksums
+from mt.data.tokenizer import copied_layout
 from mt.errors import ConfigError, RunError
-from mt.files import write_json, write_text
+from mt.files import read_json, validated, write_json, write_text
 from mt.runs import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -25,6 +26,8 @@ from mt.runs import (
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
+    CorpusRecord,
+    check_finished,
 )
 from mt.training.checkpoint import Checkpoints
 
@@ -77,8 +80,8 @@ class RunFolder:
             if before != now:
                 raise RunError(
                     f"{self.path}: the {side} side of `data.{split}` has changed since this run "
-                    f"began (SHA-256 {before[:12]}... then, {now[:12]}... now); restore the old "
-                    "file, or train a new run with --run"
+                    f"began (SHA-256 {str(before)[:12]}... then, {now[:12]}... now); restore the "
+                    "old file, or train a new run with --run"
                 )
         self._add_to_record(checksums)
 
@@ -88,7 +91,7 @@ class RunFolder:
         if before != fingerprint:
             raise RunError(
                 f"{self.tokenizer}: is the tokenizer of another run "
-                f"(fingerprint {fingerprint[:12]}, this run began with {before[:12]})"
+                f"(fingerprint {fingerprint[:12]}, this run began with {str(before)[:12]})"
             )
         self._add_to_record({"tokenizer": {"fingerprint": fingerprint}})
 
@@ -107,20 +110,19 @@ class RunFolder:
 
     def initial_weights(self) -> str:
         """Return the recorded SHA-256 of the initial weights; empty without them."""
-        return self._record().get("init_from", {}).get("weights", "")
+        return str(self._record().get("init_from", {}).get("weights", ""))
 
     def checksums(self, key: str) -> Checksums:
         """Return the recorded checksums of the corpus at a key below `data`."""
-        return Checksums(**self._record()[key])
+        return validated(self._record().get(key), Checksums, self.corpora)
 
-    def _record(self) -> dict[str, dict[str, str]]:
-        if not self.corpora.exists():
-            return {}
+    def _record(self) -> CorpusRecord:
         try:
-            known = json.loads(self.corpora.read_text(encoding="utf-8"))
-            return {name: dict(sums) for name, sums in known.items()}
-        except (ValueError, TypeError, AttributeError):
-            raise RunError(f"{self.corpora}: damaged; train a new run with --run") from None
+            return read_json(self.corpora, CorpusRecord)
+        except FileNotFoundError:
+            return {}
+        except RunError as error:
+            raise RunError(f"{error}; train a new run with --run") from None
 
     def _add_to_record(self, entries: Mapping[str, object]) -> None:
         if entries:
@@ -136,7 +138,7 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
 
     Returns the folder, the config with the automatic settings of a run that is resumed, and a line
     for each changed key. Raises RunError for a folder with other content, and for a run whose
-    config differs in more than may change.
+    config differs in more than may change. A new folder is made once the inputs are found.
     """
     folder = RunFolder(path)
     if path.exists() and not path.is_dir():
@@ -147,8 +149,20 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
         changes = _changes(folder, config)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
+    if not folder.has_trained():
+        _check_inputs(config)
     path.mkdir(parents=True, exist_ok=True)
     return folder, config, changes
+
+
+def _check_inputs(config: Config) -> None:
+    """Raise DataError or RunError unless all corpora, tokenizers and runs of a config exist."""
+    open_training_corpora(config.data)
+    open_splits(config.data)
+    if config.training.init_from is not None:
+        check_finished(config.training.init_from)
+    if config.tokenizer_origin is not None:
+        copied_layout(config.tokenizer_origin[1])
 
 
 def _with_settings_of(folder: RunFolder, config: Config) -> Config:
@@ -253,7 +267,7 @@ def _holds_no_training(folder: RunFolder) -> bool:
     if folder.config.name not in names or not names <= own_names:
         return False
     try:
-        return folder.config.read_text(encoding="utf-8") == dump_config(load_config(folder.config))
+        return dump_config(load_config(folder.config)) == folder.config.read_text(encoding="utf-8")
     except (ConfigError, ValueError):
         return False
 

@@ -1,9 +1,11 @@
 """Progress of a training run, and the detection of divergence from its recent losses."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from statistics import fmean
 
-from mt.errors import RunError
+from mt.errors import RunError, listed
+from mt.files import validated
 from mt.training.step import StepMetrics
 
 MOST_SKIPPED_IN_A_ROW = 25
@@ -106,16 +108,13 @@ class TrainState:
         return {"format": STATE_FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, data: dict[str, object], name: str) -> "TrainState":
-        """Return the state of plain data; `name` is that of their file, for errors."""
-        fields = dict(data)
-        if fields.pop("format", None) != STATE_FORMAT:
+    def from_json(cls, data: dict[str, object], path: Path) -> "TrainState":
+        """Return the state of the plain data of a file; raise RunError where it is damaged."""
+        if data.get("format") != STATE_FORMAT:
             raise RunError(
-                f"{name}: written by another version of mt; resume the run with that version"
+                f"{path}: written by another version of mt; resume the run with that version"
             )
-        try:
-            best = [Ranked(**entry) for entry in fields.pop("best")]  # type: ignore[attr-defined]
-            health = Health(**fields.pop("health"))  # type: ignore[arg-type]
-            return cls(best=best, health=health, **fields)  # type: ignore[arg-type]
-        except (TypeError, KeyError) as error:
-            raise RunError(f"{name}: damaged ({error})") from None
+        missing = {each.name for each in fields(cls)} - data.keys()
+        if missing:
+            raise RunError(f"{path}: damaged (lacks {listed(sorted(missing))})")
+        return validated(data, cls, path)

@@ -180,6 +180,32 @@ def test_declared_entities_are_refused(tmp_path: Path) -> None:
             read(written(tmp_path / "a.tmx", outside))
 
 
+@pytest.mark.timeout(20)
+def test_long_segment_is_left_out_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = unit(("en", "one two " * 3_000_000), ("de", "x"))
+    path = tmx(tmp_path, unit(("en", "a"), ("de", "b")), long, unit(("en", "c"), ("de", "d")))
+    assert read(path) == [("a", "b"), ("c", "d")]
+    assert (
+        f"{path}: 1 units of more than 1,048,576 bytes are left out, such as 2" in caplog.messages
+    )
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'<tu x="{"a " * 15_000_000}"/>', "a tag or comment has more than 4,194,304 bytes"),
+        ("<!--" + "-" * 30_000_000, "line 3: is not XML"),
+        ("<a>" * 200, "more than 100 elements stand inside each other"),
+    ],
+)
+def test_xml_of_extreme_size_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(tmx(tmp_path, text))
+
+
 def test_memory_does_not_grow_with_a_tmx(tmp_path: Path) -> None:
     corpus = opened(tmx(tmp_path, unit(("en", "x" * 400), ("de", "y" * 400)) * 12_000))
     count, peak = counted(corpus)

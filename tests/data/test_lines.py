@@ -9,8 +9,9 @@ import pytest
 import zstandard
 
 from mt.data import lines
-from mt.data.lines import FileScan, LineReader, existing_file, scan
+from mt.data.lines import FileScan, LineReader, scan
 from mt.errors import DataError
+from mt.files import existing_file
 
 TEXT = "one\nzwei\n三\n".encode()
 
@@ -69,6 +70,33 @@ def test_crlf_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     for _ in range(2):
         list(LineReader(path))
     assert caplog.messages == [f"{path}: 2 lines end in CRLF; the carriage returns are dropped"]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 3, 8])
+@pytest.mark.parametrize("last", [b"", b"\n", b"ein sehr langes Ende"])
+def test_long_lines_are_left_out_and_logged(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    chunk_bytes: int,
+    last: bytes,
+) -> None:
+    content = (
+        b"12345678\n123456789\n\nkurz\n" + "schöne\nüüüüü\n".encode() + b"x" * 99 + b"\n" + last
+    )
+    path = write(tmp_path, content)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 8)
+    expected = [line if len(line.encode()) <= 8 else "-" for line in content.decode().split("\n")]
+    reader = LineReader(path, long_line="-")
+    assert list(reader) == (expected if last not in (b"", b"\n") else expected[:-1])
+    count = expected.count("-")
+    assert caplog.messages == [
+        f"{path}: {count} lines of more than 8 bytes are left out, such as 2"
+    ]
+    assert reader.seen() == scan(path)
+    with pytest.raises(DataError, match=f"^{path}: line 2 has more than 8 bytes$"):
+        list(LineReader(path))
 
 
 @pytest.mark.parametrize("chunk_bytes", [2, 1 << 20])

@@ -1,12 +1,14 @@
 import json
 import math
+import os
 import shutil
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from mt.decoding import scoring
-from mt.decoding.scoring import ForcedScore, Totals, score_files
+from mt.decoding.scoring import ForcedScore, ScoreJob, Totals, score_files, write_scores
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
@@ -110,10 +112,24 @@ def test_unequal_empty_and_special_files_are_an_error(
         (files[0], short, "has 7 lines, .*short has 2"),
         (files[0], tmp_path / "x", "no such file"),
         (empty, empty, "is empty"),
-        (Path("/dev/null"), short, "/dev/null: is no"),
+        (Path("/dev/null"), short, "/dev/null: is a pipe or device"),
     ):
         with pytest.raises(DataError, match=message):
             score_files(run, sources=sources, targets=targets, device="cpu")
+
+
+def test_pipes_score_as_their_files(
+    finished_run: Path, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pipes = tmp_path / "pipe.s", tmp_path / "pipe.t"
+    for pipe, file in zip(pipes, files, strict=True):
+        os.mkfifo(pipe)
+        Thread(target=pipe.write_bytes, args=[file.read_bytes()], daemon=True).start()
+    outputs = tmp_path / "of-pipes", tmp_path / "of-files"
+    for output, (sources, targets) in zip(outputs, (pipes, files), strict=True):
+        write_scores(finished_run, ScoreJob(sources, targets, output), device="cpu")
+    assert outputs[0].read_text() == outputs[1].read_text()
+    assert outputs[0].read_text().count("\n") == len(LINES)
 
 
 def test_scores_do_not_depend_on_mbr(

@@ -258,7 +258,7 @@ def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
         ("new", ["right.txt", "right.txt"], "right.txt: is named twice; each file is one set"),
         ("new", ["right.txt", "sources.txt"], "the sources are the same text as the references"),
         ("new", ["right.txt", "short.txt"], r"short\.txt has 1 lines, .*sources\.txt has 3: line"),
-        ("new", ["/dev/null"], "/dev/null: is no regular file, but it has to be read"),
+        ("new", ["/dev/null"], "/dev/null: is a pipe or device, but it has to be read"),
     ],
 )
 def test_bad_test_sets_are_errors_before_translation(

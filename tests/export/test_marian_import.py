@@ -25,7 +25,7 @@ from mt.data.tokenizer import copy_tokenizer
 from mt.data.vocabulary import Vocabulary
 from mt.decoding.load import read_run
 from mt.errors import RunError
-from mt.export.marian_import import import_marian
+from mt.export.marian_import import import_marian, target_vocabulary
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.initial_weights import load_initial_weights
@@ -253,6 +253,21 @@ def test_unsupported_models_are_refused_and_leave_no_files(
     with pytest.raises(RunError, match=re.escape(message)):
         import_marian(path.parent, tmp_path / "run")
     assert [each.name for each in tmp_path.iterdir()] == ["opus"]
+
+
+def test_flipped_bits_of_a_vocabulary_are_refused_or_harmless(marian: MakeMarian) -> None:
+    folder = marian()
+    whole = (folder / "target.spm").read_bytes()
+    ids = json.loads((folder / "vocab.json").read_text())
+    messages = set()
+    for place in range(8 * 60):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        try:
+            target_vocabulary(bytes(damaged), ids, [0, 1, 2, 3], count=len(ids))
+        except ValueError as error:
+            messages.add(str(error))
+    assert "is damaged: a token has no text" in messages
 
 
 def test_learned_positions_are_refused(marian: MakeMarian, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from pathlib import Path
 
 import pytest
 
@@ -98,7 +99,9 @@ def test_state_read_from_its_file_detects_the_same_divergence(cut: int) -> None:
     for update, loss in enumerate(losses[:expected], start=1):
         state.health.add(metrics(loss), update)
         if update == cut:
-            state = TrainState.from_json(json.loads(json.dumps(state.as_json())), "state.json")
+            state = TrainState.from_json(
+                json.loads(json.dumps(state.as_json())), Path("state.json")
+            )
     assert state.health == whole
     assert state.health.divergence() == whole.divergence() is not None
 
@@ -106,6 +109,6 @@ def test_state_read_from_its_file_detects_the_same_divergence(cut: int) -> None:
 def test_state_of_another_format_or_without_a_field_is_an_error() -> None:
     data = TrainState().as_json()
     with pytest.raises(RunError, match=r"state\.json: written by another version of mt"):
-        TrainState.from_json({**data, "format": 1}, "state.json")
-    with pytest.raises(RunError, match=r"state\.json: damaged \('health'\)"):
-        TrainState.from_json({k: v for k, v in data.items() if k != "health"}, "state.json")
+        TrainState.from_json({**data, "format": 1}, Path("state.json"))
+    with pytest.raises(RunError, match=r"state\.json: damaged \(lacks `health`\)"):
+        TrainState.from_json({k: v for k, v in data.items() if k != "health"}, Path("state.json"))
