@@ -17,6 +17,7 @@ from mt.data.noise import with_typos
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer
+from mt.data.vocabulary import Vocabulary
 
 _FINAL_MARK = re.compile(r"[.!?…。！？।؟]+$")
 _WORD_START = re.compile(r"(?<![\w'’])\w")
@@ -56,12 +57,10 @@ class Augmentation:
             _changed(chunk, tokenizer, row, names[kinds[row]], Random(number))
             for row, number in zip(rows.tolist(), seeds, strict=True)
         ]
-        known = set(tokenizer.source.tags.values())
-        firsts = [chunk.source[row][:1].tolist() for row in rows.tolist()]
-        tags = [ids if known.issuperset(ids) else [] for ids in firsts]
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
-        source = Rows.of([tag + ids for tag, ids in zip(tags, encoded, strict=True)])
-        target = Rows.of(tokenizer.encode_target([pair.target for pair in pairs]))
+        source = _tagged_like(chunk.source.take(rows), encoded, tokenizer.source)
+        encoded = tokenizer.encode_target([pair.target for pair in pairs])
+        target = _tagged_like(chunk.target.take(rows), encoded, tokenizer.target)
         fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
         chosen = np.arange(count)
         chosen[rows[fits]] = count + np.flatnonzero(fits)
@@ -70,6 +69,16 @@ class Augmentation:
             concatenate([chunk.target, target]).take(chosen),
             chunk.left_out,
         )
+
+
+def _tagged_like(rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary) -> Rows:
+    """Return encoded texts, each with the tag in front that its row has."""
+    known, firsts = (
+        set(vocabulary.tags.values()),
+        (rows[row][:1].tolist() for row in range(len(rows))),
+    )
+    tags = [ids if known.issuperset(ids) else [] for ids in firsts]
+    return Rows.of([tag + ids for tag, ids in zip(tags, encoded, strict=True)])
 
 
 def _changed(

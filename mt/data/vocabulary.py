@@ -71,11 +71,11 @@ class Vocabulary:
 
     @property
     def algorithm(self) -> str:
-        """`bpe` if the scores are ranks 0, -1, -2 and so on, else `unigram`."""
-        scores = [self.processor.get_score(number) for number in self.texts()]
+        """`bpe` if the scores are ranks 0, -1, -2 and so on, in any order, else `unigram`."""
+        scores = sorted(map(self.processor.get_score, self.texts()), reverse=True)
         return "bpe" if scores == [-rank for rank in range(len(scores))] else "unigram"
 
-    @property
+    @cached_property
     def tags(self) -> dict[str, int]:
         """Ids of the tags, tokens that no text produces and that decode to nothing."""
         numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))

@@ -21,6 +21,7 @@ from mt.training.checkpoint import save_tensors
 
 _FIXED = {
     "positional": ("sinusoidal",),
+    "decoder_start": ("bos",),
     "norm": ("layernorm",),
     "norm_epsilon": (1e-5,),
     "residual": ("post",),

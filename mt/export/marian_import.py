@@ -433,7 +433,7 @@ def _write_tokenizer(
         raise RunError(f"{folder.path}: source.spm or target.spm {error}") from error
     if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
         raise RunError(f"{folder.path}: vocab.json has more ids than the model has rows")
-    tokenizer = write_tokenizer(run.tokenizer, source=source, target=target)
+    tokenizer = write_tokenizer(run.tokenizer, source, target)
     return tokenizer, (source_rows, target_rows)
 
 

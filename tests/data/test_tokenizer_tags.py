@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.new_tokenizer import extend_tokenizer
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, extend_tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.errors import ConfigError
 from mt.special_ids import EOS
 
