@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from random import Random
+from typing import Literal
 
 import numpy as np
 
@@ -58,9 +59,10 @@ class Augmentation:
             for row, number in zip(rows.tolist(), seeds, strict=True)
         ]
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
-        source = _tagged_like(chunk.source.take(rows), encoded, tokenizer.source)
+        place: Literal[0, -1] = -1 if tokenizer.tag_is_last else 0
+        source = _tagged_like(chunk.source.take(rows), encoded, tokenizer.source, place)
         encoded = tokenizer.encode_target([pair.target for pair in pairs])
-        target = _tagged_like(chunk.target.take(rows), encoded, tokenizer.target)
+        target = _tagged_like(chunk.target.take(rows), encoded, tokenizer.target, 0)
         fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
         chosen = np.arange(count)
         chosen[rows[fits]] = count + np.flatnonzero(fits)
@@ -71,14 +73,16 @@ class Augmentation:
         )
 
 
-def _tagged_like(rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary) -> Rows:
-    """Return encoded texts, each with the tag in front that its row has."""
-    known, firsts = (
-        set(vocabulary.tags.values()),
-        (rows[row][:1].tolist() for row in range(len(rows))),
-    )
-    tags = [ids if known.issuperset(ids) else [] for ids in firsts]
-    return Rows.of([tag + ids for tag, ids in zip(tags, encoded, strict=True)])
+def _tagged_like(
+    rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary, place: Literal[0, -1]
+) -> Rows:
+    """Return encoded texts, each with the tag at this place that its row has."""
+    known = set(vocabulary.tags.values())
+    for number, ids in enumerate(encoded):
+        tag = int(rows[number][place])
+        if tag in known:
+            ids.insert(place if place == 0 else len(ids), tag)
+    return Rows.of(encoded)
 
 
 def _changed(

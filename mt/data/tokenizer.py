@@ -19,9 +19,11 @@ _FORMAT = 1
 _SHOWN_TAGS = 8
 _MANIFEST = "tokenizer.json"
 _JOINT, _SOURCE, _TARGET = "joint.model", "source.model", "target.model"
-_LAYOUTS = ([_JOINT], [_SOURCE, _TARGET])
+_TAG_LAST = "joint_tag_last.model"
+_LAYOUTS = ([_JOINT], [_SOURCE, _TARGET], [_TAG_LAST])
 TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
     _JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
+    _TAG_LAST: lambda pairs: TRAINING_TEXT[_JOINT](pairs),
     _SOURCE: lambda pairs: (pair.source for pair in pairs),
     _TARGET: lambda pairs: (pair.target for pair in pairs),
 }
@@ -38,6 +40,8 @@ class Tokenizer:
     """SHA-256 over the model files and the tag; equal fingerprints give equal ids."""
     tag: str | None = None
     """Token in front of each source line."""
+    tag_is_last: bool = False
+    """True if the tag follows EOS instead, as in early folders of NLLB."""
     target_prefix: tuple[int, ...] = ()
     """Ids in front of each target line: its tag, or none."""
 
@@ -48,7 +52,8 @@ class Tokenizer:
         vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
         lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
         fingerprint = hashlib.sha256(lines.encode()).hexdigest()
-        return cls(vocabularies[0], vocabularies[-1], fingerprint)
+        last = _TAG_LAST in sums
+        return cls(vocabularies[0], vocabularies[-1], fingerprint, tag_is_last=last)
 
     def tagged(self, tag: str | None, target_tag: str | None = None) -> "Tokenizer":
         """Return a tokenizer that puts tags in front of the lines of a side.
@@ -63,6 +68,11 @@ class Tokenizer:
         tags = f"{tag}" if target_tag is None else f"{tag} {target_tag}"
         fingerprint = hashlib.sha256(f"{self.fingerprint} {tags}".encode()).hexdigest()
         return replace(self, fingerprint=fingerprint, tag=tag, target_prefix=prefix)
+
+    @property
+    def tags_in_front(self) -> int:
+        """Number of tags before the text of a source."""
+        return int(self.tag is not None and not self.tag_is_last)
 
     @property
     def source_size(self) -> int:
@@ -80,7 +90,7 @@ class Tokenizer:
         if self.tag is None:
             return encoded
         number = self.source.tags[self.tag]
-        return [[number, *ids] for ids in encoded]
+        return [[*ids, number] if self.tag_is_last else [number, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line: its tag if there is one, the text, EOS."""
@@ -131,12 +141,13 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
     return write_models(folder, read_models(source))
 
 
-def write_tokenizer(folder: Path, *models: bytes) -> Tokenizer:
+def write_tokenizer(folder: Path, *models: bytes, tag_is_last: bool = False) -> Tokenizer:
     """Write a tokenizer of one serialized SentencePiece model for both sides, or two, and load it.
 
     Raises `RunError` if `Vocabulary.from_model` rejects one.
     """
-    return write_models(folder, dict(zip(_LAYOUTS[len(models) - 1], models, strict=True)))
+    names = [_TAG_LAST] if tag_is_last else _LAYOUTS[len(models) - 1]
+    return write_models(folder, dict(zip(names, models, strict=True)))
 
 
 def read_models(source: Path) -> dict[str, bytes]:

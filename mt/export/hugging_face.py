@@ -39,6 +39,8 @@ class Imported:
     parameters: int
     notes: tuple[str, ...]
     """Settings that could only be approximated, and tokens that were left out."""
+    tokens: tuple[int, int] | None = None
+    """Tokens of the folder and of the run, where they may differ."""
 
 
 class FolderSettings(BaseModel):

@@ -13,7 +13,8 @@ _TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
 _MODEL_TYPE, _BPE = 3, b"\x02"
 _VOCABULARY_SIZE = 4
 _SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
-_TEXT, _SCORE, _TYPE = 1, b"\x15", 3
+_TEXT, _SCORE_FIELD, _TYPE = 1, 2, 3
+_SCORE = b"\x15"  # field and wire type
 _UNKNOWN = 2
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
 """Types of tokens: never in a text and decoded to nothing; cut out of a text; never cut out."""
@@ -53,12 +54,20 @@ def new_token(text: str, kind: int, score: float = 0.0) -> bytes:
     return scored + number_field(_TYPE, kind)
 
 
-def with_scores(tokens: Iterable[bytes], scores: Iterable[float]) -> list[bytes]:
-    """Return the messages of tokens with other scores; the last occurrence of a field counts."""
-    return [
-        token + _SCORE + struct.pack("<f", score)
-        for token, score in zip(tokens, scores, strict=True)
-    ]
+def in_rank_order(tokens: Sequence[bytes]) -> list[bytes]:
+    """Return the messages of tokens with the scores 0, -1, -2 and so on, in the former order.
+
+    BPE merges by the order of the scores alone. Control tokens keep theirs.
+    """
+    found, changed = [dict(fields(token)) for token in tokens], list(tokens)
+    scores = {
+        place: struct.unpack("<f", each[_SCORE_FIELD])[0]
+        for place, each in enumerate(found)
+        if each.get(_TYPE, b"\x01")[0] != CONTROL
+    }
+    for rank, place in enumerate(sorted(scores, key=lambda place: -scores[place])):
+        changed[place] += _SCORE + struct.pack("<f", -rank)  # the last occurrence counts
+    return changed
 
 
 def with_tokens(
