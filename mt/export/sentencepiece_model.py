@@ -66,7 +66,7 @@ def in_rank_order(tokens: Sequence[bytes]) -> list[bytes]:
         if each.get(_TYPE, b"\x01")[0] != CONTROL
     }
     for rank, place in enumerate(sorted(scores, key=lambda place: -scores[place])):
-        changed[place] += _SCORE + struct.pack("<f", -rank)  # the last occurrence counts
+        changed[place] += _SCORE + struct.pack("<f", -float(rank))  # the last occurrence counts
     return changed
 
 
