@@ -107,4 +107,5 @@ def import_(
     typer.echo(f"{run}: {imported.languages}, {imported.parameters:,} parameters")
     if imported.tokens is not None:
         before, after = imported.tokens
-        typer.echo(f"{run}: {after:,} of {before:,} tokens")
+        whole = f"{imported.full_parameters:,} parameters"
+        typer.echo(f"{path}: {before:,} tokens, {whole}; kept: {after:,} tokens")

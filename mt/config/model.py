@@ -93,7 +93,7 @@ class ModelConfig(Section):
         Automatic,
     ] = "sinusoidal"
     """Representation of token order."""
-    decoder_start: Literal["bos", "eos"] = "bos"
+    decoder_start: Annotated[Literal["bos", "eos"], Automatic] = "bos"
     """Embedding at the start of the decoder's input; fairseq's models start with the end mark."""
     max_positions: Width = 512
     """Rows of the `learned` position table; no sentence can be longer."""

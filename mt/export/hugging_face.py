@@ -40,7 +40,9 @@ class Imported:
     notes: tuple[str, ...]
     """Settings that could only be approximated, and tokens that were left out."""
     tokens: tuple[int, int] | None = None
-    """Tokens of the folder and of the run, where they may differ."""
+    """Tokens of the folder and of the run, if some were left out."""
+    full_parameters: int = 0
+    """Parameters of the folder, if some were left out."""
 
 
 class FolderSettings(BaseModel):

@@ -7,7 +7,7 @@ the token of its language, and a translation with that of the target language.
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -116,8 +116,12 @@ def import_m2m100(
             new, config, tokenizer, weights, longest_source=positions, origin=path
         )
         put_in_place(temporary, run)
-    sizes = len(folder.tokens), FIRST_TEXT + len(ids)
-    return Imported(" to ".join(names), parameters, (*folder.notes, *notes), sizes)
+    imported = Imported(" to ".join(names), parameters, (*folder.notes, *notes))
+    if pruning is None:
+        return imported
+    before, after = len(folder.tokens), FIRST_TEXT + len(ids)
+    full = parameters + (before - after) * folder.settings.d_model
+    return replace(imported, tokens=(before, after), full_parameters=full)
 
 
 class M2M100Settings(StackSettings):
@@ -334,11 +338,11 @@ def _added_tokens(path: Path, tokenizer: TokenizerSettings, ids: dict[str, int])
     if (path / "tokenizer.json").exists():
         listing = read_json(path / "tokenizer.json")
         each = listing.get("added_tokens", []) if isinstance(listing, dict) else []
-        found = {_content(token): token["id"] for token in each if "id" in token}
+        found = {_content(token): token["id"] for token in each if type(token.get("id")) is int}
     if not any(map(is_language, found)):
         found = {_content(each): number for number, each in tokenizer.added_tokens_decoder.items()}
     if not any(map(is_language, found)) and (path / "added_tokens.json").exists():
-        found = dict(read_json(path / "added_tokens.json"))
+        found = _read_entries(path / "added_tokens.json", {})
     if any(map(is_language, found)):
         return {text: number for text, number in found.items() if text not in SPECIAL.values()}
     if (path / VOCABULARY_FILE).exists():

@@ -16,14 +16,19 @@ from transformers import (
     M2M100Config,
     M2M100ForConditionalGeneration,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from mt.decoding.load import read_run
+from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
+from mt.errors import ConfigError, UserError
 from mt.export.export import export_ctranslate2, export_huggingface
 from mt.export.m2m100_import import Pruning, import_m2m100, merged_parts
 from mt.export.sentencepiece_model import tokens_of
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.factories import contents, model_of
+from tests.factories import Program, contents, journal, model_of, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
 
 WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
          "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
@@ -35,6 +40,7 @@ TO_THEIRS = {PAD: 1, UNK: 3, BOS: 0, EOS: 2}
 NEVER_GENERATED = [0, 1, 3]
 
 Make = Callable[..., Path]
+disable_progress_bar()
 
 
 @pytest.fixture
@@ -377,3 +383,172 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
 def test_a_token_is_kept_with_the_parts_it_is_merged_from() -> None:
     scores = {"ab": -5.0, "bc": -1.0, "abc": -9.0, "abcd": -10.0, "a": -20.0}
     assert [*merged_parts("abcd", scores)] == ["a", "b", "c", "d", "bc", "abc", "abcd"]
+
+
+def _edit(name: str, **changes: object) -> Callable[[Path], None]:
+    """Return a function that changes keys of a JSON file of a folder."""
+
+    def edit(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return edit
+
+
+def _remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _shard(*, lose: bool, name: str = "model.shared.weight") -> Callable[[Path], None]:
+    """Return a function that divides the weights into files, with a fault."""
+
+    def divide(folder: Path) -> None:
+        _load(folder).save_pretrained(folder, max_shard_size="20KB")
+        (folder / "model.safetensors").unlink()
+        index = folder / "model.safetensors.index.json"
+        found = json.loads(index.read_text())
+        if lose:
+            (folder / found["weight_map"][name]).unlink()
+        found["weight_map"]["model.absent"] = found["weight_map"][name]
+        index.write_text(json.dumps(found))
+
+    return divide
+
+
+def _pickle(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+GIVEN = ("--source-language", "deu_Latn", "--target-language", "eng_Latn")
+FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
+    "other type": (
+        _edit("config.json", model_type="m2m_10"), (),
+        "`model_type` is `m2m_10`; `mt import` reads `marian` (OPUS-MT) and `m2m_100` (M2M-100, "
+        "NLLB-200); did you mean `m2m_100`?",
+    ),
+    "no spm": (_remove("sentencepiece.bpe.model"), (), "sentencepiece.bpe.model: missing"),
+    "damaged spm": (
+        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
+        "is no SentencePiece model",
+    ),
+    "lost shard": (_shard(lose=True), (), "files of weights are missing: `model-000"),
+    "absent tensor": (_shard(lose=False), (), "lacks `model.absent`, which model"),
+    "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
+    "cut": (_cut, (), "model.safetensors: damaged"),
+    "fewer rows": (_edit("config.json", vocab_size=100), (), "and the model has 100 rows"),
+    "more rows": (_edit("config.json", vocab_size=200), (), "rows, `vocab_size` is 200"),
+    "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
+    "wider": (_edit("config.json", d_model=64), (), "does not fit the config"),
+    "unscaled": (_edit("config.json", scale_embedding=False), (), "`scale_embedding` is False"),
+    "no languages": (
+        _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
+        "name no language",
+    ),
+    "language": (
+        lambda _: None, ("--target-language", "en"),
+        "--target-language `en`: is not one of the 4 languages; did you mean `eng_Latn`?",
+    ),
+    "languages": (
+        lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),
+        "--languages `fra`: is not one of the 4 languages; did you mean `fra_Latn`?",
+    ),
+    "pair": (
+        lambda _: None, ("--languages", "deu_Latn,fra_Latn", "--sample", "sample.txt"),
+        "--languages lacks `eng_Latn`, a language of the translation",
+    ),
+    "sample": (
+        lambda _: None, ("--languages", "deu_Latn,eng_Latn"), "--sample go together",
+    ),
+    "empty sample": (
+        lambda _: None, ("--languages", "deu_Latn,eng_Latn", "--sample", "empty.txt"), "no text",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_line_and_leaves_no_run(
+    fault: str, make: Make, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage, options, message = FAULTS[fault]
+    folder = make()
+    damage(folder)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample.txt").write_text("der Hund\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    before = contents(tmp_path)
+    status, out, err = program("import", folder, "--run", "run", *options)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert contents(tmp_path) == before
+
+
+def test_the_command_that_converts_pickled_weights_works(make: Make, tmp_path: Path) -> None:
+    folder = make()
+    expected = load_file(folder / "model.safetensors")
+    _pickle(folder)
+    with pytest.raises(UserError, match="convert them") as refused:
+        import_m2m100(folder, tmp_path / "run")
+    program = str(refused.value).partition('python -c "')[2].removesuffix('"')
+    exec(program, {})
+    import_m2m100(folder, tmp_path / "run")
+    found = read_run(tmp_path / "run").weights["decoder_norm.weight"]
+    assert torch.equal(found, expected["model.decoder.layer_norm.weight"])
+
+
+RECIPE = """
+data:
+  source_language: deu
+  target_language: eng
+  train: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
+  valid: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
+tokenizer: {{sampling: 0.1}}
+training: {{init_from: {0}/run, max_updates: 60, target_tokens_per_update: 300, learning_rate: 5e-3,
+  warmup_updates: 10, schedule: inverse_sqrt, validate_every: 20, device: cpu, average: best,
+  max_tokens_per_batch: 400}}
+decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, tag: deu_Latn,
+  target_tag: eng_Latn}}
+"""
+
+
+def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german, english = WORDS[:6], WORDS[9:15]
+    rows = [*itertools.permutations(range(len(german)), 3)]
+    for side, words in (("de", german), ("en", english)):
+        lines = [" ".join(words[number] for number in row) for row in rows]
+        (tmp_path / f"train.{side}").write_text("\n".join(lines) + "\n")
+    samples = tmp_path / "train.de", tmp_path / "train.en"
+    pruning = Pruning(("deu_Latn", "eng_Latn", "fra_Latn"), samples)
+    import_m2m100(make(), tmp_path / "run", pruning=pruning)
+    recipe, run = tmp_path / "tuned.yaml", tmp_path / "tuned"
+    recipe.write_text(RECIPE.format(tmp_path))
+    train_with(recipe, run)
+    losses = [event["loss"] for event in journal(run, "validation")]
+    assert losses[-1] < 0.6 * losses[0]
+    train_until(recipe, tmp_path / "again", 27, "SIGTERM")
+    train_with(recipe, tmp_path / "again")
+    assert outcome(run) == outcome(tmp_path / "again")
+    assert export_ctranslate2(run, tmp_path / "fast", device="cpu").failure is None
+    assert export_huggingface(run, tmp_path / "theirs again").failure is None
+    translator = load_translator(run)
+    ids = translator.tokenizer.target_prefix
+    found = translator.engine.translate_ids(
+        translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
+    )[0]
+    assert found.ids[:1] == ids
+    (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
+    assert scored[0].tokens[0] == "eng_Latn"
+    french = load_translator(run, overrides=["decoding.target_tag=fra_Latn"])
+    assert str(french.direction) == "deu to fra-Latn"
+    assert french.tokenizer.target_prefix != ids
+    with pytest.raises(ConfigError, match="`ace_Arab` has no token"):
+        load_translator(run, overrides=["decoding.target_tag=ace_Arab"])
