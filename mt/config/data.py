@@ -432,6 +432,11 @@ def tags_as_text(tags: Mapping[str | None, tuple[Direction, ...]]) -> list[str]:
     return [f"`{tag}` ({' and '.join(map(str, of))})" for tag, of in tags.items() if tag]
 
 
+def language_of(tag: str | None) -> str | None:
+    """Return the language that a tag names, such as `deu-Latn` for `deu_Latn`; else None."""
+    return None if tag is None or tag[0] == "<" else tag.strip("_").replace("_", "-")
+
+
 def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None = None) -> Direction:
     """Return the direction of the tags: that of the corpora with both, or the tags' own languages.
 
@@ -444,9 +449,7 @@ def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None =
     )
     if len(both) == 1:
         return next(iter(both))
-    named = [
-        None if each is None or each[0] == "<" else each.strip("_") for each in (tag, target_tag)
-    ]
+    named = [language_of(each) for each in (tag, target_tag)]
     return Direction(named[0] or data.source_language, named[1] or data.target_language)
 
 

@@ -10,22 +10,21 @@ from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
-from mt.errors import ConfigError, RunError, did_you_mean, listed
+from mt.errors import RunError
 from mt.files import replacing, write_json
 
 Pairs = Callable[[], Iterator[SentencePair]]
 """Opens a corpus from its first pair."""
 _FORMAT = 1
-_SHOWN_TAGS = 8
 _MANIFEST = "tokenizer.json"
-_JOINT, _SOURCE, _TARGET = "joint.model", "source.model", "target.model"
-_TAG_LAST = "joint_tag_last.model"
-_LAYOUTS = ([_JOINT], [_SOURCE, _TARGET], [_TAG_LAST])
+JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
+TAG_LAST = "joint_tag_last.model"
+_LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
 TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
-    _JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
-    _TAG_LAST: lambda pairs: TRAINING_TEXT[_JOINT](pairs),
-    _SOURCE: lambda pairs: (pair.source for pair in pairs),
-    _TARGET: lambda pairs: (pair.target for pair in pairs),
+    JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
+    TAG_LAST: lambda pairs: TRAINING_TEXT[JOINT](pairs),
+    SOURCE: lambda pairs: (pair.source for pair in pairs),
+    TARGET: lambda pairs: (pair.target for pair in pairs),
 }
 """Training text of each model file."""
 
@@ -52,7 +51,7 @@ class Tokenizer:
         vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
         lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
         fingerprint = hashlib.sha256(lines.encode()).hexdigest()
-        last = _TAG_LAST in sums
+        last = TAG_LAST in sums
         return cls(vocabularies[0], vocabularies[-1], fingerprint, tag_is_last=last)
 
     def tagged(self, tag: str | None, target_tag: str | None = None) -> "Tokenizer":
@@ -62,9 +61,9 @@ class Tokenizer:
         """
         if tag is None and target_tag is None:
             return self
-        prefix = () if target_tag is None else (_tag_id(self.target, target_tag),)
+        prefix = () if target_tag is None else (self.target.tag_id(target_tag),)
         if tag is not None:
-            _tag_id(self.source, tag)
+            self.source.tag_id(tag)
         tags = f"{tag}" if target_tag is None else f"{tag} {target_tag}"
         fingerprint = hashlib.sha256(f"{self.fingerprint} {tags}".encode()).hexdigest()
         return replace(self, fingerprint=fingerprint, tag=tag, target_prefix=prefix)
@@ -89,7 +88,7 @@ class Tokenizer:
         encoded = self.source.encode(lines)
         if self.tag is None:
             return encoded
-        number = self.source.tags[self.tag]
+        number = self.source.tag_id(self.tag)
         return [[*ids, number] if self.tag_is_last else [number, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
@@ -107,17 +106,6 @@ class Tokenizer:
         Bytes that form no character are left out.
         """
         return self.target.decode(ids, errors="ignore")
-
-
-def _tag_id(vocabulary: Vocabulary, tag: str) -> int:
-    if (known := vocabulary.tags) and tag in known:
-        return known[tag]
-    there = f"only {listed([*known][:_SHOWN_TAGS])}" if known else "none"
-    more = f" and {len(known) - _SHOWN_TAGS} more" if len(known) > _SHOWN_TAGS else ""
-    raise ConfigError(
-        f"the tag `{tag}` has no token: of tags, the tokenizer has {there}{more}; "
-        f"`tokenizer.tags` reserves them before a training{did_you_mean(tag, known)}"
-    )
 
 
 def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
@@ -141,15 +129,6 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
     return write_models(folder, read_models(source))
 
 
-def write_tokenizer(folder: Path, *models: bytes, tag_is_last: bool = False) -> Tokenizer:
-    """Write a tokenizer of one serialized SentencePiece model for both sides, or two, and load it.
-
-    Raises `RunError` if `Vocabulary.from_model` rejects one.
-    """
-    names = [_TAG_LAST] if tag_is_last else _LAYOUTS[len(models) - 1]
-    return write_models(folder, dict(zip(names, models, strict=True)))
-
-
 def read_models(source: Path) -> dict[str, bytes]:
     """Return the model files of a run folder or tokenizer folder after loading them."""
     inside = source / "tokenizer"
@@ -159,7 +138,10 @@ def read_models(source: Path) -> dict[str, bytes]:
 
 
 def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:
-    """Write a tokenizer of serialized SentencePiece models by file name, and load it."""
+    """Write a tokenizer of serialized SentencePiece models by file name, and load it.
+
+    Raises `RunError` if `Vocabulary.from_model` rejects one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
         with replacing(folder / name) as temporary:

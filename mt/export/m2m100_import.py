@@ -15,9 +15,10 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
+from mt.config.data import language_of
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.lines import LineReader, existing_file
-from mt.data.tokenizer import write_tokenizer
+from mt.data.tokenizer import JOINT, TAG_LAST, write_models
 from mt.data.vocabulary import Vocabulary
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 from mt.export.hugging_face import (
@@ -101,7 +102,7 @@ def import_m2m100(
     positions = folder.settings.max_position_embeddings
     given = {"tag": tags[0], "target_tag": tags[1]}
     decoding, notes = decoding_of(folder.generation, positions, **given)
-    names = [tag.strip("_").replace("_", "-") for tag in tags]
+    names = [str(language_of(tag)) for tag in tags]
     shape = folder.settings.model(positional="fairseq", decoder_start="eos", residual="pre")
     algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
     kept = [folder.tokens[number][0] for number in ids]
@@ -109,8 +110,8 @@ def import_m2m100(
     config = imported_config(shape, tokens, decoding, names[0], names[1])
     with aside(run) as temporary:
         new = RunFolder(temporary)
-        last = folder.tokenizer.legacy_behaviour
-        tokenizer = write_tokenizer(new.tokenizer, folder.model(ids), tag_is_last=last)
+        name = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
+        tokenizer = write_models(new.tokenizer, {name: folder.model(ids)})
         weights = folder.weights(tensor_names(shape), ids)
         parameters = write_run(
             new, config, tokenizer, weights, longest_source=positions, origin=path

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.tokenizer import Tokenizer, write_tokenizer
+from mt.data.tokenizer import SOURCE as SOURCE_FILE
+from mt.data.tokenizer import TARGET as TARGET_FILE
+from mt.data.tokenizer import Tokenizer, write_models
 from mt.errors import RunError
 from mt.export.hugging_face import (
     FolderSettings,
@@ -288,7 +290,7 @@ def _write_tokenizer(
         raise RunError(f"{folder.path}: source.spm or target.spm {error}") from error
     if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
         raise RunError(f"{folder.path}: vocab.json has more ids than the model has rows")
-    tokenizer = write_tokenizer(run.tokenizer, source, target)
+    tokenizer = write_models(run.tokenizer, {SOURCE_FILE: source, TARGET_FILE: target})
     return tokenizer, (source_rows, target_rows)
 
 

@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
@@ -25,6 +26,8 @@ from mt.errors import ConfigError, UserError
 from mt.export.export import export_ctranslate2, export_huggingface
 from mt.export.m2m100_import import Pruning, import_m2m100, merged_parts
 from mt.export.sentencepiece_model import tokens_of
+from mt.model.transformer import Transformer
+from mt.model.weights import load_parameters
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.factories import Program, contents, journal, model_of, train_with
 from tests.training.killed_training import outcome
@@ -53,7 +56,7 @@ def make(tmp_path: Path) -> Make:
         folder = tmp_path / "theirs"
         folder.mkdir()
         count = _train(folder / "sentencepiece.bpe.model", algorithm)
-        described = {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}
+        described: dict[str, object] = {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}
         described["tokenizer_class"] = "NllbTokenizer"
         if kind == "m2m":
             processor = sentencepiece.SentencePieceProcessor(
@@ -226,13 +229,13 @@ def test_translations_are_equal(
         assert search(**ours) == expected
         assert len({*map(tuple, expected)}) > 10
     # With the length as divisor: this project's search over the logits of transformers.
-    averaged = {"search": "beam", "beam": 5, "length_normalization": "average"}
-    ours = search(**averaged)
+    averaged: dict[str, Any] = {"search": "beam", "beam": 5, "length_normalization": "average"}
+    found = search(**averaged)
     monkeypatch.setattr(
         "mt.decoding.torch_engine._Steps", lambda _, source, rows: _TheirSteps(model, source, rows)
     )
-    assert search(**averaged) == ours
-    assert ours != search(search="greedy")
+    assert search(**averaged) == found
+    assert found != search(search="greedy")
 
 
 class _TheirSteps:
@@ -251,7 +254,7 @@ class _TheirSteps:
             self.prefixes = self.prefixes.repeat_interleave(self.rows, dim=0)
         self.prefixes = torch.cat((self.prefixes, given[:, None]), dim=1)
         source = self.source.repeat_interleave(len(given) // len(self.source), dim=0)
-        logits = self.model(
+        logits: Tensor = self.model(
             source, attention_mask=source != 1, decoder_input_ids=self.prefixes
         ).logits[:, -1]
         return logits[:, _theirs(range(logits.shape[1]))]
@@ -510,8 +513,8 @@ data:
   train: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
   valid: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
 tokenizer: {{sampling: 0.1}}
-training: {{init_from: {0}/run, max_updates: 60, target_tokens_per_update: 300, learning_rate: 5e-3,
-  warmup_updates: 10, schedule: inverse_sqrt, validate_every: 20, device: cpu, average: best,
+training: {{init_from: {0}/run, max_updates: 40, target_tokens_per_update: 300, warmup_updates: 10,
+  learning_rate: 1.0e-2, schedule: inverse_sqrt, validate_every: 20, device: cpu, average: best,
   max_tokens_per_batch: 400}}
 decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, tag: deu_Latn,
   target_tag: eng_Latn}}
@@ -533,7 +536,7 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     recipe.write_text(RECIPE.format(tmp_path))
     train_with(recipe, run)
     losses = [event["loss"] for event in journal(run, "validation")]
-    assert losses[-1] < 0.6 * losses[0]
+    assert losses[-1] < 0.7 * losses[0]
     train_until(recipe, tmp_path / "again", 27, "SIGTERM")
     train_with(recipe, tmp_path / "again")
     assert outcome(run) == outcome(tmp_path / "again")
@@ -545,10 +548,56 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
         translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
     )[0]
     assert found.ids[:1] == ids
+    assert isinstance(translator.engine, ScoringEngine)
     (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
     assert scored[0].tokens[0] == "eng_Latn"
     french = load_translator(run, overrides=["decoding.target_tag=fra_Latn"])
-    assert str(french.direction) == "deu to fra-Latn"
+    assert str(french.direction) == "deu-Latn to fra-Latn"
     assert french.tokenizer.target_prefix != ids
     with pytest.raises(ConfigError, match="`ace_Arab` has no token"):
         load_translator(run, overrides=["decoding.target_tag=ace_Arab"])
+
+
+@pytest.mark.slow
+def test_a_model_of_the_shape_of_nllb_600m_is_equal(tmp_path: Path) -> None:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    count = _train(folder / "sentencepiece.bpe.model", "bpe")
+    ids = {name: number for number, name in enumerate(NLLB, start=256_001)}
+    (folder / "added_tokens.json").write_text(json.dumps(ids))
+    torch.manual_seed(1)
+    shape = {"d_model": 1024, "init_std": 0.02, "encoder_layers": 12, "decoder_layers": 12}
+    shape |= {f"{side}_ffn_dim": 4096 for side in ("encoder", "decoder")}
+    shape |= {f"{side}_attention_heads": 16 for side in ("encoder", "decoder")}
+    model = M2M100ForConditionalGeneration(
+        _config(256_206, **shape, max_position_embeddings=1024)
+    ).eval()
+    model.save_pretrained(folder, max_shard_size="500MB")
+    source = [256_002, *range(4, count, 3), 2]
+    target = [2, 256_003, *range(5, count, 4)]
+    with torch.no_grad():
+        expected = model(torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
+    del model
+    imported = import_m2m100(folder, tmp_path / "run", source="deu_Latn", target="eng_Latn")
+    assert imported.parameters == 615_073_792
+    run = read_run(tmp_path / "run")
+    ours = {theirs: own for own, theirs in TO_THEIRS.items()}
+    weights, config = run.weights, run.config.model
+    with torch.device("meta"):
+        mine = Transformer(config, source_vocabulary=256_206, target_vocabulary=256_206)
+    mine.to_empty(device="cpu").eval()
+    load_parameters(mine, weights, "run")
+    mine.reserve_positions(1024)
+    del weights, run
+    with torch.no_grad():
+        found = mine(
+            torch.tensor([[ours.get(number, number) for number in source]]),
+            torch.tensor([[BOS, *target[1:]]]),
+        )[:, _ours_of_theirs(expected.shape[1])]
+    assert float(expected.std()) > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))
+
+
+def _ours_of_theirs(count: int) -> list[int]:
+    return [BOS, PAD, EOS, UNK, *range(4, count)]
