@@ -546,6 +546,12 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
         translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
     )[0]
     assert found.ids[:1] == ids
+    (begun,) = translator.stream(["der Hund"], prefixes=["the"])
+    assert begun.alternatives[0].ids[:2] == (
+        *ids,
+        translator.tokenizer.target.encode(["the"])[0][0],
+    )
+    assert begun.text.startswith("the")
     assert isinstance(translator.engine, ScoringEngine)
     (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
     assert scored[0].tokens[0] == "eng_Latn"
@@ -557,6 +563,7 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_a_model_of_the_shape_of_nllb_600m_is_equal(tmp_path: Path) -> None:
     folder = tmp_path / "large"
     folder.mkdir()
