@@ -66,7 +66,7 @@ class Teacher:
             )
         for each in decoding.ensemble:
             check_finished(each)
-        direction = chosen_direction(config.data, decoding.tag)
+        direction = chosen_direction(config.data, decoding.tag, decoding.target_tag)
         settings = {
             "source_language": direction.source,
             "target_language": direction.target,

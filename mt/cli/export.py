@@ -37,11 +37,11 @@ def export(
     if to == "huggingface" and quantization != "none":
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
     from mt.decoding.cached_export import NOT_EXPORTED
-    from mt.export.export import export_ctranslate2, export_marian
+    from mt.export.export import export_ctranslate2, export_huggingface
 
     folder = output or run / (to if quantization == "none" else f"{to}-{quantization}")
     if to == "huggingface":
-        result = export_marian(run, folder, sample=sample, device=device)
+        result = export_huggingface(run, folder, sample=sample, device=device)
         usage = "AutoModelForSeq2SeqLM and AutoTokenizer of transformers load it"
     else:
         result = export_ctranslate2(
@@ -58,14 +58,55 @@ def export(
 def import_(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="Folder of a Hugging Face Marian model: OPUS-MT."),
+        typer.Argument(metavar="PATH", help="Hugging Face folder of OPUS-MT, M2M-100 or NLLB-200."),
     ],
     run: Annotated[Path, typer.Option("--run", metavar="DIR", help="New run folder.")],
+    source_language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="M2M-100, NLLB-200: source language, as `eng_Latn`."),
+    ] = None,
+    target_language: Annotated[
+        str | None,
+        typer.Option(metavar="CODE", help="M2M-100, NLLB-200: target language, as `deu_Latn`."),
+    ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CODES",
+            help="M2M-100, NLLB-200: keep the tokens of these languages, as `eng_Latn,deu_Latn`.",
+        ),
+    ] = None,
+    sample: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="With --languages: text in these languages; may be repeated."
+        ),
+    ] = None,
 ) -> None:
-    """Import a Hugging Face Marian (OPUS-MT) model as a run."""
-    from mt.export.marian_import import import_marian
+    """Import an OPUS-MT (Marian), M2M-100 or NLLB-200 model of Hugging Face as a run."""
+    from mt.export.hugging_face import model_type
 
-    imported = import_marian(path, run)
+    if (languages is None) != (sample is None):
+        raise UserError("--languages and --sample go together: the tokens of the sample are kept")
+    if model_type(path) == "marian":
+        from mt.export.marian_import import import_marian
+
+        if source_language or target_language or languages:
+            raise UserError(f"{path}: an OPUS-MT model has fixed languages; give no language")
+        imported = import_marian(path, run)
+    else:
+        from mt.export.m2m100_import import Pruning, import_m2m100
+
+        pruning = None
+        if languages is not None and sample is not None:
+            pruning = Pruning(tuple(languages.split(",")), tuple(sample))
+        imported = import_m2m100(
+            path, run, source=source_language, target=target_language, pruning=pruning
+        )
     for note in imported.notes:
         typer.echo(f"{path}: {note}", err=True)
     typer.echo(f"{run}: {imported.languages}, {imported.parameters:,} parameters")
+    if imported.tokens is not None:
+        before, after = imported.tokens
+        whole = f"{imported.full_parameters:,} parameters"
+        typer.echo(f"{path}: {before:,} tokens, {whole}; kept: {after:,} tokens")

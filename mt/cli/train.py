@@ -57,10 +57,8 @@ def train(
 
 def _next_commands(config: "Config", run: Path) -> str:
     """Return commands that use a finished run, one a line."""
-    from mt.config.data import needed_tags
-
-    tags = {} if config.decoding.tag else needed_tags(config.data)
-    tag = f" --set {shlex.quote(f'decoding.tag={next(iter(tags))}')}" if tags else ""
+    choices = [f"decoding.{key}={next(iter(of))}" for key, of in config.tags_to_choose().items()]
+    tag = "".join(f" --set {shlex.quote(choice)}" for choice in choices)
     folder, split = shlex.quote(str(run)), [*config.data.tests, "valid"][0]
     commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
     return "\n".join(f"  mt {command}" for command in [*commands, f"serve {folder}{tag}"])

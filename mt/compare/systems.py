@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from mt.config import Config
-from mt.config.data import needed_tags
 from mt.data.held_out import open_split
 from mt.data.lines import LineReader
 from mt.errors import DataError, UserError
@@ -179,12 +178,12 @@ def _config_and_split(
     config = read_config(folder)
     if given is None:
         return config, choose_split(config.data, split)
-    if needed_tags(config.data) and not config.decoding.tag:
+    if config.tags_to_choose():
         raise UserError(
             f"{folder}: its training lines begin with a tag, and the given texts have none; "
             "translate them with `mt translate` and a tag, and compare the files"
         )
-    return with_texts(config, folder, split, given, tag=config.decoding.tag)
+    return with_texts(config, folder, split, given, decoding=config.decoding)
 
 
 def _set_of_run(

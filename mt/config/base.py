@@ -11,8 +11,10 @@ from mt.errors import one_line
 LocalPath = Annotated[Path, Field(strict=False)]
 """A path, written as text in YAML."""
 
-TagText = Annotated[str, Field(pattern=r"^<[1-9a-z][A-Za-z0-9_-]+>$")]
-"""A tag: a word in angle brackets, such as `<bt>` or `<2de>`."""
+TagText = Annotated[
+    str, Field(pattern=r"^(<[1-9a-z][A-Za-z0-9_-]+>|[a-z]{3}_[A-Z][a-z]{3}|__[a-z]{2,3}__)$")
+]
+"""A tag: a word in angle brackets, such as `<bt>`, or a language as in NLLB or M2M-100."""
 
 
 def automatic(schema: dict[str, Any]) -> None:

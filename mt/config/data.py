@@ -108,6 +108,8 @@ class PairSection(Section):
     """Language code of its target side; null: as `data.target_language`."""
     tag: TagText | None = None
     """Token in front of each source line, one of `tokenizer.tags`: `<bt>`, `<2de>`; null: none."""
+    target_tag: TagText | None = None
+    """Token in front of each target line, a language of NLLB or M2M-100; null: none."""
 
 
 class HeldOutSource(PairSection):
@@ -363,7 +365,8 @@ class DataConfig(Section):
     def _kind(self, source: SplitSource) -> str:
         """Return languages and tag as text: `en to de, tag <bt>`."""
         languages = " to ".join(self._languages(source).values())
-        return f"{languages}, tag {source.tag}" if source.tag else languages
+        tags = [tag for tag in (source.tag, source.target_tag) if tag]
+        return ", tag ".join([languages, *tags])
 
     def train_corpora(self) -> dict[str, Source]:
         """Return the training corpora by their key below `data`."""
@@ -402,19 +405,25 @@ class Direction:
 
 def trained_directions(data: DataConfig) -> tuple[Direction, ...]:
     """Return the distinct directions of the training corpora, in order."""
-    return tuple(dict.fromkeys(direction for direction, _ in _directions_and_tags(data)))
+    return tuple(dict.fromkeys(direction for direction, _ in _directions(data)))
 
 
-def trained_tags(data: DataConfig) -> dict[str | None, tuple[Direction, ...]]:
+TagKey = Literal["tag", "target_tag"]
+TAG_KEYS: tuple[TagKey, ...] = ("tag", "target_tag")
+"""Keys of the tokens in front of source and target lines."""
+
+
+def trained_tags(data: DataConfig, key: TagKey = "tag") -> dict[str | None, tuple[Direction, ...]]:
     """Return the directions of the training corpora by tag; None is the key of untagged ones."""
-    corpora = dict.fromkeys(_directions_and_tags(data))
+    found = ((direction, getattr(source, key)) for direction, source in _directions(data))
+    corpora = dict.fromkeys(found)
     tags = dict.fromkeys(tag for _, tag in corpora)
     return {tag: tuple(each for each, its in corpora if its == tag) for tag in tags}
 
 
-def needed_tags(data: DataConfig) -> dict[str | None, tuple[Direction, ...]]:
+def needed_tags(data: DataConfig, key: TagKey = "tag") -> dict[str | None, tuple[Direction, ...]]:
     """Return the tags of which each line needs one; empty if a training corpus has no tag."""
-    tags = trained_tags(data)
+    tags = trained_tags(data, key)
     return {} if None in tags else tags
 
 
@@ -423,13 +432,28 @@ def tags_as_text(tags: Mapping[str | None, tuple[Direction, ...]]) -> list[str]:
     return [f"`{tag}` ({' and '.join(map(str, of))})" for tag, of in tags.items() if tag]
 
 
-def chosen_direction(data: DataConfig, tag: str | None) -> Direction:
-    """Return the direction of a tag, or that of the config if the tag does not determine one."""
-    found = trained_tags(data).get(tag, ())
-    return found[0] if len(found) == 1 else Direction(data.source_language, data.target_language)
+def language_of(tag: str | None) -> str | None:
+    """Return the language that a tag names, such as `deu-Latn` for `deu_Latn`; else None."""
+    return None if tag is None or tag[0] == "<" else tag.strip("_").replace("_", "-")
 
 
-def _directions_and_tags(data: DataConfig) -> Iterator[tuple[Direction, str | None]]:
+def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None = None) -> Direction:
+    """Return the direction of the tags: that of the corpora with both, or the tags' own languages.
+
+    The languages of the config fill in what the tags do not determine.
+    """
+    both = dict.fromkeys(
+        direction
+        for direction, source in _directions(data)
+        if (source.tag, source.target_tag) == (tag, target_tag)
+    )
+    if len(both) == 1:
+        return next(iter(both))
+    named = [language_of(each) for each in (tag, target_tag)]
+    return Direction(named[0] or data.source_language, named[1] or data.target_language)
+
+
+def _directions(data: DataConfig) -> Iterator[tuple[Direction, Source]]:
     for source in data.train_corpora().values():
         own = data.of(source)
-        yield Direction(own.source_language, own.target_language), source.tag
+        yield Direction(own.source_language, own.target_language), source

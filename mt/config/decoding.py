@@ -22,6 +22,8 @@ class DecodingConfig(Section):
     """Weight of GNMT's coverage penalty for source tokens with little attention; beam search."""
     tag: TagText | None = None
     """Token in front of each source line, one of the tokenizer's tags: `<2de>`; null: none."""
+    target_tag: TagText | None = None
+    """First token of each translation, a language of NLLB or M2M-100; null: none."""
     ensemble: Annotated[tuple[LocalPath, ...], Field(strict=False)] = ()
     """Further runs with the same tokenizer; the probabilities of all models are averaged."""
     adapter: LocalPath | None = None

@@ -81,10 +81,21 @@ class ModelConfig(Section):
     decoder_layers: Annotated[Layers, Automatic] = 6
     """Number of decoder layers."""
     positional: Annotated[
-        Literal["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"],
+        Literal[
+            "sinusoidal",
+            "learned",
+            "relative",
+            "relative_bias",
+            "alibi",
+            "rotary",
+            "none",
+            "fairseq",
+        ],
         Automatic,
     ] = "sinusoidal"
     """Representation of token order."""
+    decoder_start: Annotated[Literal["bos", "eos"], Automatic] = "bos"
+    """Embedding at the start of the decoder's input; fairseq's models start with the end mark."""
     max_positions: Width = 512
     """Rows of the `learned` position table; no sentence can be longer."""
     rotary_base: Annotated[float, Field(gt=1.0, le=1e12)] = 10000.0
@@ -173,10 +184,9 @@ class ModelConfig(Section):
                 f"`model.kv_heads` {self.kv_heads} does not divide `model.heads` {self.heads}: "
                 "every key head serves the same number of query heads"
             )
-        if self.positional == "sinusoidal" and self.d_model % 2:
-            yield (
-                f"`model.positional: sinusoidal` needs an even `model.d_model`, not {self.d_model}"
-            )
+        if self.positional in {"sinusoidal", "fairseq"} and self.d_model % 2:
+            kind = f"`model.positional: {self.positional}`"
+            yield f"{kind} needs an even `model.d_model`, not {self.d_model}"
         if self.positional == "rotary" and self.key_width % 2:
             key = "`model.d_head`" if self.d_head else "`model.d_model` / `model.heads`"
             yield f"`model.positional: rotary` needs an even {key}, not {self.key_width}"

@@ -1,5 +1,6 @@
 """Complete configuration of a run, and the rules across its sections."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mt.config.base import Section
-from mt.config.data import DataConfig
+from mt.config.data import TAG_KEYS, DataConfig, Direction, TagKey, needed_tags
 from mt.config.decoding import DecodingConfig
 from mt.config.evaluation import EvaluationConfig
 from mt.config.model import ModelConfig
@@ -50,10 +51,15 @@ class Config(Section):
             return "training.init_from", self.training.init_from
         return None
 
-    def split_tag(self, name: str) -> str | None:
-        """Return the tag in front of the source lines of `valid` or a test split."""
-        source = self.data.split(name)
-        return source.tag if source and source.tag else self.decoding.tag
+    def split_tags(self, name: str) -> dict[str, str | None]:
+        """Return the tags of `valid` or a test split, by key."""
+        own, default = self.data.split(name), self.decoding
+        return {key: getattr(own, key, None) or getattr(default, key) for key in TAG_KEYS}
+
+    def tags_to_choose(self) -> dict[TagKey, dict[str | None, tuple[Direction, ...]]]:
+        """Return the needed tags, by key, of each key that `decoding` does not set."""
+        needed = {key: needed_tags(self.data, key) for key in TAG_KEYS}
+        return {key: of for key, of in needed.items() if of and not getattr(self.decoding, key)}
 
     def _broken_rules(self) -> Iterator[str]:
         if self.tokenizer.added_tokens and self.tokenizer_origin is None:
@@ -112,8 +118,9 @@ class Config(Section):
         """Yield a message for each tag that the run's new tokenizer will not contain."""
         sources = {**self.data.train_corpora(), "valid": self.data.valid}
         sources |= {f"tests.{name}": source for name, source in self.data.tests.items()}
-        used = {f"data.{key}.tag": source.tag for key, source in sources.items()}
-        for key, tag in {**used, "decoding.tag": self.decoding.tag}.items():
+        places = {f"data.{key}": source for key, source in sources.items()}
+        users = itertools.product({**places, "decoding": self.decoding}.items(), TAG_KEYS)
+        for key, tag in ((f"{place}.{key}", getattr(user, key)) for (place, user), key in users):
             if tag and tag not in self.tokenizer.tags and self.tokenizer_origin is None:
                 near = did_you_mean(tag, self.tokenizer.tags)
                 yield f"`{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"

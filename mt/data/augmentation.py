@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 from random import Random
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from mt.data.noise import with_typos
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer
+from mt.data.vocabulary import Vocabulary
 from mt.languages import FINAL_MARKS
 
 _WORD_START = re.compile(r"(?<![\w'’])\w")
@@ -56,12 +58,11 @@ class Augmentation:
             _changed(chunk, tokenizer, row, names[kinds[row]], Random(number))
             for row, number in zip(rows.tolist(), seeds, strict=True)
         ]
-        known = set(tokenizer.source.tags.values())
-        firsts = [chunk.source[row][:1].tolist() for row in rows.tolist()]
-        tags = [ids if known.issuperset(ids) else [] for ids in firsts]
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
-        source = Rows.of([tag + ids for tag, ids in zip(tags, encoded, strict=True)])
-        target = Rows.of(tokenizer.encode_target([pair.target for pair in pairs]))
+        place: Literal[0, -1] = -1 if tokenizer.tag_is_last else 0
+        source = _tagged_like(chunk.source.take(rows), encoded, tokenizer.source, place)
+        encoded = tokenizer.encode_target([pair.target for pair in pairs])
+        target = _tagged_like(chunk.target.take(rows), encoded, tokenizer.target, 0)
         fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
         chosen = np.arange(count)
         chosen[rows[fits]] = count + np.flatnonzero(fits)
@@ -70,6 +71,18 @@ class Augmentation:
             concatenate([chunk.target, target]).take(chosen),
             chunk.left_out,
         )
+
+
+def _tagged_like(
+    rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary, place: Literal[0, -1]
+) -> Rows:
+    """Return encoded texts, each with the tag at this place that its row has."""
+    known = set(vocabulary.tags.values())
+    for number, ids in enumerate(encoded):
+        tag = int(rows[number][place])
+        if tag in known:
+            ids.insert(place if place == 0 else len(ids), tag)
+    return Rows.of(encoded)
 
 
 def _changed(

@@ -298,6 +298,7 @@ class TrainingCorpus:
     cleaning: Cleaning
     weight: float
     tag: str | None
+    target_tag: str | None
 
     def cleaned(self) -> Iterator[SentencePair]:
         """Stream the cleaned pairs."""

@@ -58,6 +58,7 @@ def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
             Cleaning(data.of(source), held_out),
             weight=source.weight,
             tag=source.tag,
+            target_tag=source.target_tag,
         )
         for key, source in data.train_corpora().items()
     )

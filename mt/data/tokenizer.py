@@ -4,14 +4,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer_training import extend_model, train_model
+from mt.data.tokenizer_training import train_model
 from mt.data.vocabulary import Vocabulary
-from mt.errors import ConfigError, RunError, listed
+from mt.errors import RunError
 from mt.files import read_bytes, read_json, replacing, write_json
 from mt.runs import LARGEST_MODEL, TokenizerManifest
 
@@ -19,12 +17,14 @@ Pairs = Callable[[], Iterator[SentencePair]]
 """Opens a corpus from its first pair."""
 _FORMAT = 1
 _MANIFEST = "tokenizer.json"
-_JOINT, _SOURCE, _TARGET = "joint.model", "source.model", "target.model"
-_LAYOUTS = ([_JOINT], [_SOURCE, _TARGET])
-_LINES: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
-    _JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
-    _SOURCE: lambda pairs: (pair.source for pair in pairs),
-    _TARGET: lambda pairs: (pair.target for pair in pairs),
+JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
+TAG_LAST = "joint_tag_last.model"
+_LAYOUTS = ([JOINT], [SOURCE, TARGET], [TAG_LAST])
+TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
+    JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
+    TAG_LAST: lambda pairs: TRAINING_TEXT[JOINT](pairs),
+    SOURCE: lambda pairs: (pair.source for pair in pairs),
+    TARGET: lambda pairs: (pair.target for pair in pairs),
 }
 """Training text of each model file."""
 
@@ -39,6 +39,10 @@ class Tokenizer:
     """SHA-256 over the model files and the tag; equal fingerprints give equal ids."""
     tag: str | None = None
     """Token in front of each source line."""
+    tag_is_last: bool = False
+    """True if the tag follows EOS instead, as in early folders of NLLB."""
+    target_prefix: tuple[int, ...] = ()
+    """Ids in front of each target line: its tag, or none."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -47,24 +51,27 @@ class Tokenizer:
         vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
         lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
         fingerprint = hashlib.sha256(lines.encode()).hexdigest()
-        return cls(vocabularies[0], vocabularies[-1], fingerprint)
+        last = TAG_LAST in sums
+        return cls(vocabularies[0], vocabularies[-1], fingerprint, tag_is_last=last)
 
-    def tagged(self, tag: str | None) -> "Tokenizer":
-        """Return a tokenizer that puts `tag` in front of each source line.
+    def tagged(self, tag: str | None, target_tag: str | None = None) -> "Tokenizer":
+        """Return a tokenizer that puts tags in front of the lines of a side.
 
-        Raises `ConfigError` if the vocabulary has no token for it.
+        Raises `ConfigError` if the vocabulary has no token for one.
         """
-        if tag is None:
+        if tag is None and target_tag is None:
             return self
-        known = self.source.tags
-        if tag not in known:
-            there = f"only {listed(known)}" if known else "none"
-            raise ConfigError(
-                f"the tag `{tag}` has no token: of tags, the tokenizer has {there}; "
-                "`tokenizer.tags` reserves them before a training"
-            )
-        fingerprint = hashlib.sha256(f"{self.fingerprint} {tag}".encode()).hexdigest()
-        return replace(self, fingerprint=fingerprint, tag=tag)
+        prefix = () if target_tag is None else (self.target.tag_id(target_tag),)
+        if tag is not None:
+            self.source.tag_id(tag)
+        tags = f"{tag}" if target_tag is None else f"{tag} {target_tag}"
+        fingerprint = hashlib.sha256(f"{self.fingerprint} {tags}".encode()).hexdigest()
+        return replace(self, fingerprint=fingerprint, tag=tag, target_prefix=prefix)
+
+    @property
+    def tags_in_front(self) -> int:
+        """Number of tags before the text of a source."""
+        return int(self.tag is not None and not self.tag_is_last)
 
     @property
     def source_size(self) -> int:
@@ -81,12 +88,13 @@ class Tokenizer:
         encoded = self.source.encode(lines)
         if self.tag is None:
             return encoded
-        number = self.source.tags[self.tag]
-        return [[number, *ids] for ids in encoded]
+        number = self.source.tag_id(self.tag)
+        return [[*ids, number] if self.tag_is_last else [number, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each target line, with EOS and without BOS."""
-        return self.target.encode(lines)
+        """Return the ids of each target line: its tag if there is one, the text, EOS."""
+        encoded, prefix = self.target.encode(lines), self.target_prefix
+        return [[*prefix, *ids] for ids in encoded] if prefix else encoded
 
     def decode_source(self, ids: Sequence[int]) -> str:
         """Return the source text of `ids` up to the first EOS."""
@@ -100,23 +108,6 @@ class Tokenizer:
         return self.target.decode(ids, errors="ignore")
 
 
-def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:
-    """Return the tokenizer in `folder`; create it as the config says if it does not exist.
-
-    It is trained on `pairs`, or copied from `tokenizer.from` or an initial run, and extended if the
-    config adds tokens or tags. Raises ConfigError or DataError if it cannot be created.
-    """
-    if any(folder.glob("*.json")):
-        return Tokenizer.load(folder)
-    settings, seed = config.tokenizer, config.seed
-    if config.tokenizer_origin is None:
-        return train_tokenizer(pairs, folder, config=settings, seed=seed)
-    _, origin = config.tokenizer_origin
-    if settings.added_tokens or settings.tags:
-        return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
-    return copy_tokenizer(origin, folder)
-
-
 def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
     """Train the vocabularies, write them into `folder` and load them.
 
@@ -124,23 +115,10 @@ def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed
     `ConfigError` if the vocabulary is too small for the characters.
     """
     names = _LAYOUTS[0] if config.vocabulary == "joint" else _LAYOUTS[1]
-    models = {name: train_model(_LINES[name](pairs()), config=config, seed=seed) for name in names}
-    return _write(folder, models)
-
-
-def extend_tokenizer(
-    source: Path, folder: Path, *, pairs: Pairs, config: TokenizerConfig, seed: int
-) -> Tokenizer:
-    """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
-
-    Equal source, pairs, config and seed give equal files. Raises also `DataError` if there is no
-    text to learn from.
-    """
     models = {
-        name: extend_model(model, _LINES[name](pairs()), config=config, seed=seed)
-        for name, model in _read_models(source).items()
+        name: train_model(TRAINING_TEXT[name](pairs()), config=config, seed=seed) for name in names
     }
-    return _write(folder, models)
+    return write_models(folder, models)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
@@ -148,18 +126,10 @@ def copy_tokenizer(source: Path, folder: Path) -> Tokenizer:
 
     Raises `RunError` if a file in `source` is missing or damaged.
     """
-    return _write(folder, _read_models(source))
+    return write_models(folder, read_models(source))
 
 
-def write_tokenizer(folder: Path, *, source: bytes, target: bytes) -> Tokenizer:
-    """Write a tokenizer of two serialized SentencePiece models and load it.
-
-    Raises `RunError` if `Vocabulary.from_model` rejects one.
-    """
-    return _write(folder, {_SOURCE: source, _TARGET: target})
-
-
-def _read_models(source: Path) -> dict[str, bytes]:
+def read_models(source: Path) -> dict[str, bytes]:
     """Return the model files of a run folder or tokenizer folder after loading them."""
     inside = source / "tokenizer"
     original = inside if inside.is_dir() else source
@@ -167,12 +137,11 @@ def _read_models(source: Path) -> dict[str, bytes]:
     return {name: (original / name).read_bytes() for name in _read_manifest(original)}
 
 
-def copied_layout(source: Path) -> Literal["joint", "separate"]:
-    """Return the layout of the vocabularies of a run folder or tokenizer folder."""
-    return "joint" if len(_read_models(source)) == 1 else "separate"
+def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:
+    """Write a tokenizer of serialized SentencePiece models by file name, and load it.
 
-
-def _write(folder: Path, models: dict[str, bytes]) -> Tokenizer:
+    Raises `RunError` if `Vocabulary.from_model` rejects one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
         with replacing(folder / name) as temporary:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import sentencepiece
 
+from mt.errors import ConfigError, did_you_mean, listed
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 SPACE_MARK = "\u2581"
@@ -23,6 +24,7 @@ _ESCAPED = re.compile(f"{_ESCAPE}[_=]")
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 _LINES_WORTH_THREADS = 64
+_SHOWN_TAGS = 8
 
 
 def escape(text: str) -> str:
@@ -71,11 +73,11 @@ class Vocabulary:
 
     @property
     def algorithm(self) -> str:
-        """`bpe` if the scores are ranks 0, -1, -2 and so on, else `unigram`."""
-        scores = [self.processor.get_score(number) for number in self.texts()]
+        """`bpe` if the scores are ranks 0, -1, -2 and so on, in any order, else `unigram`."""
+        scores = sorted(map(self.processor.get_score, self.texts()), reverse=True)
         return "bpe" if scores == [-rank for rank in range(len(scores))] else "unigram"
 
-    @property
+    @cached_property
     def tags(self) -> dict[str, int]:
         """Ids of the tags, tokens that no text produces and that decode to nothing."""
         numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
@@ -84,6 +86,18 @@ class Vocabulary:
             for number in numbers
             if self.processor.is_control(number)
         }
+
+    def tag_id(self, tag: str) -> int:
+        """Return the id of a tag; raise ConfigError if the vocabulary has no token for it."""
+        known = self.tags
+        if tag in known:
+            return known[tag]
+        there = f"only {listed([*known][:_SHOWN_TAGS])}" if known else "none"
+        more = f" and {len(known) - _SHOWN_TAGS} more" if len(known) > _SHOWN_TAGS else ""
+        raise ConfigError(
+            f"the tag `{tag}` has no token: of tags, the tokenizer has {there}{more}; "
+            f"`tokenizer.tags` reserves them before a training{did_you_mean(tag, known)}"
+        )
 
     def texts(self) -> dict[int, str]:
         """Return the tokens that are text, in SentencePiece's notation, by id."""

@@ -106,7 +106,7 @@ def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[
     for number in reversed(range(len(part.source) - 1)):
         if number not in source and number + 1 in source:
             source[number] = source[number + 1]
-    first = 0 if tokenizer.tag is None else 1
+    first = tokenizer.tags_in_front
     for source_token, target_token in details.alignment:
         if source_token >= first and source_token in source and target_token in target:
             yield Link(source[source_token], target[target_token])
@@ -197,8 +197,8 @@ def _source_tokens(part: Part, tokenizer: Tokenizer) -> _Tokens:
     encode = tokenizer.source.processor.encode
     message = encode(escape(part.source_text), out_type="serialized_proto")
     tokens = [dict(fields(content)) for field, content in fields(message) if field == _TOKEN]
-    first = 0 if tokenizer.tag is None else 1
-    assert len(tokens) == len(part.source) - 1 - first, "the text is that of the tokens"
+    first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
+    assert len(tokens) == len(part.source) - 1 - tags, "the text is that of the tokens"
     surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
     owners = [[number] for number, surface in enumerate(surfaces, start=first) for _ in surface]
     return _unescaped("".join(surfaces), owners)

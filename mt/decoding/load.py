@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt.config import Config, DecodingConfig
-from mt.config.data import needed_tags, tags_as_text
+from mt.config.data import tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.cached_export import CachedExport, open_export, require_ctranslate2
@@ -315,11 +315,10 @@ def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
 
     The target language would be undefined. `decoding.tag=null` among the `overrides` is a choice.
     """
-    if any(override.startswith("decoding.tag=") for override in overrides):
-        return
-    config = load_config(run / CONFIG_FILE)
-    if tags := {} if config.decoding.tag else needed_tags(config.data):
-        raise UserError(
-            f"{run}: each training line begins with a tag; choose one of "
-            f"{' or '.join(tags_as_text(tags))}, as in `--set 'decoding.tag={next(iter(tags))}'`"
-        )
+    for key, tags in load_config(run / CONFIG_FILE).tags_to_choose().items():
+        if not any(override.startswith(f"decoding.{key}=") for override in overrides):
+            raise UserError(
+                f"{run}: each training line begins with a tag; choose one of "
+                f"{' or '.join(tags_as_text(tags))}, as in "
+                f"`--set 'decoding.{key}={next(iter(tags))}'`"
+            )

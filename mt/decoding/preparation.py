@@ -416,7 +416,7 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
     if not any(texts):
         return [Prefix()] * len(texts)
     repaired = [repair_unicode(text) for text in texts]
-    encoded = tokenizer.encode_target([text.rstrip() for text, _ in repaired])
+    encoded = tokenizer.target.encode([text.rstrip() for text, _ in repaired])
     prefixes = []
     for (text, changes), ids in zip(repaired, encoded, strict=True):
         notes = [f"prefix: {change}" for change in changes]
@@ -424,7 +424,7 @@ def encode_prefixes(texts: Sequence[str], tokenizer: Tokenizer) -> list[Prefix]:
             unknown = name_characters([_first_unknown(text.rstrip(), tokenizer)])
             notes.append(f"prefix: ends before {unknown}, unknown to the tokenizer")
             known = tokenizer.decode_target(ids[: ids.index(UNK)])
-            [ids] = tokenizer.encode_target([known.rstrip()])
+            [ids] = tokenizer.target.encode([known.rstrip()])
         prefixes.append(Prefix(tuple(ids[:-1]), tuple(notes)))
     return prefixes
 
@@ -435,5 +435,5 @@ def _first_unknown(text: str, tokenizer: Tokenizer) -> str:
     The length of the known text does not give its place: `tokenizer.normalization` may change
     lengths.
     """
-    encode, ends = tokenizer.encode_target, range(1, len(text))
+    encode, ends = tokenizer.target.encode, range(1, len(text))
     return text[bisect_left(ends, True, key=lambda end: UNK in encode([text[:end]])[0])]

@@ -64,7 +64,7 @@ class Searches:
             [each.ids for each in inputs],
             decoding,
             n_best,
-            prefixes=[each.prefix for each in inputs],
+            prefixes=[(*self.tokenizer.target_prefix, *each.prefix) for each in inputs],
         )
         return [
             [self._part(each, hypothesis) for hypothesis in hypotheses]

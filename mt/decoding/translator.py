@@ -125,7 +125,7 @@ class Translator:
     ) -> None:
         assert longest_source > 1, "a source has at least a token and EOS"
         self.engine = engine
-        self.tokenizer = tokenizer.tagged(decoding.tag) if decoding.tag else tokenizer
+        self.tokenizer = tokenizer.tagged(decoding.tag, decoding.target_tag)
         self.decoding = decoding
         self.longest_source = longest_source
         self.direction = direction
@@ -334,7 +334,7 @@ def load_translator(
         loaded.tokenizer,
         decoding,
         longest_source=loaded.longest_source,
-        direction=chosen_direction(loaded.config.data, decoding.tag),
+        direction=chosen_direction(loaded.config.data, decoding.tag, decoding.target_tag),
         line_shape=loaded.line_shape,
     )
 

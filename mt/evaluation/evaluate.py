@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import Config, DataConfig
+from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
 from mt.data.held_out import open_split
@@ -299,13 +299,13 @@ def open_run(
     config, finished = read_config(run), is_exported(run) or is_finished(run)
     if job.texts:
         require_tag(run, overrides)
-        tag = load_config(run / CONFIG_FILE, overrides=overrides).decoding.tag
-        config, split = with_texts(config, run, split, job.texts, tag=tag)
+        decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
+        config, split = with_texts(config, run, split, job.texts, decoding=decoding)
     split = choose_split(config.data, split)
     data, source = config.data.of_split(split), open_split(config.data, split)
     language = data.target_language
-    tagged = f"decoding.tag={config.split_tag(split) or 'null'}"
-    translator = load_translator(run, overrides=[tagged, *overrides], device=device)
+    tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
+    translator = load_translator(run, overrides=[*tagged, *overrides], device=device)
     tokenizer = checks.check_tokenizer(language, config.evaluation.bleu_tokenizer)
     pairs = tuple(source.pairs())
     further = job.texts.further(len(pairs)) if job.texts else ()
@@ -338,12 +338,12 @@ def open_run(
 
 
 def with_texts(
-    config: Config, run: Path, split: str | None, texts: GivenTexts, *, tag: str | None
+    config: Config, run: Path, split: str | None, texts: GivenTexts, *, decoding: DecodingConfig
 ) -> tuple[Config, str]:
     """Return the config with the given test set as one more split, and the name of the split.
 
-    The default name is the file name of the sources up to its first dot. The tag chooses the
-    direction of a multilingual run.
+    The default name is the file name of the sources up to its first dot. The tags of
+    `decoding` choose the direction of a multilingual run.
 
     Raises UserError if the config has a split of this name or other texts were scored under it,
     DataError if a file is missing or is a pipe.
@@ -364,13 +364,14 @@ def with_texts(
     for path in files:
         if {place.resolve() for place in made} & {path.resolve(), path.resolve().parent}:
             raise UserError(f"{path}: the translations would replace this file; {another}")
-    direction = chosen_direction(config.data, tag)
+    direction = chosen_direction(config.data, decoding.tag, decoding.target_tag)
     source = TextSource(
         source=str(texts.sources),
         target=str(texts.references[0]),
         source_language=direction.source,
         target_language=direction.target,
-        tag=tag,
+        tag=decoding.tag,
+        target_tag=decoding.target_tag,
     )
     data = config.data.model_copy(update={"tests": {**config.data.tests, name: source}})
     return config.model_copy(update={"data": data}), name

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mt.config.data import needed_tags, tags_as_text, trained_directions, trained_tags
+from mt.config.data import tags_as_text, trained_directions, trained_tags
 from mt.errors import UserError
 from mt.evaluation.run_info import ModelInfo, RunInfo, read_info
 from mt.files import read_bytes, write_text
@@ -83,9 +83,10 @@ def _usage(info: RunInfo) -> str:
     tests = info.config.data.split_names()
     split = tests[1] if len(tests) > 1 else tests[0]
     config = info.config
-    tag = None if config.decoding.tag else next(iter(needed_tags(config.data)), None)
-    option = f" --set 'decoding.tag={tag}'" if tag else ""
-    argument = f', overrides=["decoding.tag={tag}"]' if tag else ""
+    tags = [f"decoding.{key}={next(iter(of))}" for key, of in config.tags_to_choose().items()]
+    option = "".join(f" --set '{tag}'" for tag in tags)
+    named = ", ".join(f'"{tag}"' for tag in tags)
+    argument = f", overrides=[{named}]" if tags else ""
     return f"""In this folder:
 
 ```sh

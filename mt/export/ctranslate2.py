@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.attention_spec import MultiHeadAttentionSpec
 from ctranslate2.specs.common_spec import Activation, LayerNormSpec, LinearSpec
@@ -25,7 +26,7 @@ from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import Vocabulary
-from mt.model.positional import alibi_slopes, sinusoids
+from mt.model.positional import POSITIONAL, alibi_slopes
 from mt.model.sublayers import deepnorm_constants
 from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
@@ -79,7 +80,8 @@ def write_model(
     target = _tokens(tokenizer.target)
     spec.register_source_vocabulary(_tokens(tokenizer.source))
     spec.register_target_vocabulary(target)
-    spec.config.bos_token = spec.config.decoder_start_token = target[BOS]
+    spec.config.bos_token = target[BOS]
+    spec.config.decoder_start_token = target[EOS if config.decoder_start == "eos" else BOS]
     spec.config.eos_token = target[EOS]
     spec.config.unk_token = target[UNK]
     spec.validate()
@@ -182,8 +184,9 @@ def _encodings(stack: _Stack) -> Array | None:
     config = stack.config
     if config.positional == "learned":
         table = _padded(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
-    elif config.positional == "sinusoidal":
-        table = sinusoids(stack.positions, config.d_model).numpy()
+    elif config.positional in {"sinusoidal", "fairseq"}:
+        added = POSITIONAL[config.positional](config, stack.side)
+        table = added.embed(torch.zeros(1, stack.positions, config.d_model), 0)[0].numpy()
     elif config.positional == "none":
         # Without a table CTranslate2 uses its own sinusoids.
         table = np.zeros((stack.positions, config.d_model), np.float32)

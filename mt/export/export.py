@@ -1,4 +1,4 @@
-"""Export of a run to CTranslate2 or Hugging Face's Marian, kept only if it translates equally."""
+"""Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally."""
 
 import shutil
 from dataclasses import asdict, dataclass, replace
@@ -10,6 +10,8 @@ from mt.decoding.engine import length_limit, why_not_decoded
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError, listed
+from mt.export.m2m100 import write_m2m100
+from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
 from mt.export.parity import PLAIN_SEARCH, Parity, compare, read_sample
@@ -137,10 +139,10 @@ def _write(
     return exported
 
 
-def export_marian(
+def export_huggingface(
     run: Path, output: Path, *, sample: Path | None = None, device: str = "auto"
 ) -> ExportResult:
-    """Export a run to the Hugging Face Marian folder `output`.
+    """Export a run to the Hugging Face folder `output`: M2M-100 with its positions, else Marian.
 
     The folder is read back as by `mt import`, without transformers, and translates `sample`, or
     the run's valid split, with the run's search settings. It is kept, with the comparison in
@@ -153,10 +155,16 @@ def export_marian(
     finished = read_run(run)
     lines = read_sample(finished.config, sample)
     with aside(output) as temporary:
-        folder, read_back = temporary / "marian", temporary / "read_back"
-        write_marian(finished, folder)
-        import_marian(folder, read_back)
-        of_run = load_translator(run, overrides=PLAIN_SEARCH, device=device)
+        folder, read_back = temporary / "model", temporary / "read_back"
+        if finished.config.model.positional == "fairseq":
+            write_m2m100(finished, folder)
+            import_m2m100(folder, read_back)
+        else:
+            write_marian(finished, folder)
+            import_marian(folder, read_back)
+        tags = finished.config.split_tags("valid").items()
+        chosen = [f"decoding.{key}={tag}" for key, tag in tags if tag]
+        of_run = load_translator(run, overrides=[*PLAIN_SEARCH, *chosen], device=device)
         exported = load_translator(read_back, device=device)
         same_search = Translator(
             exported.engine,

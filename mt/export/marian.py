@@ -21,6 +21,7 @@ from mt.training.checkpoint import save_tensors
 
 _FIXED = {
     "positional": ("sinusoidal",),
+    "decoder_start": ("bos",),
     "norm": ("layernorm",),
     "norm_epsilon": (1e-5,),
     "residual": ("post",),
@@ -70,7 +71,7 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     with replacing(folder / "model.safetensors") as temporary:
         save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
     _write_tokenizer(finished, folder)
-    write_json(folder / "generation_config.json", _generation(finished))
+    write_json(folder / "generation_config.json", generation_settings(finished))
     write_json(folder / "config.json", _config(finished))
 
 
@@ -222,31 +223,39 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
 def _config(finished: FinishedRun) -> dict[str, object]:
     model, tokenizer, data = finished.config.model, finished.tokenizer, finished.config.data
     task = f"translation_{data.source_language}_to_{data.target_language}"
-    of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
-    sides = {f"{side}_{key}": of_both[key] for side in ("encoder", "decoder") for key in of_both}
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "is_encoder_decoder": True,
         "vocab_size": tokenizer.source_size,
         "decoder_vocab_size": tokenizer.target_size,
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": model.tie_embeddings != "none",
+        "static_position_embeddings": True,
+        **stack_settings(finished),
+        **_SPECIAL_IDS,
+        # Overrides the 4 beams of the translation pipeline of transformers 4.
+        "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
+    }
+
+
+def stack_settings(finished: FinishedRun) -> dict[str, object]:
+    """Return the keys of config.json for the shape of both stacks, with the embeddings scaled."""
+    model = finished.config.model
+    of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
+    sides = {f"{side}_{key}": of_both[key] for side in ("encoder", "decoder") for key in of_both}
+    return {
+        "is_encoder_decoder": True,
         "d_model": model.d_model,
         "encoder_layers": model.encoder_layers,
         "decoder_layers": model.decoder_layers,
         **sides,
         "activation_function": model.feed_forward,
         "scale_embedding": True,
-        "static_position_embeddings": True,
         "max_position_embeddings": _positions(finished),
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.feed_forward_dropout,
-        **_SPECIAL_IDS,
         "dtype": "float32",
-        # Overrides the 4 beams of the translation pipeline of transformers 4.
-        "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
     }
 
 
@@ -271,7 +280,7 @@ def alpha_of(exponent: float) -> float:
     return round(exponent / _RATE, 6)
 
 
-def _generation(finished: FinishedRun) -> dict[str, object]:
+def generation_settings(finished: FinishedRun) -> dict[str, object]:
     """Return the generation settings of transformers; GNMT's penalty is approximated.
 
     Its beam search stops once no open hypothesis scores above the worst finished one kept; here,

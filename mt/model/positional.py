@@ -10,6 +10,9 @@ from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import Attention, Mask
 
+FAIRSEQ_START = 2
+"""First position in fairseq, which counts from the id of its padding plus 1."""
+
 
 class Positional(nn.Module):
     """Base of all position encodings, without any effect; each kind overrides some hooks.
@@ -64,6 +67,25 @@ class Sinusoidal(Positional):
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add the table's rows to x [B T D]."""
         return x + self.table.rows(first, first + x.shape[1])
+
+
+class Fairseq(Sinusoidal):
+    """Sinusoids of fairseq's models, M2M-100 among them (Ott et al. 2019).
+
+    All sines precede all cosines, wavelengths grow from 2 pi to 10000 * 2 pi, the longest included,
+    and a sentence begins at position 2.
+    """
+
+    def __init__(self, config: ModelConfig, side: Side) -> None:
+        super().__init__(config, side)
+        pairs = config.d_model // 2
+        self.table = SinusoidTable(config.d_model, 10000.0 ** (pairs / max(1, pairs - 1)))
+
+    def embed(self, x: Tensor, first: int) -> Tensor:
+        """Add the table's rows to x [B T D]."""
+        first += FAIRSEQ_START
+        rows = self.table.rows(first, first + x.shape[1])
+        return x + torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
 
 
 class Learned(Positional):
@@ -206,6 +228,7 @@ POSITIONAL: dict[str, type[Positional]] = {
     "alibi": Alibi,
     "rotary": Rotary,
     "none": Positional,
+    "fairseq": Fairseq,
 }
 
 

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
-from mt.model.positional import POSITIONAL, Positional, SinusoidTable
+from mt.model.positional import FAIRSEQ_START, POSITIONAL, Positional, SinusoidTable
 from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
 from mt.model.weights import Gains
-from mt.special_ids import PAD
+from mt.special_ids import BOS, EOS, PAD
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Transformer(nn.Module):
         if config.tie_embeddings == "all" and source_vocabulary != target_vocabulary:
             raise ValueError("one matrix for all embeddings needs one vocabulary")
         self.scale = math.sqrt(config.d_model)
+        self.starts_with_eos = config.decoder_start == "eos"
         self.target_embedding = Embedding(target_vocabulary, config.d_model)
         self.source_embedding = self.target_embedding
         if config.tie_embeddings != "all":
@@ -70,8 +71,8 @@ class Transformer(nn.Module):
     def reserve_positions(self, positions: int) -> None:
         """Compute position tables of this length, because no compiled graph can let them grow."""
         for module in self.modules():
-            if isinstance(module, SinusoidTable) and positions > len(module.table):
-                module.grown(positions)
+            if isinstance(module, SinusoidTable) and positions + FAIRSEQ_START > len(module.table):
+                module.grown(positions + FAIRSEQ_START)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits [N V] of the N real target positions, row after row.
@@ -142,6 +143,8 @@ class Transformer(nn.Module):
     def _embed(
         self, embedding: nn.Embedding, ids: Tensor, positional: Positional, *, first: int
     ) -> Tensor:
+        if self.starts_with_eos:
+            ids = ids.masked_fill(ids == BOS, EOS)
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
         return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
 

@@ -78,7 +78,8 @@ def attention_maps(
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
     source = _source_ids(translator, sentence)
-    hypothesis = engine.translate_ids([source], translator.decoding)[0]
+    prefixes = [tokenizer.target_prefix]
+    hypothesis = engine.translate_ids([source], translator.decoding, prefixes=prefixes)[0]
     target = [BOS, *hypothesis.ids, EOS]
     if not hypothesis.finished:
         _logger.warning("the translation reached its length limit and is incomplete")

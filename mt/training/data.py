@@ -18,11 +18,12 @@ from mt.data.corpora import cache_folder
 from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
+from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
 from mt.data.store import Example, PairStore, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
-from mt.data.tokenizer import Tokenizer, provide_tokenizer
+from mt.data.tokenizer import Tokenizer
 from mt.doctor.first_look import first_look, language_warnings
 from mt.errors import ConfigError, RunError
 from mt.files import read_json, write_json
@@ -145,7 +146,7 @@ def _open_corpus(
     parts = {
         each.key: prepare_store(
             each.source,
-            tokenizer.tagged(each.tag),
+            tokenizer.tagged(each.tag, each.target_tag),
             max_tokens=config.data.max_tokens,
             cache=cache_folder(),
             sums=sums[each.key],
@@ -161,7 +162,7 @@ def _open_corpus(
             f"`data.train`: the weights take none of the {sum(sizes):,} pairs in the first epoch; "
             "raise them"
         )
-    tagged = tokenizer.tagged(config.split_tag("valid"))
+    tagged = tokenizer.tagged(**config.split_tags("valid"))
     encoded = zip(
         tagged.encode_source([pair.source for pair in valid]),
         tagged.encode_target([pair.target for pair in valid]),
@@ -236,7 +237,7 @@ def micro_batches(
 def warn_about_tags(config: Config) -> None:
     """Log a warning for each split without a tag if every training corpus has one."""
     for name in config.data.split_names() if needed_tags(config.data) else ():
-        if not config.split_tag(name):
+        if not config.split_tags(name)["tag"]:
             key = f"data.{_split_key(name)}"
             _logger.warning(
                 "warning: %s: has no tag, but every training corpus has one; set `%s.tag`", key, key

@@ -61,6 +61,17 @@ def test_tag_of_a_single_direction_chooses_it(tag: str | None, direction: Direct
     assert chosen_direction(several, tag) == direction
 
 
+def test_both_tags_choose_a_direction_of_the_corpora_or_name_one() -> None:
+    several = data(
+        a={"tag": "eng_Latn", "target_tag": "deu_Latn"},
+        b={"tag": "eng_Latn", "target_tag": "fra_Latn", "target_language": "fr"},
+    )
+    assert chosen_direction(several, "eng_Latn", "fra_Latn") == TO_FR
+    assert chosen_direction(several, "eng_Latn", "ces_Latn") == Direction("eng-Latn", "ces-Latn")
+    assert chosen_direction(several, None, "__cs__") == Direction("en", "cs")
+    assert [*needed_tags(several, "target_tag")] == ["deu_Latn", "fra_Latn"]
+
+
 def test_no_tag_is_needed_if_a_corpus_has_none() -> None:
     back = data(real={}, back={"tag": "<bt>"})
     assert needed_tags(back) == {}

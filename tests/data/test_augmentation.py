@@ -124,13 +124,15 @@ def test_draws_follow_from_the_seed_and_leave_the_rest_unchanged() -> None:
 
 
 def test_long_rows_and_tags_are_kept() -> None:
-    tagged = chunk_of(PAIRS, TOKENIZER.tagged("<bt>"))
+    tagged = chunk_of(PAIRS, TOKENIZER.tagged("<bt>", "<bt>"))
     limit = int(max(tagged.source.lengths.max(), tagged.target.lengths.max()))
     longer = drawn({"joined_pairs": 1.0}, chunk=tagged, max_tokens=limit)
     assert texts(longer) == PAIRS
     tag = VOCABULARY.tags["<bt>"]
     upper = drawn({"upper_case": 1.0}, chunk=tagged)
     assert [upper.source[row][0] for row in range(len(PAIRS))] == [tag] * len(PAIRS)
+    assert [upper.target[row][0] for row in range(len(PAIRS))] == [tag] * len(PAIRS)
+    assert [upper.target[row][1] for row in range(len(PAIRS))] != [tag] * len(PAIRS)
     assert texts(upper)[0].source == PAIRS[0].source.upper()
 
 

@@ -4,8 +4,15 @@ from typing import Any
 import pytest
 
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.new_tokenizer import extend_tokenizer
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, extend_tokenizer, train_tokenizer
+from mt.data.tokenizer import (
+    TAG_LAST,
+    Tokenizer,
+    copy_tokenizer,
+    train_tokenizer,
+    write_models,
+)
 from mt.errors import ConfigError
 from mt.special_ids import EOS
 
@@ -14,6 +21,7 @@ PAIRS = [
     for word in ("house", "horse", "mouse", "nurse", "purse")
 ] * 9
 TAGS = ("<bt>", "<2de>")
+LINES = ["the house", "", "<bt> of <2de>"]
 
 
 def trained(folder: Path, **settings: object) -> Tokenizer:
@@ -32,7 +40,7 @@ def test_tag_is_one_leading_token_that_decodes_to_nothing(
     algorithm: str, vocabulary: str, tmp_path: Path
 ) -> None:
     tokenizer = trained(tmp_path / "t", tags=TAGS, algorithm=algorithm, vocabulary=vocabulary)
-    lines = ["the house", "", "<bt> of <2de>"]
+    lines = LINES
     plain = tokenizer.encode_source(lines)
     numbers = tokenizer.source.tags
     assert tuple(numbers) == TAGS
@@ -45,6 +53,26 @@ def test_tag_is_one_leading_token_that_decodes_to_nothing(
     prints = {tokenizer.fingerprint, *(tokenizer.tagged(tag).fingerprint for tag in TAGS)}
     assert len(prints) == 3
     assert tokenizer.source.algorithm == algorithm
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_both_sides_may_have_a_tag(is_last: bool, tmp_path: Path) -> None:
+    plain = trained(tmp_path / "t", tags=TAGS)
+    if is_last:  # only the name of the file differs
+        model = (tmp_path / "t" / "joint.model").read_bytes()
+        write_models(tmp_path / "last", {TAG_LAST: model})
+        plain = copy_tokenizer(tmp_path / "last", tmp_path / "copy")
+    both = plain.tagged("<bt>", "<2de>")
+    first, second = (plain.source.tags[tag] for tag in TAGS)
+    for line, source, target in zip(
+        LINES, both.encode_source(LINES), both.encode_target(LINES), strict=True
+    ):
+        (ids,) = plain.encode_source([line])
+        assert source == ([*ids, first] if is_last else [first, *ids])
+        assert target == [second, *ids]
+        assert both.decode_source(source) == both.decode_target(target) == line
+    prints = {each.fingerprint for each in (plain, both, plain.tagged("<bt>"))}
+    assert len({*prints, Tokenizer.load(tmp_path / "t").fingerprint}) == (4 if is_last else 3)
 
 
 def test_tag_spelled_in_the_text_is_text(tmp_path: Path) -> None:

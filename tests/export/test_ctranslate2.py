@@ -24,6 +24,7 @@ VARIANTS: list[dict[str, Any]] = [
     {},
     *({"positional": word} for word in ("learned", "relative", "relative_bias", "alibi", "rotary")),
     {"positional": "none"},
+    {"positional": "fairseq", "decoder_start": "eos"},
     *(
         {"residual": residual, "norm": norm}
         for residual, norm in itertools.product(
@@ -135,7 +136,8 @@ def test_every_variant_computes_the_same(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "positional", ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none"]
+    "positional",
+    ["sinusoidal", "learned", "relative", "relative_bias", "alibi", "rotary", "none", "fairseq"],
 )
 def test_every_combination_of_variants_computes_the_same(
     positional: str, tokenizer: Tokenizer, tmp_path: Path

@@ -18,7 +18,7 @@ from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import UserError
-from mt.export.export import export_marian
+from mt.export.export import export_huggingface
 from mt.export.marian import (
     alpha_of,
     exponent_of,
@@ -185,7 +185,7 @@ def test_unsupported_models_are_refused_before_writing(
 
 
 def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
-    result = export_marian(finished_run, tmp_path / "marian")
+    result = export_huggingface(finished_run, tmp_path / "marian")
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
     assert [each.name for each in tmp_path.iterdir()] == ["marian"]
@@ -203,7 +203,7 @@ def test_a_wrong_tensor_fails_the_parity(
         return found
 
     monkeypatch.setattr("mt.export.marian.marian_tensors", corrupted)
-    result = export_marian(finished_run, tmp_path / "marian")
+    result = export_huggingface(finished_run, tmp_path / "marian")
     assert "lines have equal translations" in str(result.failure)
     assert [*tmp_path.iterdir()] == []
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from mt.config import ModelConfig
 from mt.config.model import Side
@@ -75,6 +76,12 @@ def test_late_positions_are_exact() -> None:
     )
 
 
+def test_positions_of_fairseq_have_the_values_of_transformers() -> None:
+    added = POSITIONAL["fairseq"](of_kind("fairseq"), "decoder").embed(torch.zeros(1, 300, 16), 3)
+    theirs = M2M100SinusoidalPositionalEmbedding(310, 16, padding_idx=1).weights
+    torch.testing.assert_close(added[0], theirs[5:305], atol=5e-5, rtol=0.0)
+
+
 # Tables that grow
 
 
@@ -91,7 +98,7 @@ def test_positions_continue_beyond_the_table(kind: str) -> None:
     assert not positional.state_dict(), "the table is not saved"
 
 
-@pytest.mark.parametrize("kind", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("kind", ["sinusoidal", "fairseq", "rotary"])
 def test_a_table_that_grew_in_inference_mode_serves_training(kind: str) -> None:
     model = build(kind)
     long = torch.full((1, 300), 7)
@@ -102,7 +109,7 @@ def test_a_table_that_grew_in_inference_mode_serves_training(kind: str) -> None:
     assert model.target_embedding.weight.grad is not None
 
 
-@pytest.mark.parametrize("kind", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("kind", ["sinusoidal", "fairseq", "rotary"])
 def test_cached_steps_continue_beyond_the_table(kind: str) -> None:
     model = build(kind, encoder_layers=1)
     source = torch.tensor([[5, 6, EOS]])

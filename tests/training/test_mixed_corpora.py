@@ -20,7 +20,7 @@ from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.evaluation.passport import check_passport
-from mt.export.export import export_ctranslate2, export_marian
+from mt.export.export import export_ctranslate2, export_huggingface
 from mt.training.data import Corpus, epoch_plan, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
@@ -216,7 +216,7 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
     evaluate_run(run, split="test", overrides=["decoding.tag=null"])
     assert json.loads((run / "evaluations/test.json").read_text())["decoding"]["tag"] is None
     with pytest.raises(UserError, match="Marian cannot express `<bt>`, `<2de>`"):
-        export_marian(run, tmp_path / "marian")
+        export_huggingface(run, tmp_path / "marian")
     pytest.importorskip("ctranslate2")
     result = export_ctranslate2(run, tmp_path / "exported", sample=tmp_path / "few.en")
     assert result.failure is None

@@ -1,0 +1,310 @@
+"""Parts of the imports of Hugging Face folders: JSON files, weights and search settings."""
+
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from mt import files
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
+from mt.config.data import TextSource
+from mt.config.loading import dump_config
+from mt.config.tokenizer import TokenizerConfig
+from mt.data.tokenizer import Tokenizer
+from mt.errors import RunError, did_you_mean, listed
+from mt.export.marian import alpha_of
+from mt.files import validated, write_text
+from mt.model.transformer import Transformer
+from mt.model.weights import load_parameters
+from mt.runs import LARGEST_MODEL, Provenance, write_description
+from mt.training.checkpoint import save_tensors
+from mt.training.run_folder import RunFolder
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+"""`model.feed_forward` by the name in transformers."""
+B = TypeVar("B", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Summary of an import."""
+
+    languages: str
+    parameters: int
+    notes: tuple[str, ...]
+    """Settings that could only be approximated, and tokens that were left out."""
+    tokens: tuple[int, int] | None = None
+    """Tokens of the folder and of the run, if some were left out."""
+    full_parameters: int = 0
+    """Parameters of the folder, if some were left out."""
+
+
+class FolderSettings(BaseModel):
+    """Base of the settings in a JSON file, whose other keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class StackSettings(FolderSettings):
+    """Keys of config.json that Marian and M2M-100 share, with the defaults of transformers."""
+
+    vocab_size: PositiveInt
+    d_model: PositiveInt
+    encoder_layers: PositiveInt
+    decoder_layers: PositiveInt
+    encoder_ffn_dim: PositiveInt
+    decoder_ffn_dim: PositiveInt
+    encoder_attention_heads: PositiveInt
+    decoder_attention_heads: PositiveInt
+    activation_function: str
+    pad_token_id: int
+    eos_token_id: int
+    decoder_start_token_id: int
+    tie_word_embeddings: bool = True
+    max_position_embeddings: PositiveInt = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+    def why_not_ours(self) -> str | None:
+        """Return the reason why no Transformer of this project has these settings, or None."""
+        for name in ("ffn_dim", "attention_heads"):
+            encoder, decoder = (getattr(self, f"{side}_{name}") for side in ("encoder", "decoder"))
+            if encoder != decoder:
+                return f"`encoder_{name}` {encoder} differs from `decoder_{name}` {decoder}"
+        if self.activation_function not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            return f"`activation_function` {self.activation_function} is not one of {known}"
+        if self.d_model % 2 or self.d_model % self.encoder_attention_heads:
+            return f"`d_model` {self.d_model} is odd or not a multiple of the attention heads"
+        return None
+
+    def model(self, **others: str) -> ModelConfig:
+        """Return the shape of the model; `others` are further keys of `model`."""
+        return ModelConfig.model_validate(
+            {
+                "d_model": self.d_model,
+                "d_ff": self.encoder_ffn_dim,
+                "heads": self.encoder_attention_heads,
+                "encoder_layers": self.encoder_layers,
+                "decoder_layers": self.decoder_layers,
+                "feed_forward": ACTIVATIONS[self.activation_function],
+                "dropout": self.dropout,
+                "attention_dropout": self.attention_dropout,
+                "feed_forward_dropout": self.activation_dropout,
+                **others,
+            }
+        )
+
+
+class GenerationSettings(FolderSettings):
+    """Search settings, from generation_config.json or, in older folders, config.json."""
+
+    num_beams: PositiveInt | None = None
+    length_penalty: float | None = None
+    max_length: PositiveInt | None = None
+    no_repeat_ngram_size: int | None = None
+
+
+def model_type(path: Path) -> str:
+    """Return the `model_type` of a folder; raise RunError unless `mt import` reads such models."""
+    if not path.is_dir():
+        raise RunError(f"{path}: no such folder")
+    settings = read_json(path / "config.json")
+    found = settings.get("model_type") if isinstance(settings, dict) else None
+    if found not in ("marian", "m2m_100"):
+        near = did_you_mean(str(found), ("marian", "m2m_100"))
+        raise RunError(
+            f"{path / 'config.json'}: `model_type` is `{found}`; `mt import` reads `marian` "
+            f"(OPUS-MT) and `m2m_100` (M2M-100, NLLB-200){near}"
+        )
+    return str(found)
+
+
+def read_settings(path: Path, kind: type[B]) -> B:
+    """Read a JSON file of settings; raise RunError if it is missing, damaged or unsuitable."""
+    return validated(read_json(path), kind, path)
+
+
+def read_generation(path: Path) -> GenerationSettings:
+    """Read the search settings of a folder."""
+    own = path / "generation_config.json"
+    return read_settings(own if own.exists() else path / "config.json", GenerationSettings)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file; raise RunError if it is missing."""
+    if not path.is_file():
+        raise RunError(f"{path}: missing; the model cannot be imported without it")
+    return files.read_bytes(path, limit=LARGEST_MODEL)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; raise RunError if it is missing or damaged."""
+    if not path.is_file():
+        raise RunError(f"{path}: missing; the model cannot be imported without it")
+    return files.read_json(path, Any)
+
+
+@contextmanager
+def settings_in_range(path: Path) -> Iterator[None]:
+    """Raise RunError where the settings of the folder `path` are outside those of a config."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise RunError(
+            f"{path}: has settings that are out of range (`{key}`: {first['msg']})"
+        ) from None
+
+
+_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+_INDEX = f"{_SAFETENSORS}.index.json"
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read the weights of a folder as fp32: safetensors, in one file or several.
+
+    Raises RunError if they are missing or damaged.
+    """
+    if (path / _INDEX).is_file():
+        return _read_shards(path)
+    if (path / _SAFETENSORS).is_file():
+        return _read_tensors(path / _SAFETENSORS)
+    pickled = sorted(each.name for each in path.glob("pytorch_model*.bin"))
+    if not pickled:
+        raise RunError(f"{path}: has neither {_SAFETENSORS} nor {_PICKLED}")
+    name = str(path)
+    raise RunError(
+        f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
+        'python -c "from transformers import AutoModelForSeq2SeqLM as M; '
+        f'M.from_pretrained({name!r}).save_pretrained({name!r})"'
+    )
+
+
+def read_pickled_weights(path: Path) -> dict[str, Tensor]:
+    """Read weights like `read_weights`, or pickled tensors without other objects."""
+    pickled = path / _PICKLED
+    if (path / _SAFETENSORS).is_file() or not pickled.is_file():
+        return read_weights(path)
+    try:
+        tensors = torch.load(pickled, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise RunError(f"{pickled}: damaged, or contains objects other than tensors") from error
+    return {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _read_shards(path: Path) -> dict[str, Tensor]:
+    index = read_json(path / _INDEX)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+        raise RunError(f"{path / _INDEX}: damaged, has no `weight_map`")
+    shards = {name: path / Path(name).name for name in sorted({*places.values()})}
+    if missing := [name for name, shard in shards.items() if not shard.is_file()]:
+        raise RunError(
+            f"{path}: {len(missing)} of {len(shards)} files of weights are missing: "
+            f"{listed(missing[:3])}"
+        )
+    found: dict[str, Tensor] = {}
+    for name, shard in shards.items():
+        found |= _read_tensors(shard, [key for key, place in places.items() if place == name])
+    return found
+
+
+def _read_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, "pt") as file:
+            there = file.keys()
+            names = there if names is None else names
+            if absent := [name for name in names if name not in {*there}]:
+                raise RunError(f"{path}: lacks {listed(absent[:3])}, which {_INDEX} says it has")
+            return {name: file.get_tensor(name).float() for name in names}
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+
+
+def tensor_of(weights: dict[str, Tensor], name: str, path: Path) -> Tensor:
+    """Return a tensor; raise RunError if the weights of the folder `path` lack it."""
+    if name not in weights:
+        raise RunError(f"{path}: damaged, the weights lack `{name}`")
+    return weights[name]
+
+
+def imported_config(
+    model: ModelConfig,
+    tokenizer: TokenizerConfig,
+    decoding: DecodingConfig,
+    source: str,
+    target: str,
+) -> Config:
+    """Return the config of an imported run, which has languages but no corpora."""
+    name = "an imported model has no corpus"
+    none = TextSource(source=name, target=name)
+    data = DataConfig(source_language=source, target_language=target, train=none, valid=none)
+    return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding)
+
+
+def write_run(
+    run: RunFolder,
+    config: Config,
+    tokenizer: Tokenizer,
+    weights: dict[str, Tensor],
+    *,
+    longest_source: int,
+    origin: Path,
+) -> int:
+    """Write the files of a run, its description last, and return the number of parameters."""
+    with torch.device("meta"):  # only names and shapes are compared
+        model = Transformer(
+            config.model,
+            source_vocabulary=tokenizer.source_size,
+            target_vocabulary=tokenizer.target_size,
+        )
+    load_parameters(model, weights, str(origin))
+    save_tensors(weights, run.weights)
+    write_text(run.config, dump_config(config))
+    provenance = Provenance(f"imported from {origin}")
+    write_description(run.path, tokenizer, longest_source=longest_source, provenance=provenance)
+    return sum(tensor.numel() for tensor in weights.values())
+
+
+def decoding_of(
+    generation: GenerationSettings, positions: int, **others: str
+) -> tuple[DecodingConfig, tuple[str, ...]]:
+    """Return the search settings, and notes on approximated ones; `others` are further keys.
+
+    `positions` limits translations that the settings do not limit.
+    """
+    beams = generation.num_beams or 1
+    exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
+    normalization = {0.0: "none", 1.0: "average"}.get(exponent, "gnmt")
+    # transformers counts the decoder's start token.
+    longest = generation.max_length or positions
+    decoding = DecodingConfig.model_validate(
+        {
+            "search": "greedy" if beams == 1 else "beam",
+            "beam": beams,
+            "length_normalization": normalization,
+            "length_penalty": min(max(alpha_of(exponent), 0.0), 10.0),
+            "max_length_ratio": 0.0,
+            "max_length_extra": max(longest - 1, 1),
+            "no_repeat_ngram": generation.no_repeat_ngram_size or None,
+            **others,
+        }
+    )
+    if normalization != "gnmt" or beams == 1:
+        return decoding, ()
+    note = (
+        f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers; "
+        f"`decoding.length_normalization: gnmt` with `decoding.length_penalty: "
+        f"{decoding.length_penalty:g}` approximates it, so some translations may differ"
+    )
+    return decoding, (note,)

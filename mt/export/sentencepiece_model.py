@@ -1,0 +1,98 @@
+"""SentencePiece models with other tokens, for imports and exports of Hugging Face folders."""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+import sentencepiece
+
+from mt.data.tokenizer_training import bytes_field, fields, number_field
+from mt.special_ids import BOS, EOS, PAD, UNK
+
+# Fields of ModelProto, TrainerSpec and SentencePiece in sentencepiece_model.proto.
+_TOKENS, _TRAINER, _SELF_TEST = 1, 2, 4
+_MODEL_TYPE, _BPE = 3, b"\x02"
+_VOCABULARY_SIZE = 4
+_SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  # id and text
+_TEXT, _SCORE_FIELD, _TYPE = 1, 2, 3
+_SCORE = b"\x15"  # field and wire type
+_UNKNOWN = 2
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
+"""Types of tokens: never in a text and decoded to nothing; cut out of a text; never cut out."""
+LAST = -1e6
+"""Score below all others, so that BPE merges unused tokens last."""
+SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
+_ABSENT = 2**64 - 1  # -1
+
+
+def is_bpe(model: bytes) -> bool:
+    """Return True for a BPE model. Raises ValueError if `model` is not a SentencePiece model."""
+    trainer = dict(fields(dict(fields(model)).get(_TRAINER, b"")))
+    return trainer.get(_MODEL_TYPE) == _BPE
+
+
+def tokens_of(model: bytes) -> Iterator[tuple[str, bytes]]:
+    """Yield the text and the message of each token in the order of ids, special ones included.
+
+    Raises ValueError if `model` is not a SentencePiece model.
+    """
+    for field, content in fields(model):
+        if field == _TOKENS:
+            text = dict(fields(content)).get(_TEXT)
+            if text is None:
+                raise ValueError("is damaged: a token has no text")
+            yield text.decode(), content
+
+
+def text_tokens(model: bytes) -> dict[str, bytes]:
+    """Return the message of each token, by text, other than unknown and control tokens."""
+    kinds = {text: dict(fields(token)).get(_TYPE, b"\x01")[0] for text, token in tokens_of(model)}
+    return {
+        text: token for text, token in tokens_of(model) if kinds[text] not in {_UNKNOWN, CONTROL}
+    }
+
+
+def new_token(text: str, kind: int, score: float = 0.0) -> bytes:
+    """Return the message of a token."""
+    scored = bytes_field(_TEXT, text.encode()) + _SCORE + struct.pack("<f", score)
+    return scored + number_field(_TYPE, kind)
+
+
+def in_rank_order(tokens: Sequence[bytes]) -> list[bytes]:
+    """Return the messages of tokens with the scores 0, -1, -2 and so on, in the former order.
+
+    BPE merges by the order of the scores alone. Control tokens keep theirs.
+    """
+    found, changed = [dict(fields(token)) for token in tokens], list(tokens)
+    scores = {
+        place: struct.unpack("<f", each[_SCORE_FIELD])[0]
+        for place, each in enumerate(found)
+        if each.get(_TYPE, b"\x01")[0] != CONTROL
+    }
+    for rank, place in enumerate(sorted(scores, key=lambda place: -scores[place])):
+        changed[place] += _SCORE + struct.pack("<f", -float(rank))  # the last occurrence counts
+    return changed
+
+
+def with_tokens(
+    model: bytes, tokens: Iterable[bytes], special: Sequence[int] = (PAD, UNK, BOS, EOS)
+) -> bytes:
+    """Return `model` with its tokens replaced by some special tokens and `tokens`.
+
+    Raises ValueError if `model` is not a SentencePiece model.
+    """
+    first = [new_token(SPECIAL[each], _UNKNOWN if each == UNK else CONTROL) for each in special]
+    every = [*first, *tokens]
+    replaced = {_TOKENS, _SELF_TEST}
+    kept = [bytes_field(*each) for each in fields(model) if each[0] not in replaced]
+    trainer = number_field(_VOCABULARY_SIZE, len(every))
+    for each, (id_field, text_field) in _SPECIAL_FIELDS.items():
+        trainer += number_field(id_field, special.index(each) if each in special else _ABSENT)
+        trainer += bytes_field(text_field, SPECIAL[each].encode())
+    # The last occurrence of a field counts.
+    written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
+    written += bytes_field(_TRAINER, trainer)
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=written)
+    except RuntimeError as error:
+        raise ValueError("is no SentencePiece model") from error
+    return bytes(processor.serialized_model_proto())

@@ -1,0 +1,597 @@
+"""M2M-100 and NLLB-200 folders of transformers, imported and exported again."""
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import (
+    AutoTokenizer,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+)
+from transformers.utils.logging import disable_progress_bar
+
+from mt.decoding.engine import ScoringEngine
+from mt.decoding.load import read_run
+from mt.decoding.scoring import Scorer
+from mt.decoding.translator import load_translator
+from mt.errors import ConfigError, UserError
+from mt.export.export import export_ctranslate2, export_huggingface
+from mt.export.m2m100_import import Pruning, import_m2m100, merged_parts
+from mt.export.sentencepiece_model import tokens_of
+from mt.special_ids import BOS, EOS, PAD, UNK
+from tests.factories import Program, contents, journal, model_of, train_with
+from tests.training.killed_training import outcome
+from tests.training.test_resume import train_until
+
+WORDS = ("der", "Hund", "läuft", "schnell", "zum", "alten", "Haus", "nicht", "grün", "the", "dog",
+         "runs", "quickly", "old", "house", "green", "ﬁsh", "кот", "бежит", "быстро")  # fmt: skip
+LINES = [" ".join(words) for words in itertools.product(WORDS[:4], WORDS[5:10], ("", "кот"))]
+ODD = ["zwei  Räume", "ﬁ → fi", "漢字", "deu_Latn __de__ </s> <mask>", " Haus "]
+"""Normalization, unknown characters, words that look like tokens, spaces at the ends."""
+NLLB = ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn"]
+TO_THEIRS = {PAD: 1, UNK: 3, BOS: 0, EOS: 2}
+NEVER_GENERATED = [0, 1, 3]
+
+Make = Callable[..., Path]
+disable_progress_bar()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Return a function that saves a random model in the layout of NLLB-200 or M2M-100."""
+
+    def build(
+        kind: str = "nllb", algorithm: str = "bpe", taught: bool = False, **keys: Any
+    ) -> Path:
+        folder = tmp_path / "theirs"
+        folder.mkdir()
+        count = _train(folder / "sentencepiece.bpe.model", algorithm)
+        described: dict[str, object] = {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}
+        described["tokenizer_class"] = "NllbTokenizer"
+        if kind == "m2m":
+            processor = sentencepiece.SentencePieceProcessor(
+                str(folder / "sentencepiece.bpe.model")
+            )
+            known = sorted(processor.id_to_piece(number) for number in range(3, count))
+            names = ["<s>", "<pad>", "</s>", "<unk>", *known, "▁elsewhere"]
+            ids = {name: number for number, name in enumerate(names)}
+            (folder / "vocab.json").write_text(json.dumps(ids))
+            described = {"src_lang": "de", "tgt_lang": "en", "tokenizer_class": "M2M100Tokenizer"}
+            rows = len(ids) + 100 + 8
+        else:
+            names = [*NLLB, "<mask>"]
+            flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
+            described["added_tokens_decoder"] = {
+                str(number): {"content": name, "lstrip": name == "<mask>", **flags}
+                for number, name in enumerate(names, start=count + 1)
+            }
+            described["extra_special_tokens"] = NLLB
+            described["legacy_behaviour"] = kind == "early nllb"
+            rows = count + 1 + len(names) + 2
+        (folder / "tokenizer_config.json").write_text(json.dumps(described))
+        torch.manual_seed(3)
+        model = M2M100ForConditionalGeneration(_config(rows, **keys)).eval()
+        (_learn_to_copy if taught else _scatter)(model)
+        model.save_pretrained(folder)
+        return folder
+
+    return build
+
+
+def _train(path: Path, algorithm: str) -> int:
+    lines = [" ".join(each) for each in itertools.permutations(WORDS, 2)]
+    with path.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines),
+            model_writer=file,
+            vocab_size=100,
+            hard_vocab_limit=False,
+            model_type=algorithm,
+            minloglevel=2,
+        )
+    return len(sentencepiece.SentencePieceProcessor(str(path)))
+
+
+def _config(vocabulary: int, **changes: Any) -> M2M100Config:
+    settings = {
+        "vocab_size": vocabulary,
+        "d_model": 32,
+        "init_std": 0.18,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_ffn_dim": 40,
+        "decoder_ffn_dim": 40,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "max_position_embeddings": 64,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+    }
+    return M2M100Config(**{**settings, **changes})
+
+
+def _scatter(model: nn.Module) -> None:
+    """Move all weights off their initial values."""
+    for name, parameter in model.named_parameters():
+        spread = 0.3 if parameter.dim() == 1 else 0.25
+        nn.init.normal_(parameter, 0.6 if "norm.weight" in name else 0.0, spread)
+
+
+def _learn_to_copy(model: M2M100ForConditionalGeneration) -> None:
+    """Train to copy a little; random weights repeat one token."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    model.train()
+    for _ in range(100):
+        ids = torch.randint(4, model.config.vocab_size, (32, 8))
+        ids[:, -1] = 2
+        optimizer.zero_grad()
+        torch.autograd.backward(model(input_ids=ids, labels=ids).loss)
+        optimizer.step()
+    model.eval()
+
+
+def _theirs(numbers: Sequence[int]) -> list[int]:
+    return [TO_THEIRS.get(number, number) for number in numbers]
+
+
+def _batch(rows: list[list[int]], padding: int) -> Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+
+
+def _load(folder: Path) -> M2M100ForConditionalGeneration:
+    return M2M100ForConditionalGeneration.from_pretrained(folder).eval()
+
+
+CONFIGURATIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"kind": "m2m", "encoder_layers": 3, "decoder_layers": 1, "d_model": 48,
+     "activation_function": "gelu", "encoder_attention_heads": 6, "decoder_attention_heads": 6},
+    {"kind": "early nllb", "d_model": 20, "encoder_attention_heads": 2,
+     "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 3},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", CONFIGURATIONS, ids=lambda keys: keys.get("kind", "nllb"))
+def test_tokens_and_logits_are_equal(keys: dict[str, Any], make: Make, tmp_path: Path) -> None:
+    folder = make(**keys)
+    assert import_m2m100(folder, tmp_path / "run").notes == ()
+    run, tokenizer = read_run(tmp_path / "run"), AutoTokenizer.from_pretrained(folder)
+    ours = load_translator(tmp_path / "run").tokenizer
+    lines = [line.strip() for line in LINES]
+    source, target = ours.encode_source(lines), ours.encode_target(lines)
+    assert [*map(_theirs, source)] == tokenizer(lines)["input_ids"]
+    if keys.get("kind") == "early nllb":
+        assert source[0][-2] == EOS
+    else:
+        assert [*map(_theirs, target)] == tokenizer(text_target=lines)["input_ids"]
+    assert [ours.decode_target(ids) for ids in target] == lines
+    target = [ids[:-1] for ids in target]
+    inputs = _batch([*map(_theirs, source)], 1)
+    given = _batch([[2, *_theirs(ids)] for ids in target], 1)
+    with torch.no_grad():
+        real = _batch([[BOS, *ids] for ids in target], PAD)
+        found = model_of(run)(_batch(source, PAD), real)
+        mask = inputs != 1
+        expected = _load(folder)(inputs, attention_mask=mask, decoder_input_ids=given).logits
+    expected = expected[given != 1][:, _theirs(range(expected.shape[-1]))]
+    assert float(expected.std()) > 0.5
+    torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
+
+
+def test_translations_are_equal(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(taught=True)
+    run, model = tmp_path / "run", _load(folder)
+    import_m2m100(folder, run)
+    translator = load_translator(run)
+    lines, prefix = LINES[:16], translator.tokenizer.target_prefix
+    source = translator.tokenizer.encode_source(lines)
+    inputs = _batch([*map(_theirs, source)], 1)
+
+    def search(**keys: Any) -> list[list[int]]:
+        settings = {"max_length_ratio": 0.0, "max_length_extra": 19, **keys}
+        decoding = translator.decoding.model_copy(update=settings)
+        prefixes = [prefix] * len(source)
+        found = translator.engine.translate_ids(source, decoding, prefixes=prefixes)
+        return [_theirs(each.ids) for each in found]
+
+    # transformers stops its beams by another rule unless scores are sums.
+    for theirs, ours in (
+        ({"num_beams": 1}, {"search": "greedy"}),
+        (
+            {"num_beams": 5, "length_penalty": 0.0},
+            {"search": "beam", "beam": 5, "length_normalization": "none"},
+        ),
+    ):
+        generated = model.generate(
+            inputs,
+            attention_mask=inputs != 1,
+            max_length=20,
+            forced_bos_token_id=prefix[0],
+            suppress_tokens=NEVER_GENERATED,
+            **theirs,
+        )
+        expected = [[number for number in row if number > 3] for row in generated.tolist()]
+        assert search(**ours) == expected
+        assert len({*map(tuple, expected)}) > 10
+    # With the length as divisor: this project's search over the logits of transformers.
+    averaged: dict[str, Any] = {"search": "beam", "beam": 5, "length_normalization": "average"}
+    found = search(**averaged)
+    monkeypatch.setattr(
+        "mt.decoding.torch_engine._Steps", lambda _, source, rows: _TheirSteps(model, source, rows)
+    )
+    assert search(**averaged) == found
+    assert found != search(search="greedy")
+
+
+class _TheirSteps:
+    """Step model of the search that decodes whole prefixes with transformers."""
+
+    states = ()
+
+    def __init__(self, model: M2M100ForConditionalGeneration, source: Tensor, rows: int) -> None:
+        self.model, self.rows = model, rows
+        self.source = torch.tensor([_theirs(row) for row in source.tolist()])
+        self.prefixes = torch.empty(len(source), 0, dtype=torch.int64)
+
+    def step(self, last_ids: Tensor) -> Tensor:
+        given = torch.tensor(_theirs(last_ids.tolist())).where(last_ids != BOS, 2)
+        if len(given) > len(self.prefixes):
+            self.prefixes = self.prefixes.repeat_interleave(self.rows, dim=0)
+        self.prefixes = torch.cat((self.prefixes, given[:, None]), dim=1)
+        source = self.source.repeat_interleave(len(given) // len(self.source), dim=0)
+        logits: Tensor = self.model(
+            source, attention_mask=source != 1, decoder_input_ids=self.prefixes
+        ).logits[:, -1]
+        return logits[:, _theirs(range(logits.shape[1]))]
+
+    def reorder(self, parents: Tensor) -> None:
+        if len(self.prefixes) < parents.numel():
+            self.prefixes = self.prefixes.repeat_interleave(self.rows, dim=0)
+        first = torch.arange(len(parents))[:, None] * self.rows
+        self.prefixes = self.prefixes[(first + parents).flatten()]
+
+    def keep(self, sentences: Tensor) -> None:
+        rows = len(self.prefixes) // len(self.source)
+        kept = self.prefixes.view(len(self.source), rows, -1)[sentences]
+        self.prefixes, self.source = kept.flatten(0, 1), self.source[sentences]
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [("nllb", "bpe"), ("nllb", "unigram"), ("early nllb", "bpe"),
+                            ("m2m", "bpe"), ("m2m", "unigram")]
+)  # fmt: skip
+def test_an_import_is_exported_as_it_was(
+    kind: str, algorithm: str, make: Make, tmp_path: Path
+) -> None:
+    folder, run, again = make(kind, algorithm), tmp_path / "run", tmp_path / "again"
+    import_m2m100(folder, run)
+    sample = tmp_path / "sample.txt"
+    sample.write_text("\n".join(LINES[:4]))
+    assert export_huggingface(run, tmp_path / "exported", sample=sample).failure is None
+    tensors, back = (
+        load_file(each / "model.safetensors") for each in (folder, tmp_path / "exported")
+    )
+    assert tensors.keys() == back.keys()
+    assert all(torch.equal(tensors[name], back[name]) for name in tensors)
+    before, after = (
+        sentencepiece.SentencePieceProcessor(str(each / "sentencepiece.bpe.model"))
+        for each in (folder, tmp_path / "exported")
+    )
+    for each in (*LINES, *ODD):
+        assert before.encode(each, out_type=str) == after.encode(each, out_type=str)
+    pieces = [[*tokens_of(each.serialized_model_proto())] for each in (before, after)]
+    if kind == "m2m":  # in the order of vocab.json
+        pieces = [sorted(each) for each in pieces]
+        one, other = (
+            json.loads((each / "vocab.json").read_text())
+            for each in (folder, tmp_path / "exported")
+        )
+        assert one == other
+    assert pieces[0] == pieces[1]
+    if algorithm == "bpe":  # the tokenizer of transformers for NLLB knows no other
+        theirs, ours = (
+            AutoTokenizer.from_pretrained(each) for each in (folder, tmp_path / "exported")
+        )
+        assert theirs.get_vocab() == ours.get_vocab()
+        assert theirs(LINES)["input_ids"] == ours(LINES)["input_ids"]
+        assert theirs(text_target=LINES)["input_ids"] == ours(text_target=LINES)["input_ids"]
+    import_m2m100(tmp_path / "exported", again)
+    one, other = read_run(run), read_run(again)
+    assert one.tokenizer.fingerprint == other.tokenizer.fingerprint
+    assert all(torch.equal(one.weights[name], other.weights[name]) for name in one.weights)
+    result = export_ctranslate2(run, tmp_path / "fast", sample=sample, device="cpu")
+    assert result.failure is None
+    both = load_translator(run), load_translator(tmp_path / "fast")
+    assert both[0].translate(LINES[:4]) == both[1].translate(LINES[:4])
+
+
+def test_half_precision_in_several_files(make: Make, tmp_path: Path) -> None:
+    folder = make()
+    expected = {
+        name: t.bfloat16().float() for name, t in load_file(folder / "model.safetensors").items()
+    }
+    model = _load(folder).bfloat16()
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    import_m2m100(folder, tmp_path / "run")
+    weights = read_run(tmp_path / "run").weights
+    shared = expected.pop("model.shared.weight")
+    assert torch.equal(weights["target_embedding.weight"], shared[_theirs(range(len(shared)))])
+    assert sorted(t.sum().item() for t in expected.values()) == sorted(
+        t.sum().item() for name, t in weights.items() if "embedding" not in name
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm"), [("nllb", "bpe"), ("nllb", "unigram"), ("m2m", "bpe")]
+)
+def test_pruning_keeps_tokens_and_logits_of_the_sample(
+    kind: str, algorithm: str, make: Make, tmp_path: Path
+) -> None:
+    folder = make(kind, algorithm)
+    german = [" ".join(words) for words in itertools.permutations(WORDS[:9], 2)]
+    (tmp_path / "sample.txt").write_text("\n".join(german))
+    import_m2m100(folder, tmp_path / "full")
+    codes = ("deu_Latn", "eng_Latn") if kind == "nllb" else ("de", "en")
+    imported = import_m2m100(
+        folder, tmp_path / "run", pruning=Pruning(codes, (tmp_path / "sample.txt",))
+    )
+    full, run = load_translator(tmp_path / "full"), load_translator(tmp_path / "run")
+    before, after = (each.tokenizer.target for each in (full, run))
+    assert imported.tokens == (len(before), len(after))
+    assert len(after) < len(before) - 20
+    names = [after.processor.id_to_piece(number) for number in range(len(after))]
+    rows = [before.processor.piece_to_id(name) for name in names]
+    for line in german:
+        ids = run.tokenizer.encode_source([line])[0]
+        assert [rows[number] for number in ids] == full.tokenizer.encode_source([line])[0]
+    assert {"x", "G"} & {*names} == {"x", "G"} & {*before.texts().values()}  # Latin letters
+    assert "к" not in names
+    assert ("fra_Latn" in names, "__fr__" in names) == (False, kind == "m2m")
+    source, target = (
+        run.tokenizer.encode_source(german[:3]),
+        run.tokenizer.encode_target(german[:3]),
+    )
+    with torch.no_grad():
+        found = model_of(read_run(tmp_path / "run"))(
+            _batch(source, PAD), _batch([[BOS, *ids[:-1]] for ids in target], PAD)
+        )
+        expected = model_of(read_run(tmp_path / "full"))(
+            _batch([[rows[number] for number in ids] for ids in source], PAD),
+            _batch([[BOS, *(rows[number] for number in ids[:-1])] for ids in target], PAD),
+        )
+    torch.testing.assert_close(found, expected[:, rows], atol=1e-5, rtol=1e-5)
+    if algorithm == "bpe":
+        export_huggingface(tmp_path / "run", tmp_path / "small", sample=tmp_path / "sample.txt")
+        theirs = AutoTokenizer.from_pretrained(tmp_path / "small")
+        assert theirs(german)["input_ids"] == [*map(_theirs, run.tokenizer.encode_source(german))]
+
+
+def test_a_token_is_kept_with_the_parts_it_is_merged_from() -> None:
+    scores = {"ab": -5.0, "bc": -1.0, "abc": -9.0, "abcd": -10.0, "a": -20.0}
+    assert [*merged_parts("abcd", scores)] == ["a", "b", "c", "d", "bc", "abc", "abcd"]
+
+
+def _edit(name: str, **changes: object) -> Callable[[Path], None]:
+    """Return a function that changes keys of a JSON file of a folder."""
+
+    def edit(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return edit
+
+
+def _remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _shard(*, lose: bool, name: str = "model.shared.weight") -> Callable[[Path], None]:
+    """Return a function that divides the weights into files, with a fault."""
+
+    def divide(folder: Path) -> None:
+        _load(folder).save_pretrained(folder, max_shard_size="20KB")
+        (folder / "model.safetensors").unlink()
+        index = folder / "model.safetensors.index.json"
+        found = json.loads(index.read_text())
+        if lose:
+            (folder / found["weight_map"][name]).unlink()
+        found["weight_map"]["model.absent"] = found["weight_map"][name]
+        index.write_text(json.dumps(found))
+
+    return divide
+
+
+def _pickle(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+GIVEN = ("--source-language", "deu_Latn", "--target-language", "eng_Latn")
+FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
+    "other type": (
+        _edit("config.json", model_type="m2m_10"), (),
+        "`model_type` is `m2m_10`; `mt import` reads `marian` (OPUS-MT) and `m2m_100` (M2M-100, "
+        "NLLB-200); did you mean `m2m_100`?",
+    ),
+    "no spm": (_remove("sentencepiece.bpe.model"), (), "sentencepiece.bpe.model: missing"),
+    "damaged spm": (
+        lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
+        "is no SentencePiece model",
+    ),
+    "lost shard": (_shard(lose=True), (), "files of weights are missing: `model-000"),
+    "absent tensor": (_shard(lose=False), (), "lacks `model.absent`, which model"),
+    "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
+    "cut": (_cut, (), "model.safetensors: damaged"),
+    "fewer rows": (_edit("config.json", vocab_size=100), (), "and the model has 100 rows"),
+    "more rows": (_edit("config.json", vocab_size=200), (), "rows, `vocab_size` is 200"),
+    "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
+    "wider": (_edit("config.json", d_model=64), (), "does not fit the config"),
+    "unscaled": (_edit("config.json", scale_embedding=False), (), "`scale_embedding` is False"),
+    "no languages": (
+        _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
+        "name no language",
+    ),
+    "language": (
+        lambda _: None, ("--target-language", "en"),
+        "--target-language `en`: is not one of the 4 languages; did you mean `eng_Latn`?",
+    ),
+    "languages": (
+        lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),
+        "--languages `fra`: is not one of the 4 languages; did you mean `fra_Latn`?",
+    ),
+    "pair": (
+        lambda _: None, ("--languages", "deu_Latn,fra_Latn", "--sample", "sample.txt"),
+        "--languages lacks `eng_Latn`, a language of the translation",
+    ),
+    "sample": (
+        lambda _: None, ("--languages", "deu_Latn,eng_Latn"), "--sample go together",
+    ),
+    "empty sample": (
+        lambda _: None, ("--languages", "deu_Latn,eng_Latn", "--sample", "empty.txt"), "no text",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_line_and_leaves_no_run(
+    fault: str, make: Make, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage, options, message = FAULTS[fault]
+    folder = make()
+    damage(folder)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sample.txt").write_text("der Hund\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    before = contents(tmp_path)
+    status, out, err = program("import", folder, "--run", "run", *options)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert contents(tmp_path) == before
+
+
+def test_the_command_that_converts_pickled_weights_works(make: Make, tmp_path: Path) -> None:
+    folder = make()
+    expected = load_file(folder / "model.safetensors")
+    _pickle(folder)
+    with pytest.raises(UserError, match="convert them") as refused:
+        import_m2m100(folder, tmp_path / "run")
+    program = str(refused.value).partition('python -c "')[2].removesuffix('"')
+    exec(program, {})
+    import_m2m100(folder, tmp_path / "run")
+    found = read_run(tmp_path / "run").weights["decoder_norm.weight"]
+    assert torch.equal(found, expected["model.decoder.layer_norm.weight"])
+
+
+RECIPE = """
+data:
+  source_language: deu
+  target_language: eng
+  train: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
+  valid: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
+tokenizer: {{sampling: 0.1}}
+training: {{init_from: {0}/run, max_updates: 40, target_tokens_per_update: 300, warmup_updates: 10,
+  learning_rate: 1.0e-2, schedule: inverse_sqrt, validate_every: 20, device: cpu, average: best,
+  max_tokens_per_batch: 400}}
+decoding: {{search: beam, beam: 2, max_length_ratio: 1.0, max_length_extra: 6, tag: deu_Latn,
+  target_tag: eng_Latn}}
+"""
+
+
+def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    german, english = WORDS[:6], WORDS[9:15]
+    rows = [*itertools.permutations(range(len(german)), 3)]
+    for side, words in (("de", german), ("en", english)):
+        lines = [" ".join(words[number] for number in row) for row in rows]
+        (tmp_path / f"train.{side}").write_text("\n".join(lines) + "\n")
+    samples = tmp_path / "train.de", tmp_path / "train.en"
+    pruning = Pruning(("deu_Latn", "eng_Latn", "fra_Latn"), samples)
+    import_m2m100(make(), tmp_path / "run", pruning=pruning)
+    recipe, run = tmp_path / "tuned.yaml", tmp_path / "tuned"
+    recipe.write_text(RECIPE.format(tmp_path))
+    train_with(recipe, run)
+    losses = [event["loss"] for event in journal(run, "validation")]
+    assert losses[-1] < 0.7 * losses[0]
+    train_until(recipe, tmp_path / "again", 27, "SIGTERM")
+    train_with(recipe, tmp_path / "again")
+    assert outcome(run) == outcome(tmp_path / "again")
+    assert export_ctranslate2(run, tmp_path / "fast", device="cpu").failure is None
+    assert export_huggingface(run, tmp_path / "theirs again").failure is None
+    translator = load_translator(run)
+    ids = translator.tokenizer.target_prefix
+    found = translator.engine.translate_ids(
+        translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
+    )[0]
+    assert found.ids[:1] == ids
+    (begun,) = translator.stream(["der Hund"], prefixes=["the"])
+    assert begun.alternatives[0].ids[:2] == (
+        *ids,
+        translator.tokenizer.target.encode(["the"])[0][0],
+    )
+    assert begun.text.startswith("the")
+    assert isinstance(translator.engine, ScoringEngine)
+    (scored,) = Scorer(translator.engine, translator.tokenizer).windows(*samples, range(0, 1))
+    assert scored[0].tokens[0] == "eng_Latn"
+    french = load_translator(run, overrides=["decoding.target_tag=fra_Latn"])
+    assert str(french.direction) == "deu-Latn to fra-Latn"
+    assert french.tokenizer.target_prefix != ids
+    with pytest.raises(ConfigError, match="`ace_Arab` has no token"):
+        load_translator(run, overrides=["decoding.target_tag=ace_Arab"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_model_of_the_shape_of_nllb_600m_is_equal(tmp_path: Path) -> None:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    count = _train(folder / "sentencepiece.bpe.model", "bpe")
+    ids = {name: number for number, name in enumerate(NLLB, start=256_001)}
+    (folder / "added_tokens.json").write_text(json.dumps(ids))
+    torch.manual_seed(1)
+    shape = {"d_model": 1024, "init_std": 0.02, "encoder_layers": 12, "decoder_layers": 12}
+    shape |= {f"{side}_ffn_dim": 4096 for side in ("encoder", "decoder")}
+    shape |= {f"{side}_attention_heads": 16 for side in ("encoder", "decoder")}
+    model = M2M100ForConditionalGeneration(
+        _config(256_206, **shape, max_position_embeddings=1024)
+    ).eval()
+    model.save_pretrained(folder, max_shard_size="500MB")
+    source = [256_002, *range(4, count, 3), 2]
+    target = [2, 256_003, *range(5, count, 4)]
+    with torch.no_grad():
+        expected = model(torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
+    del model
+    imported = import_m2m100(folder, tmp_path / "run", source="deu_Latn", target="eng_Latn")
+    assert imported.parameters == 615_073_792
+    mine = model_of(read_run(tmp_path / "run"))
+    ours = {theirs: own for own, theirs in TO_THEIRS.items()}
+    with torch.no_grad():
+        found = mine(
+            torch.tensor([[ours.get(number, number) for number in source]]),
+            torch.tensor([[BOS, *target[1:]]]),
+        )[:, [ours.get(number, number) for number in range(expected.shape[1])]]
+    assert float(expected.std()) > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))
