@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
@@ -33,7 +34,7 @@ from mt.training.memory import (
 )
 from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session, build_learner, build_model, start
+from mt.training.setup import Session, build_learner, build_model, distribute, start
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
 from mt.training.trainer import take_update, train
 from mt.training.validation import validation_loss
@@ -311,6 +312,30 @@ def test_trying_the_heaviest_batch_changes_nothing(
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not session.learner.optimizer.state
     assert session.state == type(session.state)()
+
+
+def test_trying_the_heaviest_batch_waits_for_no_other_rank(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    reduce, reduced = distributed.all_reduce, list[int]()
+
+    def counted(tensor: Tensor, **keys: Any) -> Any:
+        reduced.append(tensor.numel())
+        return reduce(tensor, **keys)
+
+    monkeypatch.setattr(distributed, "all_reduce", counted)
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        learner = distribute(session.learner, session.corpus, World(size=2))
+        reduced.clear()
+        try_heaviest(replace(session, learner=learner), is_automatic=True)
+        assert not reduced
+        assert all(parameter.grad is None for parameter in learner.model.parameters())
+        gradients(replace(session, learner=learner))
+        assert reduced
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("other_rank", [0, 3])
