@@ -166,4 +166,5 @@ def test_multi30k_ablation_has_every_variant_of_the_model(
     models = [variant.config.model for variant in load_ablation(file).variants]
     for key in ("positional", "norm", "residual", "feed_forward", "tie_embeddings"):
         words = typing.get_args(ModelConfig.model_fields[key].annotation)
-        assert {getattr(model, key) for model in models} == set(words)
+        imported = {"fairseq"}  # variants of imported models alone
+        assert {getattr(model, key) for model in models} == {*words} - imported

@@ -18,6 +18,8 @@ INVALID = 0xE000
 class Characters:
     """A tokenizer whose tokens are characters; those from `known` on are unknown."""
 
+    target_prefix: tuple[int, ...] = ()
+
     def __init__(self, known: int = 0x110000) -> None:
         self.known = known
         self.source = self.target = self.processor = self
@@ -31,7 +33,11 @@ class Characters:
         texts = [line.encode("utf-8").decode() for line in lines]
         return [[*(ord(c) if ord(c) < self.known else UNK for c in text), EOS] for text in texts]
 
-    encode_target = encode_source
+    encode = encode_target = encode_source
+
+    def tagged(self, tag: str | None, target_tag: str | None) -> "Characters":
+        assert tag is target_tag is None
+        return self
 
     def decode_target(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))

@@ -35,6 +35,7 @@ GIVEN: dict[str, Any] = {
     "model.encoder_layers": 5,
     "model.decoder_layers": 7,
     "model.positional": "alibi",
+    "model.decoder_start": "eos",
     "model.residual": "sandwich",
     "model.feed_forward": "gelu",
     "model.dropout": 0.45,
