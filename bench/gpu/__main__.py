@@ -16,7 +16,7 @@ from bench.gpu.runner import Section, Settings, python, run_worker, supervise
 
 def sections() -> Mapping[str, Section]:
     """Return all sections in their order, by name; import what they need."""
-    from bench.gpu import correctness, speed
+    from bench.gpu import correctness, programs, speed
 
     return {
         "record": Section("Device and software", correctness.record, 30),
@@ -25,13 +25,13 @@ def sections() -> Mapping[str, Section]:
         "attention": Section("Attention", correctness.attention, 40),
         "searches": Section("Searches", correctness.searches, 60),
         "memory": Section("Lack of memory", correctness.memory, 40),
-        "resume": Section("Interruption", correctness.resumed, 120),
-        "ranks": Section("Ranks on one device", correctness.ranks, 120),
+        "resume": Section("Interruption", programs.resumed, 120),
+        "ranks": Section("Ranks on one device", programs.ranks, 120),
         "training": Section("Training speed", speed.training, 100),
         "decoding": Section("Decoding speed", speed.decoding, 60),
         "ctranslate2": Section("CTranslate2", speed.ctranslate2, 40),
-        "tests": Section("Tests", correctness.tests, 120),
-        "compilation": Section("Compilation", correctness.compilation, 100),
+        "tests": Section("Tests", programs.tests, 120),
+        "compilation": Section("Compilation", correctness.compilation, 150),
         "compiled": Section("Training speed, compiled", speed.compiled_training, 240),
     }
 
