@@ -21,7 +21,7 @@ def sections() -> Mapping[str, Section]:
     return {
         "record": Section("Device and software", correctness.record, 30),
         "products": Section("Matrix products", speed.matrix_products, 30),
-        "updates": Section("Updates", correctness.updates, 60),
+        "updates": Section("Updates", correctness.updates, 90),
         "attention": Section("Attention", correctness.attention, 40),
         "searches": Section("Searches", correctness.searches, 60),
         "memory": Section("Lack of memory", correctness.memory, 40),
