@@ -555,9 +555,15 @@ def compilation(settings: Settings) -> Iterator[Check]:
         )
 
         def take(of: Sequence[Shape]) -> tuple[int, float]:
-            """Return the number of new graphs and the seconds of some updates."""
+            """Return the number of new graphs and the seconds of some updates.
+
+            Raises Unavailable where the time of the section does not suffice.
+            """
             before, began_at = counters["stats"]["unique_graphs"], time.perf_counter()
-            for rows, length, is_padded in of:
+            for number, (rows, length, is_padded) in enumerate(of):
+                if settings.seconds_left < 1.0:
+                    graphs = counters["stats"]["unique_graphs"] - before
+                    raise Unavailable(f"{graphs} for {number} of {len(of)} shapes, time is over")
                 drawn = lengths(rows, longest=max(length, 2))
                 drawn[:] = length
                 drawn[1:, SOURCE] -= int(is_padded and length > 2)
