@@ -1,13 +1,15 @@
 # `make` lists the targets. PYTHON: the interpreter of .venv; RECIPE: a file in configs/;
+# BIN: folder of another Python for `gpu` and `gpu-train`, which then install nothing;
 # TORCH_INDEX: URL of a package index to install torch from, such as PyTorch's index of CPU builds.
 PYTHON ?= python3
 RECIPE ?= quickstart
+MINUTES ?= 20
 TORCH_INDEX ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce best ablation bench test test-slow check format reference docs clean
+.PHONY: help setup reproduce best ablation bench gpu gpu-train test test-slow check format reference docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -36,6 +38,12 @@ ablation: .venv/.installed ## train a small model with one change at a time and 
 
 bench: .venv/.installed ## compare the training speed with a plain PyTorch loop on this machine
 	$(BIN)/python bench/training.py
+
+gpu: $(if $(filter .venv/bin,$(BIN)),.venv/.dev) ## check and measure one GPU in 10 minutes; the report is build/gpu.md
+	PYTHONPATH=. $(BIN)/python -m bench.gpu
+
+gpu-train: $(if $(filter .venv/bin,$(BIN)),.venv/.installed) ## train a recipe on a GPU and score it (RECIPE=quickstart MINUTES=20)
+	PYTHONPATH=. $(BIN)/python -m bench.gpu.train $(RECIPE) --minutes $(MINUTES)
 
 test: setup ## run the tests that need no network, no GPU and only minutes
 	$(BIN)/pytest -n auto --dist loadfile

@@ -1,0 +1,1 @@
+"""Checks and measurements of `mt` on one GPU, for `make gpu`."""
