@@ -73,12 +73,13 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     exported, text = tmp_path / "exported", tmp_path / "text.en"
     assert export_ctranslate2(finished_run, exported, device="cpu").failure is None
     text.write_text("one two three\nfour five\n" * 9, encoding="utf-8")
-    *rounds, of_exported, of_run = script.run(
+    *rounds, of_exported, of_run, of_torch = script.run(
         "decoding", finished_run, exported, text, "--rounds", 2
     )
     assert len(rounds) == 2
     assert of_exported.startswith("exported: ")
     assert of_run.startswith("run: ")
+    assert of_torch.startswith("run in PyTorch: ")
 
 
 def test_lengths(script: Script, tmp_path: Path) -> None:
