@@ -18,6 +18,8 @@ from mt.errors import UserError
 
 SUFFIX = "-candidates"
 SENT, RECEIVED = "tokens sent", "tokens received"
+PART_LINES = 1000
+"""Lines for each start of a program."""
 _WINDOW_LINES = 32
 _WINDOW_SECONDS = 2.0
 """Answers are written after so many, or after this time, so that a kill loses few of them."""
@@ -46,12 +48,11 @@ class Command:
     """Program that reads sources, one per line, and writes as many translations.
 
     With `n_best` above 1, it writes a JSON array of translations on each line. The shell starts it
-    anew for each part of `lines_at_once` lines.
+    anew for each 1,000 lines, because only its end shows that no line was added or lost.
     """
 
     command: str
     n_best: int = 1
-    lines_at_once: int = 1000
     window: ClassVar[int] = 16
 
     @property
@@ -71,7 +72,7 @@ class Command:
         """
         del languages  # the program has them
         sources = iter(sources)
-        while part := list(islice(sources, self.lines_at_once)):
+        while part := list(islice(sources, PART_LINES)):
             lines = self._run(part)
             for number, (source, line) in enumerate(zip(part, lines, strict=True), 1):
                 yield self._answer(line, f"line {number} of its output, for `{source[:40]}`,")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from math import fsum
+from math import fsum, nan
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ _SETTINGS = ("decoding.mbr=null",)
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """Natural log-probabilities of a translation; 0 for a pair too long for the model."""
+    """Natural log-probabilities of a translation; NaN for a pair too long for the model."""
 
-    mean: float = 0.0
+    mean: float = nan
     """Mean per token."""
-    end: float = 0.0
+    end: float = nan
     """Sum over the end mark and the punctuation before it."""
 
 

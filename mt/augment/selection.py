@@ -5,21 +5,20 @@ each other, with a sample of the file, and with the scores of a run.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from math import inf, isnan
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from mt.augment.candidates import JSON_LINES, Candidates, read_candidates
 from mt.augment.collection import SUFFIX
 from mt.augment.commentary import is_commentary, is_refusal
 from mt.augment.distill import SIMILARITIES, Similarity
 from mt.augment.judge import Judge
+from mt.augment.norms import FAULTS, Norms
 from mt.augment.teacher import base_name, existing_text
 from mt.data import language_id
 from mt.data.copied import not_copied
@@ -28,12 +27,11 @@ from mt.data.pair_checks import in_wrong_script, normalized, weighted_length
 from mt.decoding.mbr import UTILITIES, expected_utilities
 from mt.decoding.second_search import repeats_itself
 from mt.decoding.shards import Extent, Job, Window
-from mt.doctor.alignment import Lexicon, learn_lexicon, spread_stretches
+from mt.doctor.alignment import spread_stretches
 from mt.doctor.tally import BLOCK_LINES, Block
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import printable
 
-Floats = npt.NDArray[np.float64]
 Choice = Literal["agreement", "judge"]
 Check = Callable[[str, str, tuple[str, str]], bool]
 
@@ -42,23 +40,9 @@ SEVERAL_LINES, NO_ANSWER = "several lines", "no translation"
 _WINDOW_LINES = 2048
 _COPY_LENGTH = 16
 """Letters of a text that is no name and therefore no translation of itself."""
-_ALLOWANCE = 10
-"""Added to both lengths of a ratio, since short texts may differ more."""
-_SPREADS = 3.0
-"""Distance of a log ratio of lengths from the median, in standard deviations, that is too large."""
-_LEAST_SPREAD = 0.1
-"""Least standard deviation of log ratios; translations of a grammar may have nearly none."""
-_LINES_OF_LENGTHS, _LINES_OF_LEXICON, _LINES_OF_JUDGE = 50, 1000, 2000
-"""Fewest lines for a norm of lengths or scores, and for a lexicon; lines that the judge samples."""
-_UNRELATED_SHARE = 95
-"""Percentile of the scores of unrelated lines that a pair must reach."""
 _AGREEING = 0.5
 """Share of the best mean similarity to the other candidates that a candidate must reach."""
 _FEWEST_TO_AGREE = 3
-_SHORT = -1.0
-"""Log ratio of lengths, in standard deviations, under which a translation may be cut off."""
-_SUDDEN_END = -5.0
-"""Natural log-probability of the end under which a short translation is cut off."""
 
 
 def _is_copy(source: str, translation: str, _: tuple[str, str]) -> bool:
@@ -82,105 +66,8 @@ CHECKS: dict[str, Check] = {
     "numbers": lambda source, text, _languages: bool(not_copied(source, text)),
 }
 """Filters of one candidate by name, in order of application; True rejects."""
-REASONS = (*CHECKS, "agreement", "length", "unrelated", "judge", "cut-off")
+REASONS = (*CHECKS, "agreement", *FAULTS)
 """Names of all filters, for `--allow`."""
-
-
-@dataclass(frozen=True)
-class Norms:
-    """Properties of the pairs of a sample, with which each pair is compared."""
-
-    length: float
-    """Median log ratio of the lengths."""
-    spread: float
-    """Standard deviation of the log ratio, from its median absolute deviation."""
-    lexicon: Lexicon | None
-    least_similarity: float
-    least_log_prob: float
-    """Least mean log-probability of a token under the judge."""
-
-    @classmethod
-    def learn(cls, sources: list[str], translations: list[str], judge: Judge | None) -> "Norms":
-        """Learn from a sample; a norm that needs more lines rejects nothing."""
-        length, spread = 0.0, float("inf")
-        lexicon, least_similarity, least_log_prob = None, -float("inf"), -float("inf")
-        if len(sources) >= _LINES_OF_LENGTHS:
-            ratios = _log_ratios(sources, translations)
-            length = float(np.median(ratios))
-            deviation = 1.4826 * float(np.median(np.abs(ratios - length)))
-            spread = max(deviation, _LEAST_SPREAD)
-        if len(sources) >= _LINES_OF_LEXICON:
-            lexicon = learn_lexicon([Block(0, sources, translations)])
-            related, known = _similarities(lexicon, sources, translations)
-            unrelated, both = _similarities(lexicon, sources, _rolled(translations))
-            least_similarity = _least(related[known], unrelated[both])
-        if judge is not None and len(sources) >= _LINES_OF_LENGTHS:
-            step = -(-len(sources) // _LINES_OF_JUDGE)
-            few, their = sources[::step], translations[::step]
-            scores, others = judge.scores(few, their), judge.scores(few, _rolled(their))
-            least_log_prob = _least(
-                *(np.array([e.mean for e in each]) for each in (scores, others))
-            )
-        return cls(length, spread, lexicon, least_similarity, least_log_prob)
-
-    def faults(
-        self, sources: list[str], translations: list[str], judge: Judge | None
-    ) -> tuple[list[tuple[str, ...]], list[float]]:
-        """Return the names of the filters that reject each pair, and the mean log-probabilities."""
-        lengths = (_log_ratios(sources, translations) - self.length) / self.spread
-        faults = {"length": np.abs(lengths) > _SPREADS}
-        if self.lexicon is not None:
-            similarities, known = _similarities(self.lexicon, sources, translations)
-            faults["unrelated"] = known & (similarities < self.least_similarity)
-        means: list[float] = []
-        if judge is not None:
-            scores = judge.scores(sources, translations)
-            means = [score.mean for score in scores]
-            ends = np.array([score.end for score in scores])
-            faults["judge"] = np.array(means) < self.least_log_prob
-            faults["cut-off"] = (lengths < _SHORT) & (ends < _SUDDEN_END)
-        rows = zip(*faults.values(), strict=True)
-        names = [
-            tuple(name for name, applies in zip(faults, row, strict=True) if applies)
-            for row in rows
-        ]
-        return names, means
-
-
-def _log_ratios(sources: Sequence[str], translations: Sequence[str]) -> Floats:
-    """Return the log ratios of translation to source in `weighted_length`."""
-    left, right = (
-        np.array([weighted_length(text) for text in side], dtype=np.float64) + _ALLOWANCE
-        for side in (sources, translations)
-    )
-    return np.log(right / left)
-
-
-def _similarities(
-    lexicon: Lexicon, sources: list[str], translations: list[str]
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return the cosines of pairs, and True where both sides have words of the lexicon."""
-    left, right = lexicon.embed(Block(0, sources, translations))
-    known = np.logical_and(left.any(1), right.any(1))
-    return np.einsum("id,id->i", left, right).astype(np.float64), known
-
-
-def _rolled(texts: list[str]) -> list[str]:
-    """Return the texts beside other lines, far from their own."""
-    half = len(texts) // 2
-    return texts[half:] + texts[:half]
-
-
-def _least(related: Floats, unrelated: Floats) -> float:
-    """Return the least score of a pair that is not rejected.
-
-    It is the 95th percentile of unrelated pairs, or the middle between both medians if that is
-    lower, as where the scores separate the two poorly.
-    """
-    if not len(related) or not len(unrelated):
-        return -float("inf")
-    middle = (np.median(related) + np.median(unrelated)) / 2
-    return float(min(np.percentile(unrelated, _UNRELATED_SHARE), middle))
 
 
 @dataclass(frozen=True)
@@ -326,7 +213,8 @@ class Selection:
         for each, found in zip(judged, faults, strict=True):
             each.fault = next((name for name in found if name not in self.allow), "")
         for each, mean in zip(judged, means, strict=False):  # no means without a judge
-            each.log_prob = mean
+            if not isnan(mean):
+                each.log_prob = mean
 
     def _best(self, kept: list["_Judged"]) -> str:
         """Return the best of several candidates; among equals the first."""
@@ -349,4 +237,5 @@ class _Judged:
     source: str
     text: str
     fault: str
-    log_prob: float = 0.0
+    log_prob: float = -inf
+    """Mean log-probability of a token under the judge, if it is known."""

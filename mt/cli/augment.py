@@ -107,7 +107,7 @@ def distill(
         typer.Option(
             metavar="CMD",
             help="Program that reads sources, one per line, and writes a translation per line; "
-            'with --n-best above 1 a JSON array: ["...", "..."].',
+            'with --n-best above 1 a JSON array: ["...", "..."]. It starts anew every 1,000 lines.',
         ),
     ] = None,
     teacher_url: Annotated[
