@@ -22,7 +22,7 @@ PART_LINES = 1000
 """Lines for each start of a program."""
 _WINDOW_LINES = 32
 _WINDOW_SECONDS = 2.0
-"""Answers are written after so many, or after this time, so that a kill loses few of them."""
+"""Answers are written after this number of lines or seconds, so that a kill loses few of them."""
 
 
 class AnswerSource(Protocol):

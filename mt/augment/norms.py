@@ -23,7 +23,7 @@ LENGTH, UNRELATED, JUDGE, CUT_OFF = FAULTS = ("length", "unrelated", "judge", "c
 _FEWEST_LINES, _FEWEST_FOR_LEXICON, _MOST_FOR_JUDGE = 50, 1000, 2000
 """Lines of a sample from which norms, and a lexicon, are learned; lines that the judge scores."""
 _PLANTED_STEP = 10
-"""One of so many pairs is replaced by an unrelated one where the lexicon is learned."""
+"""Every tenth pair is replaced by an unrelated one where the lexicon is learned."""
 _ALLOWANCE = 10
 """Added to both lengths of a ratio, since short texts may differ more."""
 _LEAST_SPREAD = 0.1
