@@ -4,6 +4,7 @@ Filters of one candidate look at its text and its source. The other filters comp
 each other, with a sample of the file, and with the scores of a run.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from mt.doctor.tally import BLOCK_LINES, Block
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import printable
 
+_logger = logging.getLogger(__name__)
 Choice = Literal["agreement", "judge"]
 Check = Callable[[str, str, tuple[str, str]], bool]
 
@@ -119,7 +121,9 @@ class Selection:
         name = name.removesuffix(SUFFIX)
         places = [f"{name}.{end}" for end in (source, target, "rejected.tsv", "json")]
         *files, record = (folder / place for place in places)
-        extent = Extent.of((each.source for each in read_candidates(self.candidates)), 1)
+        extent = Extent.of(
+            (each.source for each in read_candidates(self.candidates)), _WINDOW_LINES
+        )
         if not extent.lines:
             raise UserError(f"{self.candidates}: is empty")
         return Job(tuple(files), record, self.config, settings, extent)
@@ -133,7 +137,14 @@ class Selection:
                 if not self._fault(source, translation):
                     sources.append(source)
                     translations.append(translation)
-        return Norms.learn(sources, translations, self.judge)
+        norms = Norms.learn(sources, translations, self.judge)
+        if norms.similarity is None and norms.log_prob is None:
+            _logger.warning(
+                "warning: %d translations are too few for a lexicon, so translations of another "
+                "source are not found; a --judge finds them",
+                len(sources),
+            )
+        return norms
 
     def windows(self, lines: range) -> Iterator[Window]:
         """Yield the pairs and the rejected candidates of some lines."""
