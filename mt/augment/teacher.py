@@ -18,7 +18,6 @@ from mt.decoding.translator import Alternative, Translator
 from mt.errors import UserError
 from mt.files import existing_file
 from mt.languages import base_language
-from mt.model.device import keep_freed_memory
 from mt.runs import CONFIG_FILE, check_finished, is_exported
 
 _WINDOW_BATCHES = 8
@@ -78,6 +77,8 @@ class Teacher:
     @cached_property
     def translator(self) -> Translator:
         """The model, loaded as `mt translate` does."""
+        from mt.model.device import keep_freed_memory  # torch takes seconds to import
+
         keep_freed_memory()
         return Translator.load(self.run, overrides=self.overrides, device=self.device)
 
@@ -141,14 +142,21 @@ def base_name(path: Path, language: str) -> str:
     return name or "text"
 
 
-def why_left_out(source: str, choice: Alternative | None = None) -> str | None:
-    """Return why a line and its translation cannot be a training pair, or None."""
+def why_not_translated(source: str) -> str | None:
+    """Return why a line is no source, or None."""
     if not source.strip():
         return BLANK
     try:
         source.encode()
     except UnicodeEncodeError:  # invalid bytes are lone surrogates
         return NOT_UTF_8
+    return None
+
+
+def why_left_out(source: str, choice: Alternative | None = None) -> str | None:
+    """Return why a line and its translation cannot be a training pair, or None."""
+    if reason := why_not_translated(source):
+        return reason
     if choice is None or not choice.text.strip():
         return EMPTY
     return None if all(part.hypothesis.finished for part in choice.parts) else CUT

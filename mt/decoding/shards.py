@@ -185,6 +185,8 @@ class Job:
     """JSON values that determine the output, by key."""
     extent: Extent
     shard: Shard = Shard()
+    note: Callable[[Mapping[str, float]], str] | None = None
+    """Text about the counts so far, for the progress bar."""
 
     @property
     def lines(self) -> range:
@@ -432,6 +434,8 @@ def _write_windows(job: Job, record: Record, make: Make, bar: "tqdm[Any]") -> Re
         for window in make(lines) if lines else ():
             record = _append(files, record, window)
             write_record(_unfinished(job.part_record), record)
+            if job.note is not None:
+                bar.set_postfix_str(job.note(record.counts), refresh=False)
             _show_progress(job, bar)
     if record.done != record.lines:
         end = job.lines.start + record.done

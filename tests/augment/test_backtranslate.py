@@ -8,6 +8,7 @@ import pytest
 from mt import Translator
 from mt.augment.backtranslate import BackTranslation
 from mt.augment.distill import Distillation
+from mt.augment.sources import Sources
 from mt.augment.teacher import Teacher
 from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
@@ -53,7 +54,7 @@ def translated(translator: Translator, lines: list[str]) -> list[tuple[str, str]
 
 
 def made(each: BackTranslation | Distillation) -> list[Any]:
-    text = each.text if isinstance(each, BackTranslation) else each.origin
+    text = each.text if isinstance(each, BackTranslation) else each.sources.origin
     assert isinstance(text, Path)
     return list(each.make(range(len(text.read_bytes().splitlines()))))
 
@@ -177,7 +178,7 @@ def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path
     assert any(isinstance(pair, SentencePair) for pair in pairs)
     hashes = [each.settings["model"] for each in (of_export, of_run)]
     assert hashes == [read_exported(exported).model, weights_of(finished_run)]
-    assert made(Distillation(of_export, text)) == [
+    assert made(Distillation(of_export, Sources(text))) == [
         SentencePair(pair.target, pair.source) if isinstance(pair, SentencePair) else pair
         for pair in pairs
     ]

@@ -5,6 +5,7 @@ import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
 from mt.augment.distill import Distillation, Interpolation, Similarity
+from mt.augment.sources import Sources
 from mt.augment.teacher import Teacher
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
@@ -38,7 +39,7 @@ def test_the_training_sources_of_a_config_are_translated(
     teacher: Teacher, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
     data = load_config(tiny_recipe).data
-    sources, targets = written(Distillation(teacher, data), tmp_path)
+    sources, targets = written(Distillation(teacher, Sources(data)), tmp_path)
     lines = (tiny_corpus / "train.en").read_text().splitlines()
     assert list(zip(sources, targets, strict=True)) == translated(teacher, lines)
     assert len(sources) > 30
@@ -50,7 +51,7 @@ def test_cleaning_applies(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -
     pairs = list(open_source(data.train, data).pairs())
     wanted = [pair.source for pair in pairs if min(len(pair.source), len(pair.target)) >= 20]
     assert 0 < len(wanted) < len(pairs)
-    sources, targets = written(Distillation(teacher, data), tmp_path)
+    sources, targets = written(Distillation(teacher, Sources(data)), tmp_path)
     assert list(zip(sources, targets, strict=True)) == translated(teacher, wanted)
 
 
@@ -59,7 +60,7 @@ def test_interpolation_takes_the_translation_nearest_to_the_reference(
     similarity: Similarity, teacher: Teacher, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     data = load_config(tiny_recipe).data
-    work = Distillation(teacher, data, Interpolation(4, similarity))
+    work = Distillation(teacher, Sources(data), Interpolation(4, similarity))
     made = [each for each in work.make(range(20)) if isinstance(each, SentencePair)]
     sources, targets = [pair.source for pair in made], [pair.target for pair in made]
     references = [pair.target for pair in open_source(data.train, data).pairs()]
@@ -83,7 +84,7 @@ def test_interpolation_takes_the_translation_nearest_to_the_reference(
 def test_a_text_is_translated(teacher: Teacher, tmp_path: Path) -> None:
     text = tmp_path / "more.en.txt"
     text.write_text("one two\n\nthree four\n")
-    sources, targets = written(Distillation(teacher, text), tmp_path / "out")
+    sources, targets = written(Distillation(teacher, Sources(text)), tmp_path / "out")
     assert sources == ["one two", "three four"]
     assert targets == teacher.translator.translate(sources)
     assert (tmp_path / "out" / "more.json").exists()
@@ -93,12 +94,12 @@ def test_unsuitable_origins_are_errors(teacher: Teacher, tiny_recipe: Path, tmp_
     text = tmp_path / "more.en"
     text.write_text("one\n")
     with pytest.raises(UserError, match="--n-best needs a CONFIG"):
-        Distillation(teacher, text, Interpolation(2, "bleu")).job(tmp_path, Shard())
+        Distillation(teacher, Sources(text), Interpolation(2, "bleu")).job(tmp_path, Shard())
     turned = load_config(
         tiny_recipe, overrides=["data.source_language=de", "data.target_language=en"]
     )
     with pytest.raises(UserError, match="from en into de, the config's corpora are from de into"):
-        Distillation(teacher, turned.data).job(tmp_path, Shard())
-    work = Distillation(teacher, load_config(tiny_recipe).data, Interpolation(5, "bleu"))
+        Distillation(teacher, Sources(turned.data)).job(tmp_path, Shard())
+    work = Distillation(teacher, Sources(load_config(tiny_recipe).data), Interpolation(5, "bleu"))
     with pytest.raises(UserError, match="`decoding.beam` must be at least 5, it is 4"):
         work.job(tmp_path, Shard())

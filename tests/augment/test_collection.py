@@ -1,0 +1,262 @@
+"""Candidates of endpoints and programs: retries, errors, resumption, the key."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mt.augment import endpoint as client
+from tests.augment.fake_endpoint import Reply, completion, serving
+from tests.factories import Program, contents
+
+ROOT = Path(__file__).parents[2]
+KEY = "sk-secret-123"
+LINES = [f"a dog has {number} bones and it is glad" for number in range(60)]
+ALL = [*("--allow", "numbers", "--allow", "language", "--allow", "length", "--allow", "unrelated")]
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+    monkeypatch.setenv("MT_TEACHER_KEY", KEY)
+
+
+@pytest.fixture
+def text(tiny_recipe: Path, tmp_path: Path) -> list[str | Path]:
+    """Return the config and a text of 60 lines, one of them blank and one not UTF-8."""
+    path = tmp_path / "more.en"
+    path.write_bytes("\n".join([*LINES, "", ""]).encode() + b"\xff\n")
+    return [tiny_recipe, path]
+
+
+def translated(text: str) -> str:
+    return text.replace("dog", "Hund").replace("and it is glad", "und ist froh")
+
+
+def good(text: str, _: int) -> Reply:
+    return completion(translated(text))
+
+
+def sources(folder: Path) -> list[str]:
+    return (folder / "more.en").read_text().splitlines()
+
+
+def test_endpoint_answers_become_pairs(
+    text: list[Path], tmp_path: Path, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(text: str, count: int) -> Reply:
+        """Fail the first time in several ways, and always for one text."""
+        number = int(text.split()[3])
+        if number == 7:
+            return Reply(b'{"error": {"message": "filtered"}}', 400)
+        first = {
+            1: Reply(None),
+            2: Reply(b"{", 200),
+            3: Reply(b"busy", 503),
+            4: Reply(b"busy", 429, {"Retry-After": "0.02"}),
+            5: Reply(b"", delay=0.6),
+        }
+        return first.get(number % 20, good(text, 1)) if count == 1 else good(text, 1)
+
+    with serving(answer) as endpoint:
+        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        options = ["--timeout", "0.3", "--price", "1/2", "--out", tmp_path / "out"]
+        status, printed, err = program(*call, *options)
+        assert (status, err) == (0, "")
+        before = sum(endpoint.asked.values())
+        assert program(*call, *options)[1] == printed
+        assert sum(endpoint.asked.values()) == before  # nothing is asked twice
+    out = tmp_path / "out"
+    wanted = [line for line in LINES if line.split()[3] != "7"]
+    assert sources(out) == wanted
+    assert (out / "more.de").read_text().splitlines() == [translated(line) for line in wanted]
+    assert printed.splitlines()[0] == "590 tokens sent, 177 received, cost 0.0009"
+    rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
+    assert [(row[0], row[4]) for row in rejected] == [
+        ("8", "status 400 (filtered)"),
+        ("61", "blank line"),
+        ("62", "line that is not UTF-8"),
+    ]
+    assert endpoint.paths == {"/v1/chat/completions"}
+    assert endpoint.keys == {f"Bearer {KEY}"}
+    assert endpoint.requests[0]["temperature"] == 0
+    asked = endpoint.requests[0]["messages"][0]["content"]
+    assert asked.startswith("Translate the following text from English into German.")
+    everything = printed + err + caplog.text + str(contents(out))
+    assert KEY not in everything
+
+
+BROKEN: dict[str, tuple[Reply, str]] = {
+    "closes": (Reply(None), "disconnected"),
+    "redirects": (Reply(b"", 307, {"Location": "http://x.test/"}), "redirects to http://x.test/"),
+    "html": (Reply(b"<html>", 200, {"Content-Type": "text/html"}), "answers HTML"),
+    "json": (Reply(b"{"), "answers invalid JSON"),
+    "shape": (Reply(b'{"choices": [{"text": "x"}]}'), "without `choices[].message.content`"),
+    "choices": (completion("one", "two"), "gives 2 translations instead of 1"),
+    "key": (
+        Reply(json.dumps({"error": {"message": f"no {KEY}"}}).encode(), 401),
+        "status 401, refuses the key in MT_TEACHER_KEY (no ***)",
+    ),
+    "limit": (Reply(b"", 429, {"Retry-After": "3600"}), "asks for a wait of 3,600 seconds"),
+    "busy": (Reply(b"", 500), "status 500, 5 times"),
+    "late": (Reply(b"", delay=0.6), "no answer within 0.1 seconds, 5 times"),
+    "declines": (Reply(b"", 400), "status 400"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_endpoint_is_one_line_and_loses_nothing(
+    name: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    reply, cause = BROKEN[name]
+
+    def breaks(text: str, count: int) -> Reply:
+        return good(text, count) if int(text.split()[3]) < 20 else reply
+
+    out = tmp_path / "out"
+    with serving(breaks) as endpoint:
+        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        call += ["--timeout", "0.1" if name == "late" else "5", "--out", out]
+        status, printed, err = program(*call)
+        assert (status, printed) == (2, "")
+        assert err.count("\n") == 1
+        assert err.startswith(f"error: {endpoint.url}/chat/completions: ")
+        assert cause in err
+        assert KEY not in err + str(contents(out))
+        before, endpoint.answer = endpoint.asked.copy(), good
+        status, _, err = program(*call)
+        assert (status, err) == (0, "")
+        again = {text for text in before if endpoint.asked[text] > before[text]}
+        assert all(int(text.split()[3]) >= 20 for text in again)
+    assert sources(out) == LINES
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has no SIGKILL")
+@pytest.mark.timeout(300)
+def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
+    tiny_recipe: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "more.en"
+    lines = [f"{line} {number}" for number in range(20) for line in LINES]
+    text.write_text("".join(f"{line}\n" for line in lines))
+
+    def start(url: str, name: str) -> subprocess.Popen[bytes]:
+        call = ["distill", tiny_recipe, text, "--teacher-url", url, "--model", "m", *ALL]
+        return subprocess.Popen(
+            [sys.executable, "-m", "mt", *map(str, call), "--out", str(tmp_path / name)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+        )
+
+    def slow(text: str, _: int) -> Reply:
+        return Reply(completion(translated(text)).body, delay=0.02)
+
+    with serving(slow) as endpoint:
+        assert start(endpoint.url, "whole").wait() == 0
+        endpoint.asked.clear()
+        kills = 0
+        for aim in sorted(random.Random(3).sample(range(50, 1250), 5)):
+            process = start(endpoint.url, "killed")
+            while process.poll() is None and sum(endpoint.asked.values()) < aim:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            kills += process.wait() == -signal.SIGKILL
+        assert kills >= 4
+        assert start(endpoint.url, "killed").wait() == 0
+        # Of each killed process, at most the window and the requests under way.
+        assert sum(endpoint.asked.values()) < len(lines) + 5 * (32 + 2 * 8)
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "killed" / path.name).read_bytes()
+    assert len(sources(tmp_path / "killed")) == len(lines)
+
+
+def test_command_translates_in_parts(
+    text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
+    call = ["distill", *text, *ALL, "--teacher-command"]
+    command = "tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
+    log = tmp_path / "log"
+    status, _, err = program(*call, command.format(log=log), "--out", tmp_path / "one")
+    assert (status, err) == (0, "")
+    assert log.read_text().splitlines() == LINES
+    assert (tmp_path / "one" / "more.de").read_text().splitlines() == [*map(translated, LINES)]
+    array = """sed 's/.*/["&", "& dog", "x y z"]/'"""
+    both = ["--n-best", "3", "--similarity", "chrf", "--out", tmp_path / "three"]
+    assert program(*call, array, *both)[0] == 0
+    found = (tmp_path / "three" / "more-candidates.jsonl").read_text().splitlines()
+    assert json.loads(found[0]) == {
+        "source": LINES[0],
+        "translations": [LINES[0], f"{LINES[0]} dog", "x y z"],
+    }
+    # Two remain, equally similar to each other.
+    written = (tmp_path / "three" / "more.de").read_text().splitlines()
+    assert written == [f"{line} dog" for line in LINES]
+
+
+@pytest.mark.parametrize(
+    ("command", "cause"),
+    [
+        ("exit 3", "ended with status 3"),
+        ("no-such-program-here 2> /dev/null", "ended with status 127"),
+        ("head -n 3", "wrote 3 lines for 25; line N of its output must answer line N"),
+        ("sed p", "wrote 50 lines for 25"),
+        ("cat > /dev/null", "wrote 0 lines for 25"),
+        ("tr d '\\377'", "line 1 of its output, for `a dog has 0 bones"),
+        (" ", "--teacher-command: is empty"),
+    ],
+)
+def test_failing_command_is_one_line(
+    command: str,
+    cause: str,
+    text: list[Path],
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
+    call = ["distill", *text, "--teacher-command", command, "--out", tmp_path / "out"]
+    status, printed, err = program(*call)
+    assert (status, printed, err.count("\n")) == (2, "", 1)
+    assert cause in err
+
+
+Refused = Callable[..., str]
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ("--teacher-url ftp://x/v1 --model m", "must begin with https:// or http://"),
+        ("--teacher-url http://me:pw@x/v1 --model m", "http://x...: must be an address without"),
+        ("--teacher-url http://x/v1?key=pw --model m", "MT_TEACHER_KEY"),
+        ("--teacher-url http://[x/v1 --model m", "is not a valid URL"),
+        ("--teacher-url http://x/v1", "needs --model NAME"),
+        ("--teacher-url http://x/v1 --model m --prompt {source}", "--prompt: lacks {text}"),  # noqa: RUF027
+        ("--teacher-url http://x/v1 --model m --n-best 2", "temperature 0 gives equal"),
+        ("--teacher-url http://x/v1 --model m --price 3", "two numbers, such as 0.15/0.6"),
+        ("--teacher-url http://x/v1 --model m --set decoding.beam=3", "goes with a RUN"),
+        ("--teacher-url http://x/v1 --model m --allow numbrs", "did you mean `numbers`?"),
+        ("--teacher-url http://x/v1 --model m --choose judge", "needs --judge RUN"),
+        ("--teacher-url http://x/v1 --model m --judge no-run", "no-run: no such run folder"),
+        ("--teacher-command cat --model m", "--model: goes with --teacher-url only"),
+        ("--teacher-command cat --teacher x", "the pairs have one teacher"),
+        ("--judge run", "--judge: goes with --teacher, --teacher-command or --teacher-url"),
+    ],
+)
+def test_unsuitable_options_are_one_line_and_make_no_file(
+    options: str, cause: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    status, printed, err = program("distill", *text, "--out", tmp_path / "out", *options.split())
+    assert (status, printed, err.count("\n")) == (2, "", 1)
+    assert cause in err
+    assert "pw" not in err
+    assert not (tmp_path / "out").exists()

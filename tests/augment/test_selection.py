@@ -1,0 +1,230 @@
+"""Filters of candidates, the choice among them, and their rates on a corpus with bad answers."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from sacrebleu import sentence_chrf
+
+from mt.augment import endpoint as client
+from mt.augment.candidates import read_candidates
+from mt.augment.judge import Judge, JudgeScore
+from mt.augment.norms import Limit, Norms, Scale
+from mt.augment.selection import REASONS, Selection
+from mt.decoding.scoring import score_files
+from mt.errors import DataError
+from tests.augment.fake_endpoint import Reply, completion, serving
+from tests.factories import Program
+
+QUICKSTART = Path(__file__).parents[2] / "data" / "quickstart"
+CONFIG = """\
+data:
+  source_language: en
+  target_language: zh
+  train: {{source: {0}/train.en, target: {0}/train.zh}}
+  valid: {{source: {1}/valid.en, target: {1}/valid.zh}}
+"""
+REFUSALS = (
+    "I'm sorry, but I can't translate this text.",
+    "As an AI language model, I cannot help with that.",
+    "抱歉，我无法翻译这段文字。",
+    "对不起，我不能提供这个请求的帮助。",
+)
+REMARKS = (
+    "Here is the translation: {}",
+    "Sure! Here's the translation:\n\n{}",
+    "翻译：{}",
+    "“{}”",
+    "{}\n\nNote: I chose an informal tone.",
+    "{}（注：直译）",
+    "**{}**",
+    "Chinese: {}",
+)
+OTHER_LANGUAGE = (
+    "Wir haben gestern im Kaufhaus drei neue Hemden gekauft.",
+    "Она купила вчера вечером в магазине пять книг.",
+    "Nous sommes allés au marché avec nos amis la semaine dernière.",
+)
+
+
+@pytest.fixture
+def selection(tmp_path: Path) -> Callable[..., Selection]:
+    """Return a function that makes a selection from English into German."""
+
+    def make(*rows: list[str], **options: object) -> Selection:
+        path = tmp_path / "pairs.tsv"
+        path.write_text("".join("\t".join(row) + "\n" for row in rows))
+        return Selection(path, Path("my.yaml"), ("en", "de"), **options)  # type: ignore[arg-type]
+
+    return make
+
+
+GOOD = [
+    ("He said: “Come here.”", "„Komm her“, sagte er."),
+    ("“Come here!”", "„Komm her!“"),
+    ('"Come here!", she said. "Now!"', '"Komm her!", sagte sie. "Jetzt!"'),
+    ("I'm sorry, but I can't translate this letter.", "Leider kann ich das nicht übersetzen."),
+    ("Unfortunately I cannot help you.", "Leider kann ich dir nicht helfen."),
+    ("Note: the shop is closed.", "Hinweis: Das Geschäft ist geschlossen."),
+    ("Translation: a difficult art.", "Übersetzung: eine schwierige Kunst."),
+    ("The note says nothing.", "In der Notiz steht nichts."),
+    ("Berlin", "Berlin"),
+    ("It costs 1,000 dollars at 6:30.", "Es kostet um 6.30 Uhr 1.000 Dollar."),
+    ("See https://a.test/b <b>now</b>.", "Siehe <b>jetzt</b> https://a.test/b."),
+    ("No, no, no, no, no!", "Nein, nein, nein, nein, nein!"),
+    ("The dog sleeps (a little).", "Der Hund schläft (ein wenig)."),
+]
+BAD = [
+    ("A dog sleeps.", "", "empty"),
+    ("A dog sleeps.", "I'm sorry, I cannot translate this.", "refusal"),
+    ("A dog sleeps.", "Es tut mir leid, aber das kann ich nicht übersetzen.", "refusal"),
+    ("A dog sleeps.", "Désolé, je ne peux pas traduire ce texte.", "refusal"),
+    ("A dog sleeps.", "抱歉，我无法翻译这句话。", "refusal"),
+    ("A dog sleeps.", "Here is the translation: Ein Hund schläft.", "commentary"),
+    ("A dog sleeps.", "Übersetzung: Ein Hund schläft.", "commentary"),
+    ("A dog sleeps.", "German: Ein Hund schläft.", "commentary"),
+    ("A dog sleeps.", "„Ein Hund schläft.“", "commentary"),
+    ("A dog sleeps.", "Ein Hund schläft. (Anmerkung: wörtlich)", "commentary"),
+    ("A dog sleeps.", "<p>Ein Hund schläft.</p>", "commentary"),
+    ("A dog sleeps.", "Ein **Hund** schläft.", "commentary"),
+    ("A big dog sleeps here.", "A big dog sleeps here", "copy"),
+    ("A dog sleeps.", "Собака спит.", "script"),
+    ("A dog sleeps.", "Un grand chien dort dans le jardin de la maison.", "language"),
+    ("A dog sleeps.", "Ein Hund Hund Hund Hund Hund Hund Hund", "repetition"),
+    ("In 1987 a dog slept.", "1978 schlief ein Hund.", "numbers"),
+    ("Hello {name}.", "Hallo {Name}.", "numbers"),
+]
+
+
+def result(selection: Selection, folder: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the targets and the rows of rejected candidates."""
+    job = selection.job(folder)
+    (window,) = selection.windows(job.lines)
+    _, targets, rejected = (text.decode().splitlines() for text in window.texts)
+    return targets, [row.split("\t") for row in rejected]
+
+
+def test_filters_of_one_candidate(selection: Callable[..., Selection], tmp_path: Path) -> None:
+    rows = [*([source, text] for source, text in GOOD), *([a, b] for a, b, _ in BAD)]
+    targets, rejected = result(selection(*rows), tmp_path)
+    assert targets == [text for _, text in GOOD]
+    assert [row[2] for row in rejected] == [reason for _, _, reason in BAD]
+    assert [row[4] for row in rejected] == [text for _, text, _ in BAD]
+    assert [int(row[0]) for row in rejected] == [*range(len(GOOD) + 1, len(rows) + 1)]
+    # An allowed filter rejects nothing; an empty candidate is never a pair.
+    targets, rejected = result(selection(*rows, allow=REASONS), tmp_path)
+    assert len(targets) == len(rows) - 1
+
+
+def test_best_of_several(selection: Callable[..., Selection], tmp_path: Path) -> None:
+    texts = ["Ein Hund schläft dort.", "Ein Hund schläft hier.", "Ein Hund schläft hier lange."]
+    far = "Die Firma bestreitet jede Schuld."
+    row = ["A dog sleeps here.", far, *texts]
+    targets, rejected = result(selection(row, similarity="chrf"), tmp_path)
+    similar = [sum(sentence_chrf(one, [two]).score for two in texts) for one in texts]
+    assert targets == [texts[similar.index(max(similar))]]
+    assert [(row[1], row[2], row[4]) for row in rejected] == [("1", "agreement", far)]
+
+
+class ByLength(Judge):
+    """Judge that prefers long translations and expects no end."""
+
+    settings = {"model": "x"}  # noqa: RUF012
+
+    def check(self, languages: tuple[str, str]) -> None:
+        """Accept any direction."""
+
+    def scores(self, sources: Sequence[str], translations: Sequence[str]) -> list[JudgeScore]:
+        """Return scores that do not depend on the sources."""
+        return [JudgeScore(-1 / len(text), -9.0) for text in translations]
+
+
+def test_judge_chooses_rejects_and_finds_sudden_ends(
+    selection: Callable[..., Selection], tmp_path: Path
+) -> None:
+    texts = ["Ein Hund.", "Ein Hund schläft."]
+    made = selection(["A big dog sleeps.", *texts], judge=ByLength(Path("run")), choice="judge")
+    assert result(made, tmp_path)[0] == texts[1:]
+    scale = Scale(0.0, 0.2)
+    made.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 8, scale))
+    assert [row[2] for row in result(made, tmp_path)[1]] == ["cut-off"]
+    made.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 12, scale))
+    assert [row[2] for row in result(made, tmp_path)[1]] == ["judge"]
+
+
+def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) -> None:
+    left, right = (tiny_corpus / f"test.{side}" for side in ("en", "de"))
+    expected = [*score_files(finished_run, sources=left, targets=right, device="cpu")]
+    sides = (path.read_text().splitlines() for path in (left, right))
+    scores = Judge(finished_run, "cpu").scores(*sides)
+    assert [each.mean for each in scores] == pytest.approx([each.mean for each in expected])
+    # The corpus has no punctuation, so that the end is the end mark.
+    assert [each.end for each in scores] == pytest.approx([e.log_probs[-1] for e in expected])
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("a.tsv", "no tab"), ("a.jsonl", "{"), ("a.jsonl", '{"source": "x", "translations": [1]}')],
+)
+def test_file_of_another_form_is_named_with_its_line(name: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    first = "x\ty" if name == "a.tsv" else '{"source": "x", "translations": ["y"]}'
+    path.write_text(f"{first}\n{line}\n")
+    with pytest.raises(DataError, match=f"{name}: line 2: must be "):
+        [*read_candidates(path)]
+
+
+def test_bad_answers_are_filtered_and_good_ones_kept(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fifth of the answers is bad: 95 % of them must go, and 97 % of the good ones stay."""
+    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+    sides = [(QUICKSTART / f"train.{side}").read_text().splitlines() for side in ("en", "zh")]
+    pairs: dict[str, str] = dict(zip(*(side[:1400] for side in sides), strict=True))
+    for name, lines in {"train.en": [*pairs], "train.zh": [*pairs.values()]}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    config = tmp_path / "my.yaml"
+    config.write_text(CONFIG.format(tmp_path, QUICKSTART))
+    generator = random.Random(5)
+    others = [*pairs.values()]
+    kinds = ["hallucination", "omission", "refusal", "remark", "copy", "language", "late"]
+    bad = {text: generator.choice(kinds) for text in pairs if generator.random() < 0.2}
+    texts = {
+        source: {
+            "hallucination": generator.choice(others),
+            "omission": pairs[source][: len(pairs[source]) // 2],
+            "refusal": generator.choice(REFUSALS),
+            "remark": generator.choice(REMARKS).format(pairs[source]),
+            "copy": source,
+            "language": generator.choice(OTHER_LANGUAGE),
+            "late": pairs[source],
+        }[kind]
+        for source, kind in bad.items()
+    }
+
+    def answer(text: str, count: int) -> Reply:
+        reply = completion(texts.get(text, pairs[text]))
+        is_late = bad.get(text) == "late" and count == 1
+        return Reply(reply.body, delay=0.9) if is_late else reply
+
+    with serving(answer) as endpoint:
+        call = ["distill", config, "--teacher-url", endpoint.url, "--model", "m"]
+        call += ["--timeout", "0.6", "--requests", "16", "--out", tmp_path / "out"]
+        status, _, err = program(*call)
+    assert (status, err) == (0, "")
+    sources = [*pairs]
+    rows = (tmp_path / "out" / "train.rejected.tsv").read_text().splitlines()
+    rejected = {sources[int(row.split("\t")[0]) - 1] for row in rows}
+    wrong = {source for source, text in texts.items() if text != pairs[source]}
+    assert len(wrong) > 0.15 * len(pairs)
+    missed = Counter(bad[source] for source in wrong - rejected)
+    assert len(wrong & rejected) >= 0.95 * len(wrong), missed
+    lost = rejected - wrong
+    assert len(lost) <= 0.03 * (len(pairs) - len(wrong)), sorted(lost)[:20]
+    # A late answer is asked for again, and is right then.
+    assert {source for source, kind in bad.items() if kind == "late"} - rejected
+    record = json.loads((tmp_path / "out" / "train.json").read_text())
+    assert record["counts"]["pairs written"] == len(pairs) - len(rejected)
