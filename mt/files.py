@@ -145,6 +145,11 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
+def resolved(path: Path) -> Path:
+    """Return the real path; unlike Path.resolve, accept a symbolic link to itself."""
+    return Path(os.path.realpath(path))
+
+
 def existing_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 

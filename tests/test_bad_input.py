@@ -298,13 +298,16 @@ ODD_PLACES = {
     "run/environment.json": "info run",
     "run/tokenizer/tokenizer.json": "translate run",
     "run/tokenizer/joint.model": "average run --output new",
+    "corpus/test.de": "compare run corpus/test.de",
     f"{CHECKPOINT}/manifest.json": "average run --output new --updates 40",
     f"{CHECKPOINT}/state.json": "average run --output new --updates 40",
     f"{CHECKPOINT}/model.safetensors": "average run --output new --updates 40",
 }
 """A command that reads the file, by file."""
 _TEXTS = {"deep", "large", "list", "wrong types"}
-_UNCHECKED = {(f"corpus/{name}", kind) for name in ("train.en", "valid.de") for kind in _TEXTS}
+_CORPORA = [place for place in ODD_PLACES if place.startswith("corpus/")]
+_UNCHECKED = {(place, kind) for place in _CORPORA for kind in _TEXTS}
+_UNCHECKED |= {("corpus/test.de", "pipe")}  # translations are read once
 _UNCHECKED |= {("run/environment.json", "wrong types")}  # its other keys are optional
 # Weights may be that large.
 _UNCHECKED |= {(f"{folder}/model.safetensors", "large") for folder in ("run", CHECKPOINT)}

@@ -25,6 +25,7 @@ from mt.compare.systems import NO_TEXTS, EvaluationSet, System, Texts, is_folder
 from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, label
+from mt.files import resolved
 from mt.languages import written_without_spaces
 
 MAX_SYSTEMS = 8
@@ -191,9 +192,9 @@ def _check_places(places: Sequence[Path]) -> None:
         )
     if len(places) > MAX_SYSTEMS:
         raise UserError(f"{len(places)} systems: up to {MAX_SYSTEMS} can be compared at once")
-    resolved = [place.resolve() for place in places]
+    real = [resolved(place) for place in places]
     for number, place in enumerate(places):
-        if resolved[number] in resolved[:number]:
+        if real[number] in real[:number]:
             raise UserError(f"{place}: is named twice; a system does not compare with itself")
 
 

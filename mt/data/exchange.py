@@ -24,6 +24,8 @@ _DEEPEST = 100
 """Largest nesting depth, far beyond that of real files."""
 
 
+_LARGEST_PO = 64 << 20
+"""Bytes of a gettext file, which is read as a whole."""
 _LONGEST_TAG = 4 << 20
 """Bytes of a tag with its attributes, or of a comment."""
 
@@ -261,7 +263,10 @@ def _catalogue(path: Path) -> Any:
         # polib reads files correctly, but splits a string also at U+2028.
         plain = Path(folder) / "messages.po"
         with plain.open("wb") as file:
-            file.writelines(read_chunks(path))
+            for chunk in read_chunks(path):
+                file.write(chunk)
+                if file.tell() > _LARGEST_PO:
+                    raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
         try:
             return polib.pofile(str(plain))
         except (OSError, ValueError) as error:

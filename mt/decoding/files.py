@@ -30,7 +30,7 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import existing_file, replacing
+from mt.files import existing_file, replacing, resolved
 from mt.runs import CONFIG_FILE, check_run_folder, is_exported
 from mt.tables import printable
 
@@ -288,7 +288,7 @@ def _open_input(job: FileJob) -> Iterator[str]:
         check_output(path)
     for name in ("input", "prefixes", "output"):
         other = getattr(job, name)
-        if job.report and other and other.resolve() == job.report.resolve():
+        if job.report and other and resolved(other) == resolved(job.report):
             raise UserError(f"{job.report}: is the {name}; the report needs a file of its own")
     # Pipes can be read only once: `stream` compares the numbers of lines later.
     if job.input and job.prefixes and job.input.is_file() and job.prefixes.is_file():
@@ -375,10 +375,7 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent} to write it into")
     if _is_special(path):
         return
-    try:
-        place = path.resolve()
-    except (RuntimeError, OSError):  # the first before Python 3.13
-        raise UserError(f"{path}: is a symbolic link to itself") from None
+    place = resolved(path)
     for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
         if not os.access(must_be_writable, os.W_OK):
             raise UserError(f"{must_be_writable}: no permission to write there")
@@ -389,10 +386,10 @@ def check_outputs(paths: Iterable[Path | None], given: Iterable[Path | None]) ->
 
     Files inside a folder of `given`, such as a run, may not be replaced either.
     """
-    taken = {each.resolve() for each in given if each}
+    taken = {resolved(each) for each in given if each}
     for path in filter(None, paths):
         check_output(path)
-        place = path.resolve()
+        place = resolved(path)
         if place in taken:
             raise UserError(f"{path}: is named twice, and would be written over")
         if place.is_file() and not taken.isdisjoint(place.parents):
@@ -411,7 +408,7 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
             return
         # Links stay links; devices and pipes cannot be replaced.
-        place = path if _is_special(path) else stack.enter_context(replacing(path.resolve()))
+        place = path if _is_special(path) else stack.enter_context(replacing(resolved(path)))
         with place.open("wb") as file:
             yield file
 

@@ -10,7 +10,7 @@ from mt.data.lines import LineReader
 from mt.data.pair_checks import in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of
-from mt.files import existing_file
+from mt.files import existing_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
 REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
@@ -190,7 +190,7 @@ class TextChecks:
 
 def check_named_once(references: Sequence[Path]) -> None:
     """Raise UserError if a file of references is named twice, as if it were two sets."""
-    places = [path.resolve() for path in references]
+    places = [resolved(path) for path in references]
     for number, path in enumerate(references):
         if places[number] in places[:number]:
             raise UserError(f"--references {path}: is named twice; each file is one set")

@@ -34,7 +34,7 @@ from mt.evaluation.passport import (
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
 from mt.evaluation.scores import Evaluation, check_metrics, evaluate
-from mt.files import aside, file_sha256, put_in_place, read_json, regular_file, write_text
+from mt.files import aside, file_sha256, put_in_place, read_json, regular_file, resolved, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
@@ -362,7 +362,7 @@ def with_texts(
             raise UserError(f"{written}: is the score of other texts; {another}")
     made = {folder / f"{name}.hypotheses.txt", folder / f"{name}.robustness"}
     for path in files:
-        if {place.resolve() for place in made} & {path.resolve(), path.resolve().parent}:
+        if {resolved(place) for place in made} & {resolved(path), resolved(path).parent}:
             raise UserError(f"{path}: the translations would replace this file; {another}")
     direction = chosen_direction(config.data, decoding.tag, decoding.target_tag)
     source = TextSource(
@@ -382,14 +382,14 @@ def _has_scored(passport: Path, files: Sequence[Path]) -> bool:
     try:
         inputs = read_json(passport, dict[str, Any])["inputs"]
         scored = [
-            ((passport.parent / each["path"]).resolve(), each["sha256"])
+            (resolved(passport.parent / each["path"]), each["sha256"])
             for each in inputs
             if each["role"] in {"sources", "references"}
         ]
     except (RunError, TypeError, KeyError):
         return False
     return len(scored) == len(files) and all(
-        file.resolve() == place or file_sha256(file) == sha256
+        resolved(file) == place or file_sha256(file) == sha256
         for file, (place, sha256) in zip(files, scored, strict=True)
     )
 

@@ -146,10 +146,13 @@ class Checkpoints:
         checkpoint.
         """
         paths = [self._valid_path(update) for update in updates]
-        with ExitStack() as stack:
-            files = [stack.enter_context(safe_open(path / MODEL, "pt")) for path in paths]
-            names = files[0].keys()
-            return {name: _mean([file.get_tensor(name) for file in files]) for name in names}
+        try:
+            with ExitStack() as stack:
+                files = [stack.enter_context(safe_open(path / MODEL, "pt")) for path in paths]
+                names = files[0].keys()
+                return {name: _mean([file.get_tensor(name) for file in files]) for name in names}
+        except SafetensorError as error:
+            raise RunError(f"{self.folder}: damaged weights of a checkpoint ({error})") from None
 
     def _valid_path(self, update: int) -> Path:
         path = self.path(update)
