@@ -21,10 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mt.data.lines import existing_file
 from mt.data.pairs import UNVERIFIED, Checksums, SentencePair
 from mt.data.sources import TsvPairs
 from mt.errors import run_reporting_errors
+from mt.files import existing_file
 
 HELD_OUT_PAIRS = 1000
 

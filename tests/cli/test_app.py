@@ -122,7 +122,7 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("bench decode none --set seed=2", "only keys of `decoding` can be set here"),
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("import none --run new", "none: no such folder"),
-        ("import . --run .", ".: exists already; name a new folder"),
+        ("import . --run .", "config.json: missing; the model cannot be imported without it"),
         ("data tokenizer .", "config.yaml"),
         ("plot masks", "Missing option '--output'"),
         ("plot masks -o a.jpg", "a.jpg: "),

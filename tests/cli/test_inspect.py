@@ -46,7 +46,8 @@ forward pass; training takes three times as many.
 Both embeddings and the output layer share one matrix, counted as the embedding.
 Counted by their defaults; training may choose other values:
 tokenizer.algorithm, tokenizer.vocabulary, tokenizer.character_coverage,
-model.residual, model.feed_forward, model.dropout, model.tie_embeddings
+model.decoder_start, model.residual, model.feed_forward, model.dropout,
+model.tie_embeddings
 """
 
 Run = Callable[..., tuple[int, str, str]]

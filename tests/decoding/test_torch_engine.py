@@ -221,7 +221,7 @@ def test_batches_that_do_not_fit_are_halved(
         return encode(source)
 
     # On the class: `explain` copies the model.
-    monkeypatch.setattr(Transformer, "encode", lambda _, source: limited(source))
+    monkeypatch.setattr(Transformer, "encode", lambda _, source, **__: limited(source))
     if not most:
         with pytest.raises(UserError, match="too little memory for a single sentence: lower"):
             results()

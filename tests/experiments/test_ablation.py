@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
+from mt.config import TrainingConfig
 from mt.config.ablation import Ablation, load_ablation
 from mt.config.loading import load_config
 from mt.errors import DivergedError, RunError
@@ -30,7 +31,7 @@ SET = ["training.max_updates=6", "training.validate_every=6", "decoding.search=g
 HEAD = f"set: [{', '.join(SET)}]\nseeds: [1, 2]\nsplit: test\n"
 UNTIED = "changes: {untied: [model.tie_embeddings=none]}\n"
 WILD = (  # diverges before its first validation
-    "wild: [training.learning_rate=1e30, training.gradient_clip=0, training.max_updates=40,"
+    "wild: [training.learning_rate=100, training.gradient_clip=0, training.max_updates=40,"
     " training.validate_every=40]"
 )
 NAMES = ["base-seed1", "untied-seed1", "base-seed2", "untied-seed2"]
@@ -167,8 +168,17 @@ def test_no_test_is_translated_without_a_split(
 
 
 def test_other_runs_continue_after_a_diverged_run(
-    tiny_recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_recipe: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    rate = training.learning_rate
+
+    def exploding(update: int, config: TrainingConfig, width: int) -> float:
+        return 1e30 if config.learning_rate == 100 else rate(update, config, width)
+
+    monkeypatch.setattr(training, "learning_rate", exploding)
     text = f"{HEAD}changes: {{{WILD}, dry: [model.dropout=0]}}".replace("[1, 2]", "[1]")
     results = run_ablation(saved(tiny_recipe, tmp_path, text), tmp_path / "runs")
     base, wild, dry = results.variants

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -37,6 +38,9 @@ class WithoutGuard(TorchFunctionMode):
             return aten.copy_.default(item(tensor, key), value)
         if func is Tensor.__invert__:
             return torch.logical_not(*args)
+        if func is F.log_softmax:
+            (tensor,) = args
+            return torch.log_softmax(tensor.to(kwargs["dtype"]), kwargs["dim"])
         if func is Tensor.masked_fill:
             tensor, mask, value = args
             return torch.where(mask, aten.full_like(tensor, value), tensor)

@@ -99,6 +99,7 @@ CLIPPING_AND_ADAM = {
     "_fused_adam_": 1,
 }
 LAYOUT = {
+    "alias",
     "t",
     "to",
     "view",

@@ -24,6 +24,14 @@ def config(**training: object) -> Config:
     return factories.config(training={"max_updates": 10, **training})
 
 
+@pytest.fixture(autouse=True)
+def _corpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("corpus")
+    for side in ("en", "de"):
+        (folder / f"a.{side}").write_text("one\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+
+
 def opened(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
     folder, _, changes = open_run(path, config)
     begin(folder, config)
