@@ -24,6 +24,7 @@ from mt.experiments.ablation import (
     updates_per_second,
 )
 from mt.training import trainer as training
+from mt.training.optimizer import learning_rate
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
 
@@ -173,10 +174,8 @@ def test_other_runs_continue_after_a_diverged_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rate = training.learning_rate
-
     def exploding(update: int, config: TrainingConfig, width: int) -> float:
-        return 1e30 if config.learning_rate == 100 else rate(update, config, width)
+        return 1e30 if config.learning_rate == 100 else learning_rate(update, config, width)
 
     monkeypatch.setattr(training, "learning_rate", exploding)
     text = f"{HEAD}changes: {{{WILD}, dry: [model.dropout=0]}}".replace("[1, 2]", "[1]")
