@@ -63,7 +63,7 @@ _AUGMENTATION = "typos, missing marks and the like in other pairs of each epoch"
 _AUGMENTED_PASSES = 12
 """Passes over the corpus from which on a model has time for changed pairs as well.
 
-With 13 passes over Multi30k they bring 1.2 BLEU, with 10 over Tatoeba en-zh they cost 3.3.
+With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
 
 
