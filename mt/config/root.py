@@ -119,7 +119,7 @@ class Config(Section):
         width = model.key_width
         if model.value_width != width or width % _WIDTH_UNIT or width > _MAX_WIDTH:
             yield (
-                "`training.packing: on` needs heads with keys and values of one width, a multiple "
+                "`training.packing: on` needs equal `model.d_head` and `model.d_value`, a multiple "
                 f"of {_WIDTH_UNIT} up to {_MAX_WIDTH}: they are {width} and {model.value_width}"
             )
 

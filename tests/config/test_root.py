@@ -42,8 +42,8 @@ BROKEN = {
             "training.precision=fp32": "",
         }.items()
     },
-    "training.packing=on; model.d_head=20": "`training.packing: on` needs heads with keys and "
-    "values of one width, a multiple of 8 up to 256: they are 20 and 64",
+    "training.packing=on; model.d_head=20": "`training.packing: on` needs equal `model.d_head` "
+    "and `model.d_value`, a multiple of 8 up to 256: they are 20 and 64",
     "evaluation.expected.vaild.low=3": "`evaluation.expected.vaild`: no split has this name; did "
     "you mean `valid`?",
     "evaluation.published=[{split: tset, system: s, score: 1, source: p}]": (
