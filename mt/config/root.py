@@ -22,6 +22,10 @@ _TIED_PARTS: dict[str, tuple[Part, ...]] = {
     "none": (),
 }
 """Parts that share one matrix, by `model.tie_embeddings`."""
+_ADDED_TO_SCORES = {"relative", "relative_bias", "alibi"}
+"""Position encodings that attention of variable length cannot have."""
+_WIDTH_UNIT, _MAX_WIDTH = 8, 256
+"""Of the heads of that attention."""
 
 
 class Config(Section):
@@ -90,16 +94,34 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"
             )
-        if self.training.guided_alignment and (
-            self.training.r_drop or self.training.compile == "on"
-        ):
+        if self.training.guided_alignment and (self.training.r_drop or self.training.is_compiled):
             yield (
                 "`training.guided_alignment` works neither with `training.r_drop` nor with "
                 "`training.compile: on`: choose one"
             )
+        if self.training.packing == "on":
+            yield from self._broken_packing()
         yield from self._missing_tags()
         yield from self._partly_frozen_matrix()
         yield from self._missing_splits()
+
+    def _broken_packing(self) -> Iterator[str]:
+        model, training = self.model, self.training
+        excluded = {
+            f"`model.positional: {model.positional}`": model.positional in _ADDED_TO_SCORES,
+            "`model.attention_dropout`": model.attention_dropout > 0,
+            "`training.guided_alignment`": training.guided_alignment > 0,
+            f"`training.compile: {training.compile}`": training.is_compiled,
+            "`training.precision: fp32`": training.precision == "fp32",
+        }
+        for setting in (name for name, is_set in excluded.items() if is_set):
+            yield f"`training.packing: on` does not work with {setting}: choose one"
+        width = model.key_width
+        if model.value_width != width or width % _WIDTH_UNIT or width > _MAX_WIDTH:
+            yield (
+                "`training.packing: on` needs equal `model.d_head` and `model.d_value`, a multiple "
+                f"of {_WIDTH_UNIT} up to {_MAX_WIDTH}: they are {width} and {model.value_width}"
+            )
 
     def _missing_splits(self) -> Iterator[str]:
         """Yield a message for each unknown split named in `evaluation`."""

@@ -157,11 +157,6 @@ class Batch:
     index: Tensor
     """[B] int64: `Example.index` of each row; it stays on the CPU."""
 
-    @property
-    def is_source_full(self) -> bool:
-        """Return whether no source has padding; the device is not asked."""
-        return self.source_tokens == self.source.numel()
-
     def to(self, device: torch.device | str) -> "Batch":
         """Return the batch with its ids on `device`."""
         # A copy from pageable memory must end before that memory is reused.

@@ -39,6 +39,12 @@ class Mask:
             bias = bias.masked_fill(~self.scores, float("-inf"))
         return Mask(bias, rows=self.rows)
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float) -> Tensor:
+        """Return the output of each head [B H T V], for keys [B H S K] and values [B H S V]."""
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=self.scores, dropout_p=dropout, is_causal=self.causal, scale=scale
+        )
+
 
 EVERYWHERE = Mask()
 CAUSAL = Mask(causal=True)
@@ -94,15 +100,8 @@ class Attention(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Return the output of each head [B H T V]."""
-        return F.scaled_dot_product_attention(
-            q,
-            self.for_queries(k),
-            self.for_queries(v),
-            attn_mask=mask.scores,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=mask.causal,
-            scale=self.scale,
-        )
+        k, v, dropout = self.for_queries(k), self.for_queries(v), self.dropout * self.training
+        return mask.attend(q, k, v, scale=self.scale, dropout=dropout)
 
     def for_queries(self, heads: Tensor) -> Tensor:
         """Repeat keys or values [B G S K] for each head of queries: [B H S K]."""

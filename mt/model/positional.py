@@ -213,11 +213,15 @@ class Rotary(Positional):
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
-        rows = self.table.rows(first, first + heads.shape[2])
-        sin, cos = rows[:, 0::2], rows[:, 1::2]
-        even, odd = heads[..., 0::2], heads[..., 1::2]
-        rotated = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
-        return rotated.flatten(-2).to(heads.dtype)
+        return rotated(heads, self.table.rows(first, first + heads.shape[2]))
+
+
+def rotated(heads: Tensor, rows: Tensor) -> Tensor:
+    """Rotate heads [B H T K] by the angles of `sinusoids` rows [T K]."""
+    sin, cos = rows[:, 0::2], rows[:, 1::2]
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    pairs = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1)
+    return pairs.flatten(-2).to(heads.dtype)
 
 
 POSITIONAL: dict[str, type[Positional]] = {

@@ -84,36 +84,45 @@ class Transformer(nn.Module):
         return self.output(self.states(source, target_in, real))  # type: ignore[no-any-return]
 
     def states(
-        self, source: Tensor, target_in: Tensor, real: Tensor, *, is_full: bool = False
+        self, source: Tensor, target_in: Tensor, real: Tensor, *, source_tokens: int | None = None
     ) -> Tensor:
         """Return the decoder states [N D] at the indices `real` [N] of target_in.flatten().
 
-        Padding is left out: in the output layer it would cost as much as real positions. `is_full`
-        as in `encode`.
+        Padding is left out: in the output layer it would cost as much as real positions.
+        `source_tokens` counts those of `source` without padding, if the host knows them.
         """
-        states = self.decode(target_in, self.encode(source, is_full=is_full))
+        memory = self.encode(source, is_full=source_tokens == source.numel())
+        states = self.decode(target_in, memory)
         return states.flatten(0, 1).index_select(0, real)
 
     def encode(self, source: Tensor, *, is_full: bool = False) -> Memory:
         """Encode source ids [B S]; `is_full` if they have no padding, so that no mask is needed."""
         source_mask = None if is_full else _padding_mask(source)
-        positional = self.encoder_positional
-        x = self._embed(self.source_embedding, source, positional, first=0)
-        length = source.shape[1]
+        positional, length = self.encoder_positional, source.shape[1]
         mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
+        return Memory(self.encoder_states(source, mask, positional), source_mask)
+
+    def encoder_states(self, source: Tensor, mask: Mask, positional: Positional) -> Tensor:
+        """Return the encoder's output [B S D] for a mask and an encoding of positions."""
+        x = self._embed(self.source_embedding, source, positional, first=0)
         for number, layer in enumerate(self.encoder):
             x = layer(x, mask, positional.layer(number))
-        return Memory(self.encoder_norm(x), source_mask)
+        return self.encoder_norm(x)  # type: ignore[no-any-return]
 
     def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
         """Return decoder states [B T D]; the state at t depends on target_in[:, :t + 1] only."""
         # Padding is at the end, so the causal mask already hides it from real positions.
         positional, length = self.decoder_positional, target_in.shape[1]
+        masks = CAUSAL.with_bias(positional.bias(length, length)), _memory_mask(memory.source_mask)
+        return self.decoder_states(target_in, masks, memory.states, positional)
+
+    def decoder_states(
+        self, target_in: Tensor, masks: tuple[Mask, Mask], memory: Tensor, positional: Positional
+    ) -> Tensor:
+        """Return the decoder's output [B T D] for the masks of self- and cross-attention."""
         x = self._embed(self.target_embedding, target_in, positional, first=0)
-        mask = CAUSAL.with_bias(positional.bias(length, length))
-        memory_mask = _memory_mask(memory.source_mask)
         for number, layer in enumerate(self.decoder):
-            x = layer(x, mask, memory.states, memory_mask, positional.layer(number))
+            x = layer(x, masks[0], memory, masks[1], positional.layer(number))
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def start(self, memory: Memory, rows_per_sentence: int) -> "DecoderState":

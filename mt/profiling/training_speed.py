@@ -310,9 +310,9 @@ def marked(learner: Learner, begin: Begin) -> Iterator[Learner]:
     model = learner.model
     states = model.states
 
-    def marked_states(*batch: Tensor, is_full: bool = False) -> Tensor:
+    def marked_states(*batch: Tensor, source_tokens: int | None = None) -> Tensor:
         begin("forward")
-        result = states(*batch, is_full=is_full)
+        result = states(*batch, source_tokens=source_tokens)
         begin("loss")
         return result
 

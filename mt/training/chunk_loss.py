@@ -48,7 +48,7 @@ def chunk_loss(
 
 def choose_loss(training: TrainingConfig, device: torch.device) -> ChunkLoss:
     """Return `chunk_loss`; if the stacks are compiled on a GPU, compiled for any number of rows."""
-    if training.compile != "on" or device.type == "cpu":
+    if not training.is_compiled or device.type == "cpu":
         return chunk_loss
     compiled = torch.compile(chunk_loss)
 

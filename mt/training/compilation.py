@@ -22,7 +22,11 @@ _LEAST_CAPABILITY = (7, 0)
 
 def is_worthwhile(training: TrainingConfig, device: torch.device) -> bool:
     """Return whether `training.compile: auto` compiles a training on this device."""
-    if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
+    if (
+        device.type != "cuda"
+        or training.guided_alignment
+        or "on" in {training.recompute, training.packing}
+    ):
         return False
     if training.max_updates is not None:
         is_long = training.max_updates >= _LEAST_UPDATES
@@ -44,12 +48,12 @@ def _compiler() -> tuple[str, bool]:
     return name, shutil.which(name) is not None
 
 
-def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
+def compile_stacks(model: Transformer, *, positions: int = 0, graphs: bool = False) -> None:
     """Compile encoder and decoder at their first use in training.
 
     Lengths are dynamic: two compilations serve all batches of a precision with several pairs, with
-    and without padding, and sequences of at most `positions` tokens. Raises UserError without a C++
-    compiler.
+    and without padding, and sequences of at most `positions` tokens. `graphs` also records a CUDA
+    graph for each shape. Raises UserError without a C++ compiler.
     """
     compiler, is_installed = _compiler()
     if not is_installed:
@@ -62,10 +66,18 @@ def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     # With and without padding, of a single pair or several, in training and validation.
     torch._dynamo.config.recompile_limit = 16
     model.reserve_positions(positions)
-    compiled = torch.compile(model.states, dynamic=True)
+    compiled = torch.compile(
+        model.states, dynamic=True, mode="reduce-overhead" if graphs else "default"
+    )
+    if graphs:
+        # The next batch of an update overwrites the memory of a graph, gradients included.
+        for parameter in filter(lambda each: each.requires_grad, model.parameters()):
+            parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
 
-    def states(source: Tensor, target_in: Tensor, real: Tensor, *, is_full: bool = False) -> Tensor:
+    def states(
+        source: Tensor, target_in: Tensor, real: Tensor, *, source_tokens: int | None = None
+    ) -> Tensor:
         model.reserve_positions(max(source.shape[1], target_in.shape[1]))
-        return compiled(source, target_in, real, is_full=is_full)
+        return compiled(source, target_in, real, source_tokens=source_tokens)
 
     model.states = states  # type: ignore[method-assign]

@@ -49,8 +49,8 @@ class RDropPass(nn.Module):
 
     def forward(self, batch: Batch) -> RDropSums:
         """Return the loss, summed over the batch's real target tokens."""
-        ids, is_full = (batch.source, batch.target_in, batch.real), batch.is_source_full
-        passes = [self.model.states(*ids, is_full=is_full) for _ in range(2)]
+        ids, tokens = (batch.source, batch.target_in, batch.real), batch.source_tokens
+        passes = [self.model.states(*ids, source_tokens=tokens) for _ in range(2)]
         return r_drop_loss(
             torch.stack(passes),
             self.model.output.weight,

@@ -46,6 +46,7 @@ _CHANGEABLE = (
     "training.on_divergence",
     "training.device",
     "training.compile",
+    "training.packing",
     "decoding",
     "evaluation.expected",
     "evaluation.published",

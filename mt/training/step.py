@@ -31,7 +31,7 @@ class TrainingPass(nn.Module):
     def forward(self, batch: Batch) -> LossSums:
         """Return the loss, summed over the batch's real target tokens."""
         states = self.model.states(
-            batch.source, batch.target_in, batch.real, is_full=batch.is_source_full
+            batch.source, batch.target_in, batch.real, source_tokens=batch.source_tokens
         )
         targets = batch.target_out.flatten().index_select(0, batch.real)
         return label_smoothed_loss(

@@ -113,9 +113,9 @@ def test_phases_begin_in_order_and_change_nothing() -> None:
     plain, watched = learner(), learner()
     states, calls = watched.model.states, []
 
-    def compiled(*batch: torch.Tensor, is_full: bool) -> torch.Tensor:
+    def compiled(*batch: torch.Tensor, source_tokens: int) -> torch.Tensor:
         calls.append(len(batch))
-        return states(*batch, is_full=is_full)
+        return states(*batch, source_tokens=source_tokens)
 
     watched.model.states = compiled  # type: ignore[method-assign, assignment]
     begun: list[Phase] = []
