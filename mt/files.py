@@ -9,9 +9,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mt.errors import DataError, RunError, UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
@@ -226,11 +229,15 @@ def validated(values: object, kind: type[T], path: Path) -> T:
         raise _damaged(path, found, RunError) from None
 
 
-def _damaged(path: Path, found: Any, error: type[UserError]) -> UserError:
-    first = found.errors(include_url=False, include_input=False)[0]
+def _damaged(path: Path, found: "ValidationError", error: type[UserError]) -> UserError:
+    return error(f"{path}: damaged, or not written by mt ({first_problem(found)})")
+
+
+def first_problem(error: "ValidationError") -> str:
+    """Return the first key with a wrong value, and what is wrong."""
+    first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, first["loc"]))
-    reason = f"`{key}`: {first['msg']}" if key else first["msg"]
-    return error(f"{path}: damaged, or not written by mt ({reason})")
+    return f"`{key}`: {first['msg']}" if key else first["msg"]
 
 
 def file_sha256(path: Path) -> str:

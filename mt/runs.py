@@ -3,10 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from mt.errors import RunError, did_you_mean
 from mt.files import file_sha256, read_json, validated, write_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
 ADAPTER_FILE = "adapter.safetensors"
@@ -196,6 +199,18 @@ def write_description(
             **asdict(provenance),
         },
     )
+
+
+def read_tensors(path: Path) -> dict[str, "Tensor"]:
+    """Return the tensors of a safetensors file by name; raise RunError where it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    return tensors
 
 
 def check_weights(folder: Path, sha256: str, *, listed_in: str = MODEL_FILE) -> None:

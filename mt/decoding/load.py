@@ -31,6 +31,7 @@ from mt.runs import (
     is_finished,
     read_description,
     read_exported,
+    read_tensors,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     description = read_description(run / MODEL_FILE)
     tokenizer = load_tokenizer(run, description.tokenizer)
     check_weights(run, description.weights)
-    weights = _load_weights(run)
+    weights = read_tensors(run / WEIGHTS_FILE)
     return FinishedRun(
         run,
         config,
@@ -152,7 +153,7 @@ def read_best_checkpoint(run: Path, *, overrides: Sequence[str] = ()) -> Finishe
     tokenizer = Tokenizer.load(run / TOKENIZER_FOLDER)
     check_weights(folder, sha256, listed_in=CHECKPOINT_MANIFEST)
     _logger.warning("%s: the training has not finished; using its best checkpoint, %s", run, folder)
-    weights = _load_weights(folder)
+    weights = read_tensors(folder / WEIGHTS_FILE)
     return FinishedRun(folder, config, tokenizer, weights, sha256, config.data.max_tokens)
 
 
@@ -181,17 +182,6 @@ def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
     return replace(finished, weights=merged({**finished.weights, **learnt}, scale))
 
 
-def _load_weights(folder: Path) -> dict[str, "Tensor"]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        weights: dict[str, Tensor] = load_file(folder / WEIGHTS_FILE)
-    except SafetensorError as error:
-        raise RunError(f"{folder / WEIGHTS_FILE}: damaged ({error})") from error
-    return weights
-
-
 def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
     """Load the tokenizer of a folder; raise RunError if it is damaged or of another run."""
     tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
@@ -216,14 +206,11 @@ def weights_of(run: Path) -> str:
 
 def decoding_settings(run: Path, decoding: DecodingConfig) -> dict[str, Any]:
     """Return the settings that determine the translations of a run, by key, as JSON values."""
+    models = filter(None, (run, *decoding.ensemble, decoding.adapter))
     return {
-        "model": "+".join(map(weights_of, (run, *decoding.ensemble, *_adapter(decoding)))),
+        "model": "+".join(map(weights_of, models)),
         **{f"decoding.{key}": each for key, each in decoding.model_dump(mode="json").items()},
     }
-
-
-def _adapter(decoding: DecodingConfig) -> tuple[Path, ...]:
-    return () if decoding.adapter is None else (decoding.adapter,)
 
 
 def _own_device() -> "torch.device":

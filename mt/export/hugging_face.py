@@ -141,16 +141,18 @@ def read_generation(path: Path) -> GenerationSettings:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file; raise RunError if it is missing."""
-    if not path.is_file():
-        raise RunError(f"{path}: missing; the model cannot be imported without it")
-    return files.read_bytes(path, limit=LARGEST_MODEL)
+    return files.read_bytes(_present(path), limit=LARGEST_MODEL)
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; raise RunError if it is missing or damaged."""
+    return files.read_json(_present(path), Any)
+
+
+def _present(path: Path) -> Path:
     if not path.is_file():
         raise RunError(f"{path}: missing; the model cannot be imported without it")
-    return files.read_json(path, Any)
+    return path
 
 
 @contextmanager
@@ -159,11 +161,8 @@ def settings_in_range(path: Path) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise RunError(
-            f"{path}: has settings that are out of range (`{key}`: {first['msg']})"
-        ) from None
+        problem = files.first_problem(error)
+        raise RunError(f"{path}: has settings that are out of range ({problem})") from None
 
 
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"

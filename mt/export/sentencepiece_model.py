@@ -45,9 +45,10 @@ def tokens_of(model: bytes) -> Iterator[tuple[str, bytes]]:
 
 def text_tokens(model: bytes) -> dict[str, bytes]:
     """Return the message of each token, by text, other than unknown and control tokens."""
-    kinds = {text: dict(fields(token)).get(_TYPE, b"\x01")[0] for text, token in tokens_of(model)}
     return {
-        text: token for text, token in tokens_of(model) if kinds[text] not in {_UNKNOWN, CONTROL}
+        text: token
+        for text, token in tokens_of(model)
+        if dict(fields(token)).get(_TYPE, b"\x01")[0] not in {_UNKNOWN, CONTROL}
     }
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from mt.errors import RunError
@@ -36,6 +36,7 @@ from mt.runs import (
     WEIGHTS_FILE,
     ListedFile,
     read_manifest,
+    read_tensors,
 )
 from mt.training.state import TrainState
 from mt.training.step import Learner
@@ -136,7 +137,7 @@ class Checkpoints:
 
     def weights(self, update: int) -> dict[str, Tensor]:
         """Return the weights of a checkpoint; raise RunError where it is damaged."""
-        return _read_tensors(self._valid_path(update) / MODEL)
+        return read_tensors(self._valid_path(update) / MODEL)
 
     def average(self, updates: list[int]) -> dict[str, Tensor]:
         """Return the mean of the weights of checkpoints (Vaswani et al. 2017, section 6.1).
@@ -239,12 +240,12 @@ class Written:
 def _load(path: Path, learner: Learner) -> TrainState:
     written = read_json(path / STATE, Written)
     state = TrainState.from_json(written.state, path / STATE)
-    load_parameters(learner.model, _read_tensors(path / MODEL), str(path))
+    load_parameters(learner.model, read_tensors(path / MODEL), str(path))
     learner.precision.scaler.load_state_dict(written.scaler)
     averaged = {}
     parameters = dict(learner.model.named_parameters())
     learner.optimizer.state.clear()
-    for key, tensor in _read_tensors(path / OPTIMIZER).items():
+    for key, tensor in read_tensors(path / OPTIMIZER).items():
         group, _, name = key.partition(".")
         if group == "learning":
             averaged[name] = tensor
@@ -259,14 +260,6 @@ def _load(path: Path, learner: Learner) -> TrainState:
             )
     learner.average.restore(averaged)
     return state
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise RunError(f"{path}: damaged ({error})") from error
-    return tensors
 
 
 def _mean(tensors: list[Tensor]) -> Tensor:

@@ -62,15 +62,7 @@ def estimate_memory(
     passes = 2 if training.r_drop else 1
     tokens = int(lengths[:, TARGET].sum())
     logits = min(max(_LOSS_NUMBERS, 64 * target_vocabulary), passes**2 * tokens * target_vocabulary)
-    activations = _activations(config.model, lengths)
-    if training.recompute == "on":
-        # The input of each layer, and all of one layer.
-        shape = config.model
-        layers = shape.encoder_layers + shape.decoder_layers
-        activations = activations // layers + shape.d_model * (
-            shape.encoder_layers * len(lengths) * int(lengths[:, SOURCE].max())
-            + shape.decoder_layers * len(lengths) * int(lengths[:, TARGET].max())
-        )
+    activations = _activations(config.model, lengths, recompute=training.recompute == "on")
     update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
     lasting = 2 * weights + moments + averages
@@ -78,7 +70,7 @@ def estimate_memory(
     return number * (lasting + int(_HEAP_FACTOR * update))
 
 
-def _activations(model: ModelConfig, lengths: Lengths) -> int:
+def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> int:
     """Return how many numbers a forward pass over a batch [B 2] keeps for the backward pass."""
     source, target = (len(lengths) * int(lengths[:, side].max()) for side in (SOURCE, TARGET))
     # Those of queries and results, or of keys and values, which are repeated for all query heads.
@@ -97,7 +89,11 @@ def _activations(model: ModelConfig, lengths: Lengths) -> int:
     pairs = in_self_attention * model.encoder_layers * source * widths[SOURCE]
     pairs += in_self_attention * model.decoder_layers * target * widths[TARGET]
     pairs += kept * model.decoder_layers * target * widths[SOURCE]
-    return int(layers + model.heads * pairs)
+    every = int(layers + model.heads * pairs)
+    if not recompute:
+        return every
+    inputs = model.d_model * (model.encoder_layers * source + model.decoder_layers * target)
+    return every // (model.encoder_layers + model.decoder_layers) + inputs
 
 
 def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
