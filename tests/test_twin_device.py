@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import cycle, pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from mt.training.r_drop import choose_training_pass
 from mt.training.state import TrainState
 from mt.training.step import Learner, StepMetrics, TrainingPass, fetch_metrics, train_step
 from tests.factories import CPU, examples, transformer
-from tests.twin_device import NAME, counted, host, on_twin, traffic, twin_device
+from tests.twin_device import NAME, counted, host, launches, on_twin, traffic, twin_device
 
 PAIRS = examples(12)
 BATCHES = [collate(PAIRS[:5]), collate(PAIRS[5:])]
@@ -159,6 +160,46 @@ def test_only_a_batch_with_padding_has_masks(
     assert masked == [is_padded, False, is_padded]
     assert not waits
     torch.testing.assert_close(host(sums.smoothed.detach()), expected.detach())
+
+
+LAYERS = {"encoder_layers": 6, "decoder_layers": 6}
+
+
+def test_an_update_has_few_launches(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME})
+    monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
+    monkeypatch.setattr(attention, "_JOINED", {NAME})
+    made = learner(on_twin(transformer(**LAYERS).train()), device, "bf16")
+    batches = [BATCHES[0].to(device)]
+    train_step(made, batches, 0.01)  # the first update also makes the state of the optimizer
+    launches.clear()
+    train_step(made, batches, 0.01)
+    assert launches.total() <= 2000, launches
+
+
+@pytest.mark.parametrize(("search", "most"), [("greedy", 150), ("beam", 207)])
+def test_a_step_of_a_search_has_few_launches(
+    search: str, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attend: Any = F.scaled_dot_product_attention
+    step, counts = _Steps.step, list[int]()
+
+    def as_one(*heads: Tensor, **keys: Any) -> Tensor:
+        before = launches.total()
+        found: Tensor = attend(*heads, **keys)
+        launches["attention"] -= launches.total() - before - 1
+        return found
+
+    def seen(steps: _Steps, last_ids: Tensor) -> Tensor:
+        counts.append(launches.total())
+        return step(steps, last_ids)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", as_one)
+    monkeypatch.setattr(_Steps, "step", seen)
+    decoding = DecodingConfig.model_validate({"max_length_extra": 3, **SEARCHES[search]})
+    launches.clear()
+    TorchEngine(on_twin(transformer(**LAYERS).eval()), device).n_best_ids(SOURCES, decoding, 1)
+    assert median(after - before for before, after in pairwise(counts)) <= most, launches
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])

@@ -1,7 +1,7 @@
 """A device for tests that computes on the CPU: its tensors claim another device.
 
 Operations that mix devices raise an error, as on a GPU. Copies between the devices and waits for a
-value are counted by source line.
+value are counted by source line, and operations that a GPU computes, by name.
 """
 
 import contextlib
@@ -41,6 +41,9 @@ _libraries: list[Any] = []
 _MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 traffic: Counter[str] = Counter()
 """Number of copies and waits by kind and source line."""
+launches: Counter[str] = Counter()
+"""Number of operations by name, without views and allocations."""
+_NOT_COMPUTED = {"detach", "empty", "empty_like", "empty_strided", "new_empty", "_unsafe_view"}
 
 
 class Twin(Tensor):
@@ -107,6 +110,9 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     result = func(*map(_inner, args), **keywords)
     if to_host or not (twins or to_twin):
         return result
+    name = func._schema.name.removeprefix("aten::")
+    if not _is_view(func) and name not in _NOT_COMPUTED:
+        launches[name] += 1
     return _result(func, args, result)
 
 
@@ -130,6 +136,11 @@ def _result(func: Any, args: tuple[Any, ...], result: Any) -> Any:
         if argument.alias_info is not None and argument.alias_info.is_write:
             return value if len(func._schema.returns) == 1 else result
     return tree_map(lambda each: Twin(each) if isinstance(each, Tensor) else each, result)
+
+
+def _is_view(func: Any) -> bool:
+    aliases = [each.alias_info for each in func._schema.returns]
+    return any(each is not None and not each.is_write for each in aliases)
 
 
 def _has_mask(indices: Any) -> bool:
