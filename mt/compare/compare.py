@@ -21,7 +21,15 @@ from mt.compare.slices import (
     make_slices,
     sliced_side,
 )
-from mt.compare.systems import NO_TEXTS, EvaluationSet, System, Texts, is_folder, read_systems
+from mt.compare.systems import (
+    NO_TEXTS,
+    EvaluationSet,
+    System,
+    Texts,
+    corpora_of,
+    is_folder,
+    read_systems,
+)
 from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, label
@@ -211,8 +219,9 @@ def _check_splits(places: Sequence[Path], options: CompareOptions) -> None:
         if len(splits) > 1:
             raise UserError("--references are of one test set: give --split, its name, once")
         return
+    given = corpora_of(folders)
     for folder in folders:
-        data = read_config(folder).data
+        data = read_config(folder, given).data
         for split in splits:
             choose_split(data, split)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mt.config import Config
+from mt.config import Config, DataConfig
 from mt.data.held_out import open_split
 from mt.data.lines import LineReader
 from mt.errors import DataError, UserError
@@ -84,26 +84,35 @@ def read_systems(
 ) -> tuple[EvaluationSet, tuple[System, ...]]:
     """Return the test set of `places` and the translations of each system.
 
-    A run or export is translated unless its translations of the split were kept. All checks come
-    before translation.
+    A run or export is translated unless its translations of the split were kept. An imported run
+    translates the split of the first run that has corpora. All checks come before translation.
 
     Raises UserError, naming the first difference, if the test sets differ; DataError and RunError
     as `evaluate_run` does.
     """
     folders = [place for place in places if is_folder(place)]
     checks = TextChecks(allow)
-    given = _given(texts) if folders else None
+    job = EvaluationJob(
+        allow=tuple(allow),
+        texts=_given(texts) if folders else None,
+        data=corpora_of(folders),
+    )
     if folders:
-        common, *others = (_set_of_run(folder, split, checks, given) for folder in folders)
+        common, *others = (_set_of_run(folder, split, checks, job) for folder in folders)
         for folder, other in zip(folders[1:], others, strict=True):
             check_same(str(folders[0]), common, str(folder), other)
     else:
         common = _set_of_files(texts, checks)
     files = {place: _of_file(place, common, allow) for place in places if place not in folders}
-    job = EvaluationJob(allow=tuple(allow), texts=given)
     return common, tuple(
         files.get(place) or _of_run(place, split, device=device, job=job) for place in places
     )
+
+
+def corpora_of(folders: Sequence[Path]) -> DataConfig | None:
+    """Return the corpora of the first run that has some; imported runs have none."""
+    found = (read_config(folder).data for folder in folders)
+    return next((data for data in found if data.has_corpora), None)
 
 
 def check_same(name: str, one: EvaluationSet, other_name: str, other: EvaluationSet) -> None:
@@ -172,26 +181,24 @@ def _given(texts: Texts) -> GivenTexts | None:
     return None
 
 
-def _config_and_split(
-    folder: Path, split: str | None, given: GivenTexts | None
-) -> tuple[Config, str]:
-    config = read_config(folder)
-    if given is None:
+def _config_and_split(folder: Path, split: str | None, job: EvaluationJob) -> tuple[Config, str]:
+    config = read_config(folder, job.data)
+    if job.texts is None:
         return config, choose_split(config.data, split)
     if config.tags_to_choose():
         raise UserError(
             f"{folder}: its training lines begin with a tag, and the given texts have none; "
             "translate them with `mt translate` and a tag, and compare the files"
         )
-    return with_texts(config, folder, split, given, decoding=config.decoding)
+    return with_texts(config, folder, split, job.texts, decoding=config.decoding)
 
 
 def _set_of_run(
-    folder: Path, split: str | None, checks: TextChecks, given: GivenTexts | None
+    folder: Path, split: str | None, checks: TextChecks, job: EvaluationJob
 ) -> EvaluationSet:
-    config, name = _config_and_split(folder, split, given)
+    config, name = _config_and_split(folder, split, job)
     data, pairs = config.data.of_split(name), tuple(open_split(config.data, name).pairs())
-    further = given.further(len(pairs)) if given else ()
+    further = job.texts.further(len(pairs)) if job.texts else ()
     targets = tuple(pair.target for pair in pairs)
     return EvaluationSet(
         name,
@@ -253,7 +260,7 @@ def _of_file(place: Path, common: EvaluationSet, allow: Sequence[str]) -> System
 
 def _of_run(folder: Path, split: str | None, *, device: str, job: EvaluationJob) -> System:
     """Read the kept translations of a run, or translate."""
-    _, split = _config_and_split(folder, split, job.texts)
+    _, split = _config_and_split(folder, split, job)
     passport = folder / EVALUATIONS_FOLDER / f"{split}.json"
     if reason := why_not_kept(folder, passport, allow=job.allow):
         _logger.warning("note: %s, so %s is translated now", reason, split)

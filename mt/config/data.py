@@ -297,6 +297,10 @@ TrainSource = Annotated[
 """Training data: one corpus of any format, or a mixture."""
 
 
+NO_CORPUS = "an imported model has no corpus"
+"""Files of the corpora in the config of an imported run."""
+
+
 class DataConfig(Section):
     """Languages, corpora and their splits."""
 
@@ -332,6 +336,11 @@ class DataConfig(Section):
                     f"`data.{key}.held_out`: no training corpus is {self._kind(source)}; they are "
                     f"{', '.join(known)}"
                 )
+
+    @property
+    def has_corpora(self) -> bool:
+        """False for an imported run."""
+        return not isinstance(self.train, TextSource) or self.train.source != NO_CORPUS
 
     @property
     def is_multilingual(self) -> bool:

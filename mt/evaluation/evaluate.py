@@ -85,6 +85,8 @@ class EvaluationJob:
     """New folder for the input files of COMET."""
     texts: GivenTexts | None = None
     """Test set for a run, instead of a split of its config."""
+    data: DataConfig | None = None
+    """Corpora for an imported run, whose config has none."""
     passport: Path | None = None
     """Passport of a score of files; the passport of a run is in the run folder."""
 
@@ -296,7 +298,7 @@ def open_run(
     """Check a split of a run, load the model and create the folder of evaluations."""
     keep_freed_memory()
     checks = job.begin()
-    config, finished = read_config(run), is_exported(run) or is_finished(run)
+    config, finished = read_config(run, job.data), is_exported(run) or is_finished(run)
     if job.texts:
         require_tag(run, overrides)
         decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding

@@ -48,11 +48,16 @@ _PLACES = ("source", "target", "path", "name", "revision")
 """Keys of a corpus that say where it is."""
 
 
-def read_config(run: Path) -> Config:
-    """Return the config of a run or export; raise RunError if it is missing."""
+def read_config(run: Path, data: DataConfig | None = None) -> Config:
+    """Return the config of a run or export; raise RunError if it is missing.
+
+    An imported run has no corpora; `data` takes their place.
+    """
     if not (run / CONFIG_FILE).is_file():
         check_finished(run)  # raises RunError, which names the missing file
-    return load_config(run / CONFIG_FILE)
+    config = load_config(run / CONFIG_FILE)
+    missing = data is not None and not config.data.has_corpora
+    return config.model_copy(update={"data": data}) if missing else config
 
 
 def weights_sha256(folder: Path) -> str:
@@ -78,6 +83,8 @@ def choose_split(data: DataConfig, split: str | None) -> str:
 
     Raises UserError for an unknown split, and if the choice is ambiguous.
     """
+    if not data.has_corpora and split not in data.tests:
+        raise UserError("an imported model has no splits: give --sources and --references")
     names = data.split_names()
     if split is not None:
         if split not in names:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mt import files
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
-from mt.config.data import TextSource
+from mt.config.data import NO_CORPUS, TextSource
 from mt.config.loading import dump_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.tokenizer import Tokenizer
@@ -245,8 +245,7 @@ def imported_config(
     target: str,
 ) -> Config:
     """Return the config of an imported run, which has languages but no corpora."""
-    name = "an imported model has no corpus"
-    none = TextSource(source=name, target=name)
+    none = TextSource(source=NO_CORPUS, target=NO_CORPUS)
     data = DataConfig(source_language=source, target_language=target, train=none, valid=none)
     return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding)
 

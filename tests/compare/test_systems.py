@@ -15,9 +15,13 @@ from mt.compare.systems import (
     read_systems,
     why_not_kept,
 )
+from mt.config import DataConfig
+from mt.config.data import NO_CORPUS, TextSource
+from mt.config.loading import dump_config, load_config
 from mt.errors import UserError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.passport import Input, read_passport, write_passport
+from mt.files import write_text
 
 WriteLines = Callable[[str, Sequence[str]], Path]
 PASSPORT = "evaluations/test.json"
@@ -168,6 +172,28 @@ def test_files_are_checked(write_lines: WriteLines, common: EvaluationSet) -> No
     assert system.forced == "lowercased"
     with pytest.raises(UserError, match="short.txt has 39 lines"):
         read_systems([short, copy], texts, allow=allowed)
+
+
+def test_an_imported_run_translates_the_split_of_the_other(run: Path, tmp_path: Path) -> None:
+    imported = Path(shutil.copytree(run, tmp_path / "imported"))
+    shutil.rmtree(imported / "evaluations")
+    config = load_config(imported / "config.yaml")
+    none = TextSource(source=NO_CORPUS, target=NO_CORPUS)
+    data = DataConfig(
+        source_language="eng-Latn",
+        target_language="deu-Latn",
+        train=none,
+        valid=none,
+        max_tokens=64,
+    )
+    write_text(imported / "config.yaml", dump_config(config.model_copy(update={"data": data})))
+    with pytest.raises(UserError, match="no splits: give --sources and --references"):
+        evaluate_run(imported, device="cpu")
+    for places in ([imported, run], [run, imported]):
+        common, systems = read_systems(places, Texts(), device="cpu")
+        assert [system.folder for system in systems] == places
+        assert len({system.translations for system in systems}) == 1
+        assert (common.name, common.target_language) == ("test", "de")
 
 
 def test_runs_are_compared_on_a_given_test_set(

@@ -202,7 +202,10 @@ def test_dump_has_every_key_by_its_yaml_name(load: Load) -> None:
     assert load(dumped) == config
 
 
-@pytest.mark.parametrize("recipe", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)
+RECIPES = sorted([*ROOT.glob("configs/*.yaml"), *ROOT.glob("configs/fine-tuning/*.yaml")])
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_recipes_of_the_project_load(recipe: Path) -> None:
     assert load_config(recipe).data.split_names()[0] == "valid"
 
