@@ -97,7 +97,7 @@ class Config(Section):
         if self.training.guided_alignment and (self.training.r_drop or self.training.is_compiled):
             yield (
                 "`training.guided_alignment` works neither with `training.r_drop` nor with "
-                "`training.compile: on`: choose one"
+                "`training.compile: on` or `graphs`: choose one"
             )
         if self.training.packing == "on":
             yield from self._broken_packing()

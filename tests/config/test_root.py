@@ -28,7 +28,7 @@ BROKEN = {
     "dropout, but dropout is off: set `model.dropout` above 0",
     **{
         f"training.guided_alignment=0.2; {other}": "`training.guided_alignment` works neither with "
-        "`training.r_drop` nor with `training.compile: on`: choose one"
+        "`training.r_drop` nor with `training.compile: on` or `graphs`: choose one"
         for other in ("training.r_drop=5", "training.compile=on")
     },
     **{
