@@ -67,7 +67,7 @@ class TrainingConfig(Section):
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
     lora: LoraConfig | None = None
-    """Train low-rank matrices only (`{rank: 16}`); embeddings too with `tokenizer.added_tokens`."""
+    """Train low-rank matrices only (`{rank: 16}`); embeddings too with new tokens or tags."""
     recompute: Literal["on", "off"] = "off"
     """Keep only the input of each layer for the backward pass, and compute the layer again."""
     label_smoothing: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.1
@@ -138,6 +138,11 @@ class TrainingConfig(Section):
             yield "`training.init_tags` names tags of a finished run: set `training.init_from`"
         if self.lora and self.freeze:
             yield "`training.lora` freezes all other weights: leave out `training.freeze`"
+        if self.ema_decay is not None and self.precision == "pure_bf16":
+            yield (
+                "`training.ema_decay` does not work with `training.precision: pure_bf16`, which "
+                "rounds its small steps away: choose one"
+            )
         if self.recompute == "on" and self.is_compiled:
             yield (
                 "`training.recompute: on` does not work with `training.compile: "

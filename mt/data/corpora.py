@@ -13,16 +13,22 @@ from urllib.parse import urlsplit
 from tqdm import tqdm
 
 from mt.config.data import CorpusSource, DataConfig
-from mt.errors import DataError
+from mt.errors import DataError, UserError
 
 _CHUNK_BYTES = 1 << 20
 _TIMEOUT_SECONDS = 60.0
 
 
 def cache_folder() -> Path:
-    """Return $MT_CACHE, by default ~/.cache/mt; the folder may not exist."""
+    """Return $MT_CACHE, by default ~/.cache/mt; the folder may not exist.
+
+    Raises UserError for a user without a home folder.
+    """
     named = os.environ.get("MT_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "mt"
+    try:
+        return Path(named).expanduser() if named else Path.home() / ".cache" / "mt"
+    except RuntimeError as error:
+        raise UserError("no home folder for the cache was found: set MT_CACHE") from error
 
 
 def download(url: str) -> Path:

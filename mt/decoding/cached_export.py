@@ -117,9 +117,17 @@ class CachedExport:
                 write_text(failure, f"{message}\n")
             elif status:
                 raise UserError(f"{self.run}: {message}")
+            elif differing := _differing_lines(made):
+                write_text(failure, f"{differing} lines of the sample differ from the run's\n")
             else:
                 made.rename(folder)
                 sync_folder(folder.parent)
+
+
+def _differing_lines(folder: Path) -> int:
+    """Return how many lines of the sample an export translates differently: a few are allowed."""
+    parity = read_exported(folder).parity
+    return int(parity["sentences"] - parity["identical"])
 
 
 def run_export(run: Path, output: Path) -> tuple[int, str]:

@@ -78,11 +78,13 @@ class HybridEngine(TorchEngine):
     def _opened(self, sentences: int) -> "CTranslate2Engine | None":
         """Return the engine of the export; None if it is missing and too few sentences wait."""
         with self._lock:
-            if self._is_open or not (sentences >= _WORTH_AN_EXPORT or self._export.exists()):
+            if self._is_open:
                 return self._fast
-            self._is_open = True
             try:
+                if sentences < _WORTH_AN_EXPORT and not self._export.exists():
+                    return None
                 self._fast = self._export.open()
             except Exception as error:  # a slower search is better than none
                 _logger.info("searching with PyTorch, which is slower: %s", error)
+            self._is_open = True
             return self._fast

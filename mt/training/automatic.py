@@ -387,7 +387,8 @@ def _choose_schedule(choices: Choices, updates: int | None, expected: int) -> No
     if updates is None or warmup >= updates:
         if "training.schedule" in choices.open:
             choices("training.schedule", "inverse_sqrt", "the end of the training is not known")
-            choices("training.ema_decay", 0.999, "a rate that does not fall to 0 needs a mean")
+            if choices.config.training.precision != "pure_bf16":
+                choices("training.ema_decay", 0.999, "a rate that does not fall to 0 needs a mean")
         return
     schedule = choices(
         "training.schedule", "linear", "a rate that falls to 0 at the end learns most"

@@ -49,7 +49,7 @@ def choose_weights(model: Transformer, config: Config) -> None:
     freeze(model, training.freeze)
     if training.lora:
         adapt(model, ("encoder", "decoder"), rank=training.lora.rank, scale=training.lora.scale)
-        if config.tokenizer.added_tokens:
+        if config.tokenizer.added_tokens or config.tokenizer.tags:
             for embedding in (model.source_embedding, model.target_embedding, model.output):
                 embedding.requires_grad_(requires_grad=True)
     if training.precision == "pure_bf16":

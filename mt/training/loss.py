@@ -74,7 +74,7 @@ class _LabelSmoothedLoss(torch.autograd.Function):
             matrix if gradient_dtype == dtype else _pad_rows(weight.to(gradient_dtype))
         )
         state_gradient = torch.empty_like(states) if needs_gradient else states
-        weight_gradient = torch.zeros_like(weight)
+        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         smoothed, nll = weight.new_zeros(2, dtype=torch.float32).unbind()
         with torch.autocast(states.device.type, enabled=False):
             for rows in chunks(states, len(weight)):
@@ -92,7 +92,7 @@ class _LabelSmoothedLoss(torch.autograd.Function):
                 if gradient is None:
                     continue
                 state_gradient[rows] = gradient @ gradient_matrix
-                if ctx.needs_input_grad[1]:
+                if weight_gradient is not None:
                     real = gradient[:, : len(weight)]
                     add_product(weight_gradient, real.T, chunk.to(gradient_dtype))
         ctx.save_for_backward(state_gradient, weight_gradient)
@@ -102,7 +102,9 @@ class _LabelSmoothedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         state_gradient, weight_gradient = ctx.saved_tensors
-        return state_gradient * upstream, weight_gradient * upstream, None, None, None
+        if weight_gradient is not None:
+            weight_gradient = weight_gradient * upstream
+        return state_gradient * upstream, weight_gradient, None, None, None
 
 
 def _pad_rows(weight: Tensor) -> Tensor:

@@ -184,14 +184,18 @@ def _heaviest_batch(session: Session, tokens: int) -> Batch:
 
 
 def _add_gradients(session: Session, batches: Sequence[Batch]) -> None:
-    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments."""
+    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
+
+    Adafactor has only means of rows and columns.
+    """
     learner = session.learner
     total = max(sum(batch.target_tokens for batch in batches), 1)
+    count = _MOMENTS if session.config.training.optimizer == "adam" else 0
     moments = [
         torch.empty_like(parameter)
         for parameter in learner.model.parameters()
         if parameter.requires_grad and parameter not in learner.optimizer.state
-        for _ in range(_MOMENTS)
+        for _ in range(count)
     ]
     training_pass = learner.training_pass
     if isinstance(training_pass, DistributedDataParallel):

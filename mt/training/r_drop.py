@@ -91,7 +91,8 @@ class _RDropLoss(torch.autograd.Function):
         # fp16 would lose the many small probabilities of the gradient.
         gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
         matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
-        state_gradient, weight_gradient = torch.empty_like(states), torch.zeros_like(weight)
+        state_gradient = torch.empty_like(states)
+        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         sums = weight.new_zeros(3, dtype=torch.float32)
         with torch.autocast(states.device.type, enabled=False):
             # Logits and their differences, for both passes.
@@ -102,11 +103,12 @@ class _RDropLoss(torch.autograd.Function):
                 sums += chunk_sums
                 gradient = gradient.to(gradient_dtype)
                 state_gradient[:, rows] = gradient @ gradient_matrix
-                add_product(
-                    weight_gradient,
-                    gradient.flatten(0, 1).T,
-                    chunk.to(gradient_dtype).flatten(0, 1),
-                )
+                if weight_gradient is not None:
+                    add_product(
+                        weight_gradient,
+                        gradient.flatten(0, 1).T,
+                        chunk.to(gradient_dtype).flatten(0, 1),
+                    )
         ctx.save_for_backward(state_gradient, weight_gradient)
         objective, smoothed, nll = sums.unbind()
         ctx.mark_non_differentiable(smoothed, nll)
@@ -115,7 +117,9 @@ class _RDropLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         state_gradient, weight_gradient = ctx.saved_tensors
-        return state_gradient * upstream, weight_gradient * upstream, None, None, None
+        if weight_gradient is not None:
+            weight_gradient = weight_gradient * upstream
+        return state_gradient * upstream, weight_gradient, None, None, None
 
 
 def _sums_and_gradient(

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.hybrid_engine import HybridEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
-from mt.runs import is_exported
+from mt.runs import is_exported, read_exported, write_exported
 from tests.decoding.test_ctranslate2_engine import DECODING, sources
 from tests.factories import Program
 
@@ -220,6 +221,30 @@ def test_failed_export_is_an_error_only_if_it_is_asked_for(
     assert len(exports) == (not is_recorded)
 
 
+def test_an_export_with_a_different_line_is_not_used(
+    exported_run: Path,
+    finished_run: Path,
+    exports: list[Path],
+    in_ctranslate2: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copy = cached_export.run_export
+
+    def with_a_difference(run: Path, output: Path) -> tuple[int, str]:
+        done = copy(run, output)
+        exported = read_exported(output)
+        parity = {**exported.parity, "identical": exported.parity["identical"] - 1}
+        write_exported(output, replace(exported, parity=parity))
+        return done
+
+    monkeypatch.setattr(cached_export, "run_export", with_a_difference)
+    assert all(load(finished_run).translate(["one", "two", "six"]))
+    assert not in_ctranslate2
+    with pytest.raises(UserError, match="1 lines of the sample differ from the run's"):
+        load(finished_run, "ctranslate2")
+    assert len(exports) == 1
+
+
 def test_unusable_cache_is_an_error_only_if_ctranslate2_is_asked_for(
     finished_run: Path,
     original: Translator,
@@ -242,6 +267,9 @@ def test_unusable_cache_is_an_error_only_if_ctranslate2_is_asked_for(
     (tmp_path / "file").touch()
     monkeypatch.setenv("MT_CACHE", str(tmp_path / "file"))
     check("Not a directory")
+    with monkeypatch.context() as patch:
+        patch.setenv("MT_CACHE", "~nobody-of-this-name")
+        check("no home folder for the cache was found: set MT_CACHE")
     monkeypatch.setattr(cached_export, "find_spec", lambda _: None)
     check("need CTranslate2: pip install")
     assert util.find_spec("ctranslate2")

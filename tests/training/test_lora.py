@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mt.data.batches import collate
+from mt.data.tokenizer_training import former_rows
 from mt.decoding.load import load_model, read_run
 from mt.errors import RunError
 from mt.model.lora import LowRankLinear, adapt, merged
@@ -121,6 +122,19 @@ def test_new_tokens_are_learnt_beside_the_low_rank_matrices(
         load_model(finished_run, overrides=[f"decoding.adapter={run}"])
 
 
+def test_the_embedding_of_a_new_tag_is_trained(
+    finished_run: Path, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    run, tag = tmp_path / "run", "<new>"
+    keys = (f"data.{split}.tag={tag}" for split in ("train", "valid", "tests.test"))
+    train_with(tiny_recipe, run, *lora(finished_run), *keys, f"tokenizer.tags=[{tag}]")
+    new, old = read_run(run), read_run(finished_run)
+    before = former_rows(new.tokenizer.source, old.tokenizer.source)[new.tokenizer.source.tags[tag]]
+    name = "target_embedding.weight"
+    row = old.weights[name][list(before.ids)].mean(dim=0)
+    assert not torch.equal(new.weights[name][new.tokenizer.source.tags[tag]], row)
+
+
 def test_wrong_adapters_are_named(
     program: Program, adapted: Path, finished_run: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +158,7 @@ def test_wrong_settings_are_named() -> None:
         ({"lora": {}}, "name it in `training.init_from`"),
         ({"lora": {}, "init_from": "a", "freeze": ["encoder"]}, "leave out `training.freeze`"),
         ({"recompute": "on", "compile": "on"}, "choose one"),
+        ({"precision": "pure_bf16", "ema_decay": 0.999}, "rounds its small steps away: choose one"),
     ):
         with pytest.raises(ValueError, match=message):
             config(training={"max_updates": 1, **keys})

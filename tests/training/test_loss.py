@@ -138,7 +138,10 @@ def test_frozen_states_or_weight_get_no_gradient(frozen: str) -> None:
     {"states": states, "weight": weight}[frozen].requires_grad_(False)
     (wanted,) = (each for each in (states, weight) if each.requires_grad)
     expected = torch.autograd.grad(reference_loss(states, weight, targets, 0.1), wanted)
-    label_smoothed_loss(states, weight, targets, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+    smoothed = label_smoothed_loss(states, weight, targets, 0.1).smoothed
+    kept: Any = smoothed.grad_fn
+    assert (kept.saved_tensors[1] is None) == (frozen == "weight")
+    smoothed.backward()  # type: ignore[no-untyped-call]
     assert wanted.grad is not None
     torch.testing.assert_close(wanted.grad, expected[0])
 

@@ -1,6 +1,7 @@
 """R-Drop's loss against its formula, and its two passes against one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -66,6 +67,10 @@ def test_value_and_gradients_equal_the_formula(smoothing: float, alpha: float) -
     ours = torch.autograd.grad(sums.objective / 3, (states, weight))
     theirs = torch.autograd.grad(objective / 3, (states, weight))
     torch.testing.assert_close(ours, theirs)
+    frozen = r_drop_loss(states, weight.detach(), targets=targets, **settings)
+    kept: Any = frozen.objective.grad_fn
+    assert kept.saved_tensors[1] is None
+    torch.testing.assert_close(torch.autograd.grad(frozen.objective / 3, states), ours[:1])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
