@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import compress, islice, tee
+from itertools import chain, compress, islice, tee
 from pathlib import Path
 
-from mt.data.lines import read_chunks
+from mt.data.lines import LONGEST_LINE, read_chunks
 from mt.decoding.files import (
     check_outputs,
     load_for_files,
@@ -64,7 +64,12 @@ def translate_document(
     translator = load_for_files(run, overrides=overrides, device=device)
     direction = translator.direction
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
-    total = sum(len(item.texts) for item in document.items(options))
+    total, texts = 0, chain.from_iterable(item.texts for item in document.items(options))
+    for total, text in enumerate(texts, 1):
+        if len(text.text) > LONGEST_LINE:
+            raise DataError(
+                f"{name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
+            )
     if not total:
         _logger.warning("%s: has no text to translate", name)
     with ExitStack() as stack:

@@ -141,7 +141,10 @@ def write_scores(
 
 @contextmanager
 def _readable_twice(path: Path) -> Iterator[Path]:
-    """Yield the path of a file, or that of a temporary copy of a pipe's content."""
+    """Yield the path of a file, or that of a temporary copy of a pipe's content.
+
+    A DataError in the block names the pipe.
+    """
     if existing_file(path).is_file():
         yield path
         return
@@ -149,7 +152,10 @@ def _readable_twice(path: Path) -> Iterator[Path]:
         copy = Path(folder) / path.name
         with naming(copy), copy.open("wb") as file:
             file.writelines(read_chunks(path))
-        yield copy
+        try:
+            yield copy
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), str(path))) from None
 
 
 def _write_shard(
