@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from mt.data.lines import LONGEST_LINE
+from mt.files import file_sha256
 from mt.runs import best_checkpoint
 from mt.training import trainer
 from mt.training.run_folder import RunFolder
@@ -142,6 +144,16 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
             "translate run",
             "run/model.safetensors: damaged",
         ),
+        (
+            {"run/model.safetensors": flip_a_byte},
+            f"{TRAIN} --init-from run",
+            "run/model.safetensors: damaged",
+        ),
+        (
+            {"corpus/test.en": lambda _: b"<p>a</p>" + b"b" * (1 + LONGEST_LINE)},
+            "translate run corpus/test.en --format html",
+            "corpus/test.en: text 2 has more than 1,048,576 characters; divide it",
+        ),
         (DAMAGED_MODEL, "translate run", "run/model.json: "),
         (DAMAGED_MODEL, "train run/config.yaml --run run", "run/model.json: "),
         (DAMAGED_TOKENIZER, "translate run", "run/tokenizer/joint.model: damaged"),
@@ -208,6 +220,7 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     "NUL in a path": (with_source('"a\\0b"'), "`data.train.source`: contains a NUL character"),
     "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
     "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
+    "long path of words": (with_source("k " * 5000), "k k: the name is too long"),
     "long path": (with_source("k" * 5000), "kkk: the name is too long"),
     "missing file": (with_source("corpus/trian.en"), "trian.en: no such file; did you mean `train"),
     "folder as file": (with_source("corpus"), "corpus: is a folder, a file was expected"),
@@ -331,6 +344,29 @@ def test_odd_file_is_refused_at_once(
     message = refused_at_once(refused, ODD_PLACES[place])
     named = CHECKPOINT if place.startswith(CHECKPOINT) else place
     assert message.startswith((named, f"{Path(place).parent}: "))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("config.json", '"decoder_start_token": "<s>"', '"decoder_start_token": "x"'),
+        ("config.json", "</s>", "\xe9"),
+        ("config.json", '"bos_token": "<s>",', ""),
+        ("shared_vocabulary.json", '"<unk>"', '"x"'),
+        ("shared_vocabulary.json", '"<unk>"', "[]"),
+    ],
+)
+def test_changed_export_is_refused_although_its_checksum_is_right(
+    name: str, old: str, new: str, exported_run: Path, refused: Refused
+) -> None:
+    shutil.copytree(exported_run, "new")
+    path = Path("new") / name
+    before = file_sha256(path)
+    change(str(path), lambda data: data.replace(old.encode(), new.encode("latin-1")))
+    after = file_sha256(path)
+    assert after != before
+    change("new/export.json", lambda data: data.replace(before.encode(), after.encode()))
+    assert refused("translate new corpus/test.en").startswith(f"{path}: damaged (")
 
 
 def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
