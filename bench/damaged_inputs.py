@@ -10,6 +10,7 @@ is neither accepted nor refused by one clear line. `--case` runs one case and pr
 """
 
 import argparse
+import gc
 import gzip
 import hashlib
 import html
@@ -127,6 +128,7 @@ def import_all() -> None:
             import_module(name)
     # A forked process can hang in its backward pass unless its parent has run one before.
     import_module("torch").zeros(1, requires_grad=True).sum().backward()
+    gc.freeze()  # fewer pages to copy
 
 
 def prepare(start: Path) -> None:
@@ -137,6 +139,7 @@ def prepare(start: Path) -> None:
         (start / f"{suffix}.yaml").write_text(CONFIG.replace(TEXT_FILES, section))
     for command in (
         "train tiny.yaml --run run",
+        "evaluate run --split test",
         "export run --to ctranslate2 --output ct2",
         "export run --to huggingface --output marian",
     ):
@@ -404,6 +407,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
         ("run/[!.]*", (*FROM_RUN, *RESUMING), "run"),
         ("run/tokenizer/*", (*FROM_RUN, *RESUMING), "run"),
         ("run/checkpoints/*/*", RESUMING, "run"),
+        ("run/evaluations/*", ("info {}", "evaluate run --check FILE"), "run"),
         ("stopped/checkpoints/*/*", (*TRANSLATING, RESUMING[1]), "stopped"),
     ),
     "exports": (("ct2/**/*", TRANSLATING, "ct2"), ("marian/*", ("import {} --run new",), "marian")),
@@ -417,7 +421,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
     "documents": (("documents/*", ("translate run FILE -o new.txt",), "run"),),
 }
 """By group: files, commands that read them, and the argument in place of {}."""
-TURNS = ["run folders"] * 4 + ["exports"] * 2 + ["configs"] * 3 + ["corpora", "documents"] * 3
+TURNS = ["run folders"] * 7 + ["exports"] * 3 + ["configs"] * 6 + ["corpora", "documents"] * 2
 
 
 @dataclass(frozen=True, slots=True)

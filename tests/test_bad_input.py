@@ -369,6 +369,15 @@ def test_changed_export_is_refused_although_its_checksum_is_right(
     assert refused("translate new corpus/test.en").startswith(f"{path}: damaged (")
 
 
+def test_export_without_the_result_of_its_comparison_is_refused(
+    exported_run: Path, refused: Refused
+) -> None:
+    shutil.copytree(exported_run, "new")
+    change("new/export.json", lambda data: data.replace(b'"identical"', b'"x"'))
+    message = "new/export.json: damaged (`identical`: Field required)"
+    assert refused("info new") == message
+
+
 def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:
     Path("corpus/valid.de").rename("corpus/valld.de")
     message = refused(TRAIN)
