@@ -407,7 +407,7 @@ GROUPS: dict[str, tuple[tuple[str, tuple[str, ...], str], ...]] = {
         ("run/[!.]*", (*FROM_RUN, *RESUMING), "run"),
         ("run/tokenizer/*", (*FROM_RUN, *RESUMING), "run"),
         ("run/checkpoints/*/*", RESUMING, "run"),
-        ("run/evaluations/*", ("info {}", "evaluate run --check FILE"), "run"),
+        ("run/evaluations/*", ("info {}", "evaluate --check {}/evaluations/test.json"), "run"),
         ("stopped/checkpoints/*/*", (*TRANSLATING, RESUMING[1]), "stopped"),
     ),
     "exports": (("ct2/**/*", TRANSLATING, "ct2"), ("marian/*", ("import {} --run new",), "marian")),

@@ -391,7 +391,7 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     result = translated(page.encode("latin-1"), "html", lambda _: "\xc9 \u4f60")
     assert result == page.replace("caf\xe9", "\xc9 &#20320;").encode("latin-1")
     monkeypatch.setattr("mt.documents.document.MOST_BYTES", 10)
-    with pytest.raises(DataError, match="documents may have"):
+    with pytest.raises(DataError, match="file: is larger than 0 MiB; split it"):
         read_document(b"12345678901", "html", "file")
 
 
