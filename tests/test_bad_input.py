@@ -154,6 +154,11 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
             "translate run corpus/test.en --format html",
             "corpus/test.en: text 2 has more than 1,048,576 characters; divide it",
         ),
+        (
+            both("test", b"one\n" + b"one " * 5000),
+            "score run --sources corpus/test.en --targets corpus/test.de",
+            "corpus/test.en: line 2 has ... tokens, at most 4,096 can be scored; leave the line",
+        ),
         (DAMAGED_MODEL, "translate run", "run/model.json: "),
         (DAMAGED_MODEL, "train run/config.yaml --run run", "run/model.json: "),
         (DAMAGED_TOKENIZER, "translate run", "run/tokenizer/joint.model: damaged"),

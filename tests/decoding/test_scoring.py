@@ -98,7 +98,7 @@ def test_line_beyond_the_last_position_is_an_error(
     monkeypatch.setattr(scoring, "_LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
-    with pytest.raises(UserError, match=r"line 5: \d+ tokens, the model has 12 positions"):
+    with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):
         scored(finished_run, files)
 
 
