@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -377,6 +378,16 @@ def test_byte_order_mark_is_kept() -> None:
             result = translated(with_mark.encode(encoding), format, str.upper)
             wanted = translated(source.encode(), format, str.upper).decode()
             assert result.decode(encoding) == f"\ufeff{wanted}"
+
+
+def test_long_string_of_gettext_takes_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        source = 'msgid "a"\nmsgstr "' + "b" * (1 << 20) + '"\n'
+        assert translated(source.encode(), "po", str) == source.encode()
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_short_row_and_unknown_column_are_named() -> None:
