@@ -17,7 +17,7 @@ EXIT_USER_ERROR = 2
 # Exit statuses of a program ended by SIGINT or SIGPIPE, as in a shell; Windows has no SIGPIPE.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + 13
-_LONGEST_LINE, _LONGEST_WORD = 2000, 400
+_LONGEST_LINE, _LONGEST_WORD = 1000, 400
 """Characters of a message, and of a word in it, such as a path."""
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
 
@@ -59,10 +59,11 @@ def listed(names: Iterable[str]) -> str:
 
 def one_line(text: str) -> str:
     """Return a message on one line: other than printable characters as escapes, long names cut."""
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     text = _LONG_WORD.sub(_cut, text)
     if len(text) > _LONGEST_LINE:
         text = f"{text[: _LONGEST_LINE // 2]}...{text[-_LONGEST_LINE // 4 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text
 
 
 def _cut(word: re.Match[str]) -> str:

@@ -230,7 +230,7 @@ def validated(values: object, kind: type[T], path: Path) -> T:
 
 
 def _damaged(path: Path, found: "ValidationError", error: type[UserError]) -> UserError:
-    return error(f"{path}: damaged, or not written by mt ({first_problem(found)})")
+    return error(f"{path}: damaged ({first_problem(found)})")
 
 
 def first_problem(error: "ValidationError") -> str:

@@ -224,6 +224,14 @@ Quantization = Literal[
 
 
 @dataclass(frozen=True, slots=True)
+class _Lines:
+    """Lines of the comparison of an export with its run: translated, and translated alike."""
+
+    sentences: int
+    identical: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exported:
     """The contents of export.json; `weights`, `tokenizer` and `model` are SHA-256."""
 
@@ -259,7 +267,10 @@ def write_exported(folder: Path, exported: Exported) -> None:
 def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
-    return validated(_read_versioned(path, EXPORT_FORMAT), Exported, path)
+    exported = validated(_read_versioned(path, EXPORT_FORMAT), Exported, path)
+    if exported.parity:
+        validated(exported.parity, _Lines, path)
+    return exported
 
 
 def check_exported_model(folder: Path, exported: Exported) -> None:

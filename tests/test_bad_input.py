@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from mt.data.lines import LONGEST_LINE
+from mt.files import file_sha256
 from mt.runs import best_checkpoint
 from mt.training import trainer
 from mt.training.run_folder import RunFolder
@@ -142,6 +144,21 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
             "translate run",
             "run/model.safetensors: damaged",
         ),
+        (
+            {"run/model.safetensors": flip_a_byte},
+            f"{TRAIN} --init-from run",
+            "run/model.safetensors: damaged",
+        ),
+        (
+            {"corpus/test.en": lambda _: b"<p>a</p>" + b"b" * (1 + LONGEST_LINE)},
+            "translate run corpus/test.en --format html",
+            "corpus/test.en: text 2 has more than 1,048,576 characters; divide it",
+        ),
+        (
+            both("test", b"one\n" + b"one " * 5000),
+            "score run --sources corpus/test.en --targets corpus/test.de",
+            "corpus/test.en: line 2 has ... tokens, at most 4,096 can be scored; leave the line",
+        ),
         (DAMAGED_MODEL, "translate run", "run/model.json: "),
         (DAMAGED_MODEL, "train run/config.yaml --run run", "run/model.json: "),
         (DAMAGED_TOKENIZER, "translate run", "run/tokenizer/joint.model: damaged"),
@@ -172,7 +189,7 @@ def test_bad_input_is_refused(
     start, *parts = message.split("...")
     assert found.startswith(start)
     assert all(part in found for part in parts)
-    assert not Path("new/checkpoints").exists()
+    assert not Path("new").exists()
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
@@ -208,6 +225,7 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     "NUL in a path": (with_source('"a\\0b"'), "`data.train.source`: contains a NUL character"),
     "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
     "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
+    "long path of words": (with_source("k " * 5000), "k k: the name is too long"),
     "long path": (with_source("k" * 5000), "kkk: the name is too long"),
     "missing file": (with_source("corpus/trian.en"), "trian.en: no such file; did you mean `train"),
     "folder as file": (with_source("corpus"), "corpus: is a folder, a file was expected"),
@@ -233,7 +251,7 @@ CONFIG_COMMANDS = {
     "check": "data check tiny.yaml",
     "clean": "data clean tiny.yaml --out new",
 }
-_LONGEST_MESSAGE = 2100
+_LONGEST_MESSAGE = 1100
 
 
 def refused_at_once(refused: Refused, command: str) -> str:
@@ -331,6 +349,38 @@ def test_odd_file_is_refused_at_once(
     message = refused_at_once(refused, ODD_PLACES[place])
     named = CHECKPOINT if place.startswith(CHECKPOINT) else place
     assert message.startswith((named, f"{Path(place).parent}: "))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("config.json", '"decoder_start_token": "<s>"', '"decoder_start_token": "x"'),
+        ("config.json", "</s>", "\xe9"),
+        ("config.json", '"bos_token": "<s>",', ""),
+        ("shared_vocabulary.json", '"<unk>"', '"x"'),
+        ("shared_vocabulary.json", '"<unk>"', "[]"),
+    ],
+)
+def test_changed_export_is_refused_although_its_checksum_is_right(
+    name: str, old: str, new: str, exported_run: Path, refused: Refused
+) -> None:
+    shutil.copytree(exported_run, "new")
+    path = Path("new") / name
+    before = file_sha256(path)
+    change(str(path), lambda data: data.replace(old.encode(), new.encode("latin-1")))
+    after = file_sha256(path)
+    assert after != before
+    change("new/export.json", lambda data: data.replace(before.encode(), after.encode()))
+    assert refused("translate new corpus/test.en").startswith(f"{path}: damaged (")
+
+
+def test_export_without_the_result_of_its_comparison_is_refused(
+    exported_run: Path, refused: Refused
+) -> None:
+    shutil.copytree(exported_run, "new")
+    change("new/export.json", lambda data: data.replace(b'"identical"', b'"x"'))
+    message = "new/export.json: damaged (`identical`: Field required)"
+    assert refused("info new") == message
 
 
 def test_missing_corpus_suggests_the_nearest_file(refused: Refused) -> None:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from mt.errors import DataError, install_hint
 
-_CONVERT = "convert the file first, for example with `iconv -f GB18030 -t UTF-8`"
+_CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
 _CHUNK_BYTES = LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a text, and characters of the longest segment of other formats."""
 _Decompress = Callable[[BinaryIO], Iterator[bytes]]
@@ -77,9 +77,10 @@ class LineReader:
         except UnicodeDecodeError as error:
             line = self._lines + block.count(b"\n", 0, error.start) + 1
             found = f"line {line} is not UTF-8 (byte 0x{block[error.start]:02x})"
+            encoding = "GB18030"
             if not self._lines and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                found = "is UTF-16, not UTF-8"
-            raise DataError(f"{self.path}: {found}; {_CONVERT}") from error
+                found, encoding = "is UTF-16, not UTF-8", "UTF-16"
+            raise DataError(f"{self.path}: {found}; {_CONVERT % encoding}") from error
         if crlf := text.count("\r\n"):
             self._crlf += crlf
             text = text.replace("\r\n", "\n")

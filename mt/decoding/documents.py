@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import compress, islice, tee
+from itertools import chain, compress, islice, tee
 from pathlib import Path
 
-from mt.data.lines import read_chunks
+from mt.data.lines import LONGEST_LINE, read_chunks
 from mt.decoding.files import (
     check_outputs,
     load_for_files,
@@ -17,15 +17,13 @@ from mt.decoding.files import (
     stdin_chunks,
 )
 from mt.decoding.translator import Translation, Translator, log_notes
-from mt.documents.document import read_document
+from mt.documents.document import MOST_BYTES, read_document
 from mt.documents.options import Format, Options
 from mt.documents.segments import Text, TranslatedText
 from mt.documents.tags import Links
 from mt.errors import DataError, UserError
 from mt.files import existing_file
 
-_LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a document, which is read as a whole."""
 _logger = logging.getLogger(__name__)
 
 
@@ -64,7 +62,12 @@ def translate_document(
     translator = load_for_files(run, overrides=overrides, device=device)
     direction = translator.direction
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
-    total = sum(len(item.texts) for item in document.items(options))
+    total, texts = 0, chain.from_iterable(item.texts for item in document.items(options))
+    for total, text in enumerate(texts, 1):
+        if len(text.text) > LONGEST_LINE:
+            raise DataError(
+                f"{name}: text {total} has more than {LONGEST_LINE:,} characters; divide it"
+            )
     if not total:
         _logger.warning("%s: has no text to translate", name)
     with ExitStack() as stack:
@@ -98,13 +101,10 @@ def translate_texts(
 
 
 def _content(path: Path | None) -> bytes:
-    """Return the content of a file, decompressed, or of stdin; raise DataError if it is large."""
+    """Return the content of a file, decompressed, or of stdin, as far as a document may reach."""
     content = bytearray()
     for chunk in stdin_chunks() if path is None else read_chunks(path):
         content += chunk
-        if len(content) > _LARGEST_DOCUMENT:
-            raise DataError(
-                f"{path or 'stdin'}: is larger than {_LARGEST_DOCUMENT >> 20} MiB; divide it, or "
-                "read it as text with `--format text`"
-            )
+        if len(content) > MOST_BYTES:
+            break
     return bytes(content)

@@ -32,6 +32,8 @@ from mt.runs import CONFIG_FILE, check_run_folder
 
 # Read together and sorted by length, so that a batch has little padding.
 _LINES_AT_ONCE = 2048
+_MOST_TOKENS = 4096
+"""Tokens of a line, because the time of attention grows with their square."""
 # Forced decoding does not choose among translations.
 _SETTINGS = ("decoding.mbr=null", "decoding.precision=fp32")
 
@@ -141,7 +143,10 @@ def write_scores(
 
 @contextmanager
 def _readable_twice(path: Path) -> Iterator[Path]:
-    """Yield the path of a file, or that of a temporary copy of a pipe's content."""
+    """Yield the path of a file, or that of a temporary copy of a pipe's content.
+
+    A DataError in the block names the pipe.
+    """
     if existing_file(path).is_file():
         yield path
         return
@@ -149,7 +154,10 @@ def _readable_twice(path: Path) -> Iterator[Path]:
         copy = Path(folder) / path.name
         with naming(copy), copy.open("wb") as file:
             file.writelines(read_chunks(path))
-        yield copy
+        try:
+            yield copy
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), str(path))) from None
 
 
 def _write_shard(
@@ -252,13 +260,14 @@ class Scorer:
         while window := list(islice(pairs, _LINES_AT_ONCE)):
             encoded = self.tokenizer.encode_source([pair.source for pair in window])
             given = self.tokenizer.encode_target([pair.target for pair in window])
-            longest = self.engine.longest
+            longest = min(self.engine.longest or _MOST_TOKENS, _MOST_TOKENS)
             for line, pair in enumerate(zip(encoded, given, strict=True), start=done + 1):
                 length = max(map(len, pair))
-                if longest is not None and length > longest:
+                if length > longest:
+                    path = sources if length == len(pair[0]) else targets
                     raise UserError(
-                        f"line {line}: {length} tokens, the model has {longest} positions; "
-                        "leave the line out of both files"
+                        f"{path}: line {line} has {length:,} tokens, at most {longest:,} can be "
+                        "scored; leave the line out of both files"
                     )
             found = zip(given, self.engine.score(encoded, given), strict=True)
             yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in found]

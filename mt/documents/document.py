@@ -81,8 +81,8 @@ def read_document(content: bytes, format: Format, name: str) -> Document:
     """
     if len(content) > MOST_BYTES:
         raise DataError(
-            f"{name}: has {len(content) >> 20} MiB; documents may have {MOST_BYTES >> 20} MiB, "
-            "split it"
+            f"{name}: is larger than {MOST_BYTES >> 20} MiB; split it, or read it as text with "
+            "`--format text`"
         )
     for encoding in _encodings(content, format):
         try:

@@ -11,7 +11,7 @@ from mt.errors import DataError
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _STRING = re.compile(
     r"[ \t]*(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?[ \t]*"
-    r'(?P<string>"(?P<text>(?:[^"\\\r\n]|\\.)*)")[ \t]*[\r\n]*\Z'
+    r'(?P<string>"(?P<text>(?:[^"\\\r\n]++|\\.)*+)")[ \t]*[\r\n]*\Z'
 )
 _PLURALS = re.compile(r"nplurals=(\d+)")
 _CHARSET = re.compile(r"charset=([^\s;]+)")

@@ -247,17 +247,22 @@ def _load(path: Path, learner: Learner) -> TrainState:
     learner.optimizer.state.clear()
     for key, tensor in read_tensors(path / OPTIMIZER).items():
         group, _, name = key.partition(".")
+        name, _, kind = (name, "", "") if group == "learning" else name.rpartition(".")
+        parameter = parameters.get(name)
+        is_whole = group == "learning" or kind.startswith("exp_avg")
+        if parameter is None or (is_whole and tensor.shape != parameter.shape):
+            raise RunError(f"{path / OPTIMIZER}: does not fit the config: `{key}`")
         if group == "learning":
             averaged[name] = tensor
         else:
-            name, _, kind = name.rpartition(".")
-            parameter = parameters[name]
             # An optimizer that is not fused keeps Adam's step counter on the CPU.
             on_cpu = kind == "step" and parameter.device.type == "mps"
             # A copy: a loaded tensor is a view of its file, and would keep its disk space occupied.
             learner.optimizer.state[parameter][kind] = tensor.to(
                 "cpu" if on_cpu else parameter.device, copy=True
             )
+    if averaged.keys() != learner.average.weights().keys():
+        raise RunError(f"{path / OPTIMIZER}: does not fit the config: has other averaged weights")
     learner.average.restore(averaged)
     return state
 

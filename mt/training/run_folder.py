@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from mt.config.loading import automatic_keys, dump_config, load_config, value_at
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.new_tokenizer import copied_layout
 from mt.data.pairs import Checksums
-from mt.errors import ConfigError, RunError
+from mt.errors import ConfigError, RunError, UserError
 from mt.files import read_json, validated, write_json, write_text
 from mt.runs import (
     CHECKPOINTS_FOLDER,
@@ -57,8 +58,10 @@ _CHANGEABLE = (
 class RunFolder:
     """The paths of a run, and the record of the data that it was begun with."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_new: bool = False) -> None:
         self.path = path
+        self.is_new = is_new
+        """True if this process made the folder."""
         self.config = path / CONFIG_FILE
         self.tokenizer = path / TOKENIZER_FOLDER
         self.model = path / MODEL_FILE
@@ -141,7 +144,7 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
     for each changed key. Raises RunError for a folder with other content, and for a run whose
     config differs in more than may change. A new folder is made once the inputs are found.
     """
-    folder = RunFolder(path)
+    folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     changes: list[str] = []
@@ -189,7 +192,8 @@ def begin(folder: RunFolder, config: Config) -> None:
 def only_training(folder: RunFolder) -> Iterator[None]:
     """Lock the folder against a second training, and explain where it disappears meanwhile.
 
-    Without file locks, as on Windows and some network file systems, there is no lock.
+    A folder that is new is deleted after an error before the first update. Without file locks, as
+    on Windows and some network file systems, there is no lock.
     """
     with (folder.path / ".lock").open("a") as file:
         try:
@@ -203,13 +207,15 @@ def only_training(folder: RunFolder) -> Iterator[None]:
             pass
         try:
             yield
-        except FileNotFoundError:
-            if folder.path.exists():
-                raise
-            raise RunError(
-                f"{folder.path}: the run folder was removed or renamed during the training, which "
-                "ends here; if it was renamed, --run with the new name continues it"
-            ) from None
+        except (OSError, UserError) as error:
+            if isinstance(error, FileNotFoundError) and not folder.path.exists():
+                raise RunError(
+                    f"{folder.path}: the run folder was removed or renamed during the training, "
+                    "which ends here; if it was renamed, --run with the new name continues it"
+                ) from None
+            if folder.is_new and not folder.metrics.exists():
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[object, object]]:

@@ -98,7 +98,7 @@ def test_line_beyond_the_last_position_is_an_error(
     monkeypatch.setattr(scoring, "_LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
-    with pytest.raises(UserError, match=r"line 5: \d+ tokens, the model has 12 positions"):
+    with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):
         scored(finished_run, files)
 
 
@@ -118,18 +118,26 @@ def test_unequal_empty_and_special_files_are_an_error(
             score_files(run, sources=sources, targets=targets, device="cpu")
 
 
+def fill(pipe: Path, content: bytes) -> None:
+    Thread(target=pipe.write_bytes, args=[content], daemon=True).start()
+
+
 def test_pipes_score_as_their_files(
     finished_run: Path, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     pipes = tmp_path / "pipe.s", tmp_path / "pipe.t"
     for pipe, file in zip(pipes, files, strict=True):
         os.mkfifo(pipe)
-        Thread(target=pipe.write_bytes, args=[file.read_bytes()], daemon=True).start()
+        fill(pipe, file.read_bytes())
     outputs = tmp_path / "of-pipes", tmp_path / "of-files"
     for output, (sources, targets) in zip(outputs, (pipes, files), strict=True):
         write_scores(finished_run, ScoreJob(sources, targets, output), device="cpu")
     assert outputs[0].read_text() == outputs[1].read_text()
     assert outputs[0].read_text().count("\n") == len(LINES)
+    for pipe, content in zip(pipes, (b"one\n", b"one\ntwo\n"), strict=True):
+        fill(pipe, content)
+    with pytest.raises(DataError, match=rf"^{pipes[0]} has 1 lines, {pipes[1]} has 2: "):
+        write_scores(finished_run, ScoreJob(*pipes), device="cpu")
 
 
 def test_scores_do_not_depend_on_mbr(

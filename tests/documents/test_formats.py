@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -379,6 +380,16 @@ def test_byte_order_mark_is_kept() -> None:
             assert result.decode(encoding) == f"\ufeff{wanted}"
 
 
+def test_long_string_of_gettext_takes_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        source = 'msgid "a"\nmsgstr "' + "b" * (1 << 20) + '"\n'
+        assert translated(source.encode(), "po", str) == source.encode()
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_short_row_and_unknown_column_are_named() -> None:
     with pytest.raises(DataError, match="line 3: has 1 columns, none is `text`"):
         translated(b"id\ttext\n1\ta\n2\n", "tsv", str, column="text")
@@ -391,7 +402,7 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     result = translated(page.encode("latin-1"), "html", lambda _: "\xc9 \u4f60")
     assert result == page.replace("caf\xe9", "\xc9 &#20320;").encode("latin-1")
     monkeypatch.setattr("mt.documents.document.MOST_BYTES", 10)
-    with pytest.raises(DataError, match="documents may have"):
+    with pytest.raises(DataError, match="file: is larger than 0 MiB; split it"):
         read_document(b"12345678901", "html", "file")
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: valid or absent after a kill at any step, and identical when read back."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -12,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.errors import RunError
+from mt.files import file_sha256
 from mt.training.checkpoint import MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints, is_valid
 from mt.training.state import Ranked, TrainState
 from mt.training.step import Learner
@@ -443,4 +446,27 @@ def test_checkpoint_without_optimizer_cannot_be_resumed(checkpoints: Checkpoints
     checkpoints.save(learner(1), TrainState(update=1))
     checkpoints.prune(TrainState(best=[Ranked(1, 0.0)]))
     with pytest.raises(RunError, match=r"update-000000001: the checkpoint has no optimizer"):
+        checkpoints.resume(learner(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("adam.x.step", torch.ones(())),
+        ("learning.x", torch.ones(1)),
+        ("adam.{}.exp_avg", torch.ones(1)),
+    ],
+)
+def test_tensors_of_another_optimizer_are_an_error(
+    name: str, tensor: Tensor, checkpoints: Checkpoints
+) -> None:
+    made = learner(1)
+    checkpoints.save(made, TrainState(update=1))
+    path = checkpoints.path(1) / OPTIMIZER
+    name = name.format(next(iter(dict(made.model.named_parameters()))))
+    save_file({**load_file(path), name: tensor}, path)
+    manifest = json.loads(path.with_name(MANIFEST).read_text())
+    manifest[OPTIMIZER] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+    path.with_name(MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=f"{OPTIMIZER}: does not fit the config: `{name}`"):
         checkpoints.resume(learner(2))
