@@ -11,6 +11,11 @@ from mt.training.step import StepMetrics
 MOST_SKIPPED_IN_A_ROW = 25
 WINDOW = 50
 """Number of updates in the mean loss; sentences of one length can be 0.5 nats from the mean."""
+_FIRST = 8
+"""Number of updates whose highest loss stands for the mean until there is one.
+
+In a mixture that adds a language, the first update alone may be one of known pairs.
+"""
 MARGIN = 1.5
 """Nats above the lowest mean at which a run has diverged: 4.5 times the best perplexity.
 
@@ -26,7 +31,7 @@ class Health:
     losses: list[float] = field(default_factory=list)
     """Smoothed loss of the last updates that were not skipped, in nats per target token."""
     lowest: float | None = None
-    """Lowest mean over WINDOW losses; the first loss until there is a mean."""
+    """Lowest mean over WINDOW losses; the highest of the first losses until there is a mean."""
     well_at: int = 0
     """Newest update whose own loss and mean loss were near the lowest.
 
@@ -43,8 +48,8 @@ class Health:
         loss = metrics.smoothed / metrics.tokens.target
         self.losses = [*self.losses, loss][-WINDOW:]
         mean = fmean(self.losses)
-        if self.lowest is None:
-            self.lowest = loss  # about the loss of chance; a model that learns falls below it
+        if self.lowest is None or len(self.losses) <= _FIRST:
+            self.lowest = max(self.losses)  # a model that learns falls below it
         elif len(self.losses) == WINDOW:
             self.lowest = min(mean, self.lowest)
         if max(loss, mean) < self.lowest + MARGIN / 2:

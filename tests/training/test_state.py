@@ -42,6 +42,8 @@ SKIPS = [math.nan] * MOST_SKIPPED_IN_A_ROW
         learning(5000),
         # Fine-tuning whose first updates undo some of the learning.
         [2.0, 2.5, 3.5, *(3.5 - update / 100 for update in range(200))],
+        # A new language, whose first updates are of the known ones.
+        [*[2.9] * 3, 6.4, 2.9, *[6.4, 6.1] * 100],
         # A few bad updates, from which the run recovers.
         [*learning(500), *[9.0] * 8, *learning(900)[500:]],
         # No learning at all.
