@@ -11,6 +11,7 @@ import pytest
 from mt.config import Config, TrainingConfig
 from mt.config.data import AugmentationConfig, MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
+from mt.config.tokenizer import TokenizerConfig
 from mt.new_config import held_out_pairs
 from mt.training import automatic
 from mt.training.automatic import choose_length, choose_settings
@@ -100,8 +101,11 @@ def test_config_without_chosen_keys_trains_the_same_model(
     written = load_config(Path("train.yaml"))
     assert (written.data.source_language, written.data.target_language) == ("zh", "en")
     assert written.data.train == TextSource(source="train.zh", target="train.en")
-    assert written.data.augmentation == AugmentationConfig()
-    assert "  augmentation: {}  # typos, " in Path("train.yaml").read_text(encoding="utf-8")
+    text = Path("train.yaml").read_text(encoding="utf-8")
+    assert written.data.augmentation == AugmentationConfig(typos=0.25)
+    assert "  # typos, missing marks and the like" in text
+    sampling = TokenizerConfig(sampling=0.05, sampling_target=0.0)
+    assert "  # source words are cut in other ways in each epoch" in text
     splits = written.data.valid, written.data.tests["test"]
     assert [split.model_dump()["held_out"] for split in splits] == [17, 17]
     assert {"model.d_model", "training.learning_rate"} <= given(written)
@@ -111,17 +115,26 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert "training on cpu: 30m; about " in caplog.text
     assert caplog.messages[-1].startswith("next: mt train train.yaml; then mt translate runs/train")
 
-    minimal = Config(data=written.data, training=TrainingConfig(budget="30m"))
-    assert given(minimal) == {"training.budget"}
+    minimal = Config(data=written.data, tokenizer=sampling, training=TrainingConfig(budget="30m"))
+    assert {"tokenizer.sampling", "training.budget"} < given(minimal) < given(written)
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
 
 
-def test_a_training_of_few_passes_is_not_augmented(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("few", "augmentation"),
+    [("_AUGMENTED_PASSES", None), ("_SAMPLED_PASSES", AugmentationConfig())],
+)
+def test_a_training_of_few_passes_has_fewer_changes(
+    few: str,
+    augmentation: AugmentationConfig | None,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mt.new_config._AUGMENTED_PASSES", 1e9)
+    monkeypatch.setattr(f"mt.new_config.{few}", 1e9)
     assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
-    assert load_config(Path("train.yaml")).data.augmentation is None
+    written = load_config(Path("train.yaml"))
+    assert written.data.augmentation == augmentation
+    assert written.tokenizer.sampling == 0
 
 
 def given(config: Config) -> set[str]:
