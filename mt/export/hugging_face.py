@@ -1,6 +1,5 @@
 """Parts of the imports of Hugging Face folders: JSON files, weights and search settings."""
 
-import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -196,9 +195,11 @@ def read_pickled_weights(path: Path) -> dict[str, Tensor]:
         return read_weights(path)
     try:
         tensors = torch.load(pickled, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        return {name: tensor.float() for name, tensor in tensors.items()}
+    except OSError:
+        raise
+    except Exception as error:  # of any type: the file decides which objects it has
         raise RunError(f"{pickled}: damaged, or contains objects other than tensors") from error
-    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def _read_shards(path: Path) -> dict[str, Tensor]:

@@ -170,6 +170,19 @@ class TokenizerSettings(FolderSettings):
         return [_content(each) for each in named]
 
 
+class AddedToken(FolderSettings):
+    """Token of tokenizer.json that is not from its model."""
+
+    id: int
+    content: str
+
+
+class TokenizerFile(FolderSettings):
+    """Keys of tokenizer.json."""
+
+    added_tokens: tuple[AddedToken, ...] = ()
+
+
 def _content(token: Any) -> str:
     """Return the text of a token, which is an object of one or its text."""
     return str(token.get("content") if isinstance(token, dict) else token)
@@ -339,9 +352,8 @@ def _added_tokens(path: Path, tokenizer: TokenizerSettings, ids: dict[str, int])
     """
     found: dict[str, int] = {}
     if (path / "tokenizer.json").exists():
-        listing = read_json(path / "tokenizer.json")
-        each = listing.get("added_tokens", []) if isinstance(listing, dict) else []
-        found = {_content(token): token["id"] for token in each if type(token.get("id")) is int}
+        listing = read_settings(path / "tokenizer.json", TokenizerFile)
+        found = {token.content: token.id for token in listing.added_tokens}
     if not any(map(is_language, found)):
         found = {_content(each): number for number, each in tokenizer.added_tokens_decoder.items()}
     if not any(map(is_language, found)) and (path / "added_tokens.json").exists():

@@ -436,6 +436,15 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
         "is no SentencePiece model",
     ),
+    **{
+        f"added tokens {found}": (
+            lambda folder, text=found: (folder / "tokenizer.json").write_text(
+                f'{{"added_tokens": {text}}}'
+            ),
+            (), f"`{key}`: Input should be a valid",
+        )
+        for found, key in {"null": "added_tokens", "[1]": "added_tokens.0"}.items()
+    },
     "lost shard": (_shard(lose=True), (), "files of weights are missing: `model-000"),
     "absent tensor": (_shard(lose=False), (), "lacks `model.absent`, which model"),
     "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),

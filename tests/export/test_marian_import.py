@@ -286,9 +286,10 @@ def test_a_pickle_is_read_without_running_it(marian: MakeMarian, tmp_path: Path)
     torch.save(weights, folder / "pytorch_model.bin")
     import_marian(folder, tmp_path / "run")
     assert read_run(tmp_path / "run").weights["target_embedding.weight"].shape[1] == 32
-    torch.save({"x": _FolderMaker(tmp_path / "made")}, folder / "pytorch_model.bin")
-    with pytest.raises(RunError, match="contains objects other than tensors"):
-        import_marian(folder, tmp_path / "again")
+    for damaged in ({"x": _FolderMaker(tmp_path / "made")}, [1, 2], torch.zeros(2), {"a": 1}):
+        torch.save(damaged, folder / "pytorch_model.bin")
+        with pytest.raises(RunError, match="contains objects other than tensors"):
+            import_marian(folder, tmp_path / "again")
     assert not (tmp_path / "made").exists()
 
 
