@@ -94,28 +94,33 @@ class Config(Section):
                 "`training.r_drop` compares two passes with different dropout, but dropout is off: "
                 "set `model.dropout` above 0"
             )
-        if self.training.guided_alignment and (self.training.r_drop or self.training.is_compiled):
-            yield (
-                "`training.guided_alignment` works neither with `training.r_drop` nor with "
-                "`training.compile: on` or `graphs`: choose one"
-            )
+        if self.training.guided_alignment:
+            yield from self._broken_guided_alignment()
         if self.training.packing == "on":
             yield from self._broken_packing()
         yield from self._missing_tags()
         yield from self._partly_frozen_matrix()
         yield from self._missing_splits()
 
+    def _broken_guided_alignment(self) -> Iterator[str]:
+        training = self.training
+        excluded = {
+            "training.r_drop": training.r_drop > 0,
+            f"training.compile: {training.compile}": training.is_compiled,
+            "training.recompute: on": training.recompute == "on",
+        }
+        yield from _excluded("training.guided_alignment", excluded)
+
     def _broken_packing(self) -> Iterator[str]:
         model, training = self.model, self.training
         excluded = {
-            f"`model.positional: {model.positional}`": model.positional in _ADDED_TO_SCORES,
-            "`model.attention_dropout`": model.attention_dropout > 0,
-            "`training.guided_alignment`": training.guided_alignment > 0,
-            f"`training.compile: {training.compile}`": training.is_compiled,
-            "`training.precision: fp32`": training.precision == "fp32",
+            f"model.positional: {model.positional}": model.positional in _ADDED_TO_SCORES,
+            "model.attention_dropout": model.attention_dropout > 0,
+            "training.guided_alignment": training.guided_alignment > 0,
+            f"training.compile: {training.compile}": training.is_compiled,
+            "training.precision: fp32": training.precision == "fp32",
         }
-        for setting in (name for name, is_set in excluded.items() if is_set):
-            yield f"`training.packing: on` does not work with {setting}: choose one"
+        yield from _excluded("training.packing: on", excluded)
         width = model.key_width
         if model.value_width != width or width % _WIDTH_UNIT or width > _MAX_WIDTH:
             yield (
@@ -158,3 +163,9 @@ class Config(Section):
                 f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
                 f"makes one matrix of {listed(shared)}: freeze all of them, or none"
             )
+
+
+def _excluded(setting: str, others: dict[str, bool]) -> Iterator[str]:
+    """Yield a message for each other setting that is in use."""
+    for other in (name for name, is_used in others.items() if is_used):
+        yield f"`{setting}` does not work with `{other}`: choose one"

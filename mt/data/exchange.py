@@ -34,7 +34,7 @@ _LONGEST_TAG = 4 << 20
 class XmlUnit:
     """Element, its names without prefix, and the attributes of the elements around it.
 
-    The element is empty if its text has more than LONGEST_LINE characters.
+    The element is empty if its text and start tags have more than LONGEST_LINE characters.
     """
 
     element: Element
@@ -47,9 +47,9 @@ def read_units(
     """Stream the elements with these names, of nested ones the outermost.
 
     Attributes keep their prefix, as in `xml:lang`. `utf8` is the content of the file if it is read
-    already, in UTF-8 whatever it declares. Units with more than LONGEST_LINE characters are counted
-    in a warning. Raises `DataError` with the line if the file is not XML, nests too deep, has a
-    longer tag, or declares or uses an entity of its own.
+    already, in UTF-8 whatever it declares. Units with more than LONGEST_LINE characters of text and
+    start tags are counted in a warning. Raises `DataError` with the line if the file is not XML,
+    nests too deep, has a longer tag, or declares or uses an entity of its own.
     """
     collector, fed = _Collector(names), 0
     parser = expat.ParserCreate("utf-8" if utf8 is not None else None)
@@ -112,7 +112,10 @@ class _Collector:
             self._builder = TreeBuilder()
             self._characters = 0
         self._depth += 1
-        self._builder.start(local, attributes)
+        values = (f' {key}="{value}"' for key, value in attributes.items())
+        self._characters += sum(map(len, (f"<{name}/>", *values)))
+        if self._characters <= LONGEST_LINE:
+            self._builder.start(local, attributes)
 
     def text(self, text: str) -> None:
         self._characters += len(text)
@@ -123,14 +126,15 @@ class _Collector:
         if self._builder is None:
             self._around.pop()
             return
-        self._builder.end(name.rpartition(":")[2])
+        local, is_long = name.rpartition(":")[2], self._characters > LONGEST_LINE
+        if not is_long:
+            self._builder.end(local)
         self._depth -= 1
         if not self._depth:
             self._units += 1
-            element = self._builder.close()
-            if self._characters > LONGEST_LINE:
+            if is_long:
                 self.long_units.append(self._units)
-                element = Element(element.tag)
+            element = Element(local) if is_long else self._builder.close()
             self._ready.append(XmlUnit(element, ChainMap(*reversed(self._around))))
             self._builder = None
 

@@ -165,7 +165,7 @@ def export_huggingface(
         tags = finished.config.split_tags("valid").items()
         chosen = [f"decoding.{key}={tag}" for key, tag in tags if tag]
         of_run = load_translator(run, overrides=[*PLAIN_SEARCH, *chosen], device=device)
-        exported = load_translator(read_back, device=device)
+        exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=device)
         same_search = Translator(
             exported.engine,
             exported.tokenizer,

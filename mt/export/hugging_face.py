@@ -1,7 +1,6 @@
 """Parts of the imports of Hugging Face folders: JSON files, weights and search settings."""
 
-import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from mt.training.run_folder import RunFolder
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """`model.feed_forward` by the name in transformers."""
 B = TypeVar("B", bound=BaseModel)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +174,19 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Raises RunError if they are missing or damaged.
     """
+    return _read_each(path, lambda file, name: file.get_tensor(name).float())
+
+
+def read_shapes(path: Path) -> dict[str, list[int]]:
+    """Read the shapes of the weights of a folder; raise RunError like `read_weights`."""
+    return _read_each(path, lambda file, name: file.get_slice(name).get_shape())
+
+
+def _read_each(path: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
     if (path / _INDEX).is_file():
-        return _read_shards(path)
+        return _read_shards(path, read)
     if (path / _SAFETENSORS).is_file():
-        return _read_tensors(path / _SAFETENSORS)
+        return _read_file(path / _SAFETENSORS, read)
     pickled = sorted(each.name for each in path.glob("pytorch_model*.bin"))
     if not pickled:
         raise RunError(f"{path}: has neither {_SAFETENSORS} nor {_PICKLED}")
@@ -196,12 +205,14 @@ def read_pickled_weights(path: Path) -> dict[str, Tensor]:
         return read_weights(path)
     try:
         tensors = torch.load(pickled, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        return {name: tensor.float() for name, tensor in tensors.items()}
+    except OSError:
+        raise
+    except Exception as error:  # of any type: the file decides which objects it has
         raise RunError(f"{pickled}: damaged, or contains objects other than tensors") from error
-    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
-def _read_shards(path: Path) -> dict[str, Tensor]:
+def _read_shards(path: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
     index = read_json(path / _INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
@@ -212,29 +223,37 @@ def _read_shards(path: Path) -> dict[str, Tensor]:
             f"{path}: {len(missing)} of {len(shards)} files of weights are missing: "
             f"{listed(missing[:3])}"
         )
-    found: dict[str, Tensor] = {}
+    found: dict[str, T] = {}
     for name, shard in shards.items():
-        found |= _read_tensors(shard, [key for key, place in places.items() if place == name])
+        found |= _read_file(shard, read, [key for key, place in places.items() if place == name])
     return found
 
 
-def _read_tensors(path: Path, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+def _read_file(
+    path: Path, read: Callable[[Any, str], T], names: Iterable[str] | None = None
+) -> dict[str, T]:
     try:
         with safe_open(path, "pt") as file:
             there = file.keys()
             names = there if names is None else names
             if absent := [name for name in names if name not in {*there}]:
                 raise RunError(f"{path}: lacks {listed(absent[:3])}, which {_INDEX} says it has")
-            return {name: file.get_tensor(name).float() for name in names}
+            return {name: read(file, name) for name in names}
     except SafetensorError as error:
         raise RunError(f"{path}: damaged ({error})") from error
 
 
-def tensor_of(weights: dict[str, Tensor], name: str, path: Path) -> Tensor:
-    """Return a tensor; raise RunError if the weights of the folder `path` lack it."""
+def tensor_of(weights: dict[str, T], name: str, path: Path) -> T:
+    """Return a tensor or its shape; raise RunError if the weights of the folder `path` lack it."""
     if name not in weights:
         raise RunError(f"{path}: damaged, the weights lack `{name}`")
     return weights[name]
+
+
+def check_shape(path: Path, name: str, found: Sequence[int], wanted: tuple[int, int]) -> None:
+    """Raise RunError if a tensor of the folder `path` has another shape than config.json gives."""
+    if (*found,) != wanted:
+        raise RunError(f"{path}: `{name}` has the shape {[*found]}, config.json gives {[*wanted]}")
 
 
 def imported_config(

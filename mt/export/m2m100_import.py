@@ -26,12 +26,14 @@ from mt.export.hugging_face import (
     GenerationSettings,
     Imported,
     StackSettings,
+    check_shape,
     decoding_of,
     imported_config,
     read_bytes,
     read_generation,
     read_json,
     read_settings,
+    read_shapes,
     read_weights,
     settings_in_range,
     tensor_of,
@@ -170,6 +172,19 @@ class TokenizerSettings(FolderSettings):
         return [_content(each) for each in named]
 
 
+class AddedToken(FolderSettings):
+    """Token of tokenizer.json that is not from its model."""
+
+    id: int
+    content: str
+
+
+class TokenizerFile(FolderSettings):
+    """Keys of tokenizer.json."""
+
+    added_tokens: tuple[AddedToken, ...] = ()
+
+
 def _content(token: Any) -> str:
     """Return the text of a token, which is an object of one or its text."""
     return str(token.get("content") if isinstance(token, dict) else token)
@@ -186,6 +201,8 @@ class M2M100Folder:
     spm: bytes
     tokens: list[tuple[str, bytes]]
     """Text and SentencePiece message of each id."""
+    embedding: str
+    """Name of the embedding matrix among the weights."""
     notes: tuple[str, ...]
 
     @property
@@ -212,16 +229,8 @@ class M2M100Folder:
     def weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
         """Return the weights under this project's names, with the rows of some tokens."""
         theirs = read_weights(self.path)
-        shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
-        name = next((name for name in shared if name in theirs), SHARED)
-        embedding = tensor_of(theirs, name, self.path)
-        if len(embedding) != len(self.tokens):
-            raise RunError(
-                f"{self.path}: `{name}` has {len(embedding)} rows, `vocab_size` is "
-                f"{len(self.tokens)}"
-            )
         special = [SPECIAL_ORDER.index(each) for each in sorted(SPECIAL_ORDER)]
-        theirs[SHARED] = embedding[[*special, *ids]]
+        theirs[SHARED] = theirs[self.embedding][[*special, *ids]]
         return {ours: tensor_of(theirs, names[ours], self.path) for ours in names}
 
     def used(self, languages: Sequence[str], samples: Sequence[Path]) -> list[int]:
@@ -283,6 +292,12 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     settings = read_settings(path / "config.json", M2M100Settings)
     if reason := settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
+    shapes = read_shapes(path)
+    shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
+    embedding = next((name for name in shared if name in shapes), SHARED)
+    shape = tensor_of(shapes, embedding, path)
+    # Before a token is made for each row of config.json.
+    check_shape(path, embedding, shape, (settings.vocab_size, settings.d_model))
     described = path / "tokenizer_config.json"
     tokenizer = TokenizerSettings()
     if described.exists():
@@ -314,7 +329,9 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         (text, texts[text] if text in texts and text not in added else new_token(text, CONTROL))
         for text in tokens
     ]
-    folder = M2M100Folder(path, settings, read_generation(path), tokenizer, spm, messages, notes)
+    folder = M2M100Folder(
+        path, settings, read_generation(path), tokenizer, spm, messages, embedding, notes
+    )
     if not folder.languages:
         raise RunError(f"{path}: tokenizer_config.json and the files beside it name no language")
     return folder
@@ -339,9 +356,8 @@ def _added_tokens(path: Path, tokenizer: TokenizerSettings, ids: dict[str, int])
     """
     found: dict[str, int] = {}
     if (path / "tokenizer.json").exists():
-        listing = read_json(path / "tokenizer.json")
-        each = listing.get("added_tokens", []) if isinstance(listing, dict) else []
-        found = {_content(token): token["id"] for token in each if type(token.get("id")) is int}
+        listing = read_settings(path / "tokenizer.json", TokenizerFile)
+        found = {token.content: token.id for token in listing.added_tokens}
     if not any(map(is_language, found)):
         found = {_content(each): number for number, each in tokenizer.added_tokens_decoder.items()}
     if not any(map(is_language, found)) and (path / "added_tokens.json").exists():

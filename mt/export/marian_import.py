@@ -24,6 +24,7 @@ from mt.export.hugging_face import (
     GenerationSettings,
     Imported,
     StackSettings,
+    check_shape,
     decoding_of,
     imported_config,
     read_bytes,
@@ -75,6 +76,7 @@ def import_marian(path: Path, run: Path) -> Imported:
     folder = read_marian_folder(path)
     if reason := folder.settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
+    _check_embeddings(folder)
     with settings_in_range(path):
         config, notes = _config(folder)
     with aside(run) as temporary:
@@ -95,6 +97,11 @@ class MarianSettings(StackSettings):
     decoder_vocab_size: PositiveInt | None = None
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
+
+    @property
+    def target_rows(self) -> int:
+        """Rows of the decoder's embedding and of the output matrix."""
+        return self.decoder_vocab_size or self.vocab_size
 
 
 class TokenizerSettings(FolderSettings):
@@ -250,6 +257,18 @@ def _with_bias(
     return (output + added[:, None] / (len(gain) * gain)).float()
 
 
+def _check_embeddings(folder: MarianFolder) -> None:
+    """Raise RunError unless the embeddings have the shape that the settings give."""
+    settings, path = folder.settings, folder.path
+    source, target = (
+        (rows, settings.d_model) for rows in (settings.vocab_size, settings.target_rows)
+    )
+    check_shape(path, ENCODER_EMBEDDING, _embedding(folder, ENCODER_EMBEDDING).shape, source)
+    check_shape(path, DECODER_EMBEDDING, _embedding(folder, DECODER_EMBEDDING).shape, target)
+    if not settings.tie_word_embeddings:
+        check_shape(path, LM_HEAD, _tensor(folder, LM_HEAD).shape, target)
+
+
 def _check_positions(folder: MarianFolder) -> None:
     for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
         if (table := folder.weights.get(name)) is not None:  # else transformers computes it
@@ -283,7 +302,7 @@ def _write_tokenizer(
     pad, unk = settings.pad_token_id, folder.tokenizer.unk_token
     start, eos = settings.decoder_start_token_id, settings.eos_token_id
     special = [[pad, each[unk], start, eos] for each in ids]
-    count = settings.decoder_vocab_size or settings.vocab_size
+    count = settings.target_rows
     try:
         source, source_rows = source_vocabulary(folder.source_spm, ids[0], special[0])
     except ValueError as error:

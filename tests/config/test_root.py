@@ -27,9 +27,13 @@ BROKEN = {
     "training.r_drop=5; model.dropout=0": "`training.r_drop` compares two passes with different "
     "dropout, but dropout is off: set `model.dropout` above 0",
     **{
-        f"training.guided_alignment=0.2; {other}": "`training.guided_alignment` works neither with "
-        "`training.r_drop` nor with `training.compile: on` or `graphs`: choose one"
-        for other in ("training.r_drop=5", "training.compile=on")
+        f"training.guided_alignment=0.2; {other}": "`training.guided_alignment` does not work with "
+        f"`{shown or other.replace('=', ': ')}`: choose one"
+        for other, shown in {
+            "training.r_drop=5": "training.r_drop",
+            "training.compile=graphs": "",
+            "training.recompute=on": "",
+        }.items()
     },
     **{
         f"training.packing=on; {other}": "`training.packing: on` does not work with "

@@ -181,10 +181,13 @@ def test_declared_entities_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "segment", ["one two " * 3_000_000, "<x/>" * 300_000, f'<x id="{"1" * 99}"/>' * 10_000]
+)
 def test_long_segment_is_left_out_and_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    segment: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    long = unit(("en", "one two " * 3_000_000), ("de", "x"))
+    long = unit(("en", segment), ("de", "x"))
     path = tmx(tmp_path, unit(("en", "a"), ("de", "b")), long, unit(("en", "c"), ("de", "d")))
     assert read(path) == [("a", "b"), ("c", "d")]
     assert (

@@ -394,6 +394,10 @@ def _edit(name: str, **changes: object) -> Callable[[Path], None]:
     return edit
 
 
+def _write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text)
+
+
 def _remove(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
@@ -436,14 +440,27 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
         "is no SentencePiece model",
     ),
+    **{
+        f"added tokens {found}": (
+            _write("tokenizer.json", f'{{"added_tokens": {found}}}'), (),
+            f"`{key}`: Input should be a valid",
+        )
+        for found, key in {"null": "added_tokens", "[1]": "added_tokens.0"}.items()
+    },
     "lost shard": (_shard(lose=True), (), "files of weights are missing: `model-000"),
     "absent tensor": (_shard(lose=False), (), "lacks `model.absent`, which model"),
     "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
     "cut": (_cut, (), "model.safetensors: damaged"),
-    "fewer rows": (_edit("config.json", vocab_size=100), (), "and the model has 100 rows"),
-    "more rows": (_edit("config.json", vocab_size=200), (), "rows, `vocab_size` is 200"),
+    "more rows": (_edit("config.json", vocab_size=10**12), (), "gives [1000000000000, 32]"),
+    "large id": (
+        _edit("tokenizer_config.json", added_tokens_decoder={"999": {"content": "fra_Latn"}}), (),
+        "token `fra_Latn` has the id 999, and the model has",
+    ),
     "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
-    "wider": (_edit("config.json", d_model=64), (), "does not fit the config"),
+    "wider": (_edit("config.json", d_model=64), (), "config.json gives ["),
+    "wider layers": (
+        _edit("config.json", encoder_ffn_dim=64, decoder_ffn_dim=64), (), "does not fit the config",
+    ),
     "unscaled": (_edit("config.json", scale_embedding=False), (), "`scale_embedding` is False"),
     "no languages": (
         _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),

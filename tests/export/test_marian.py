@@ -16,7 +16,7 @@ from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
-from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.load import FinishedRun, read_run, weights_dtype
 from mt.errors import UserError
 from mt.export.export import export_huggingface
 from mt.export.marian import (
@@ -184,8 +184,18 @@ def test_unsupported_models_are_refused_before_writing(
     assert not (tmp_path / "marian").exists()
 
 
-def test_an_export_records_its_parity(finished_run: Path, tmp_path: Path) -> None:
+def test_an_export_records_its_parity(
+    finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precisions = []
+
+    def recorded(decoding: DecodingConfig, device: torch.device) -> torch.dtype:
+        precisions.append(decoding.precision)
+        return weights_dtype(decoding, device)
+
+    monkeypatch.setattr("mt.decoding.load.weights_dtype", recorded)
     result = export_huggingface(finished_run, tmp_path / "marian")
+    assert precisions == ["fp32", "fp32"]  # `auto` is bf16 on many GPUs
     assert result.failure is None
     assert result.parity.identical == result.parity.sentences > 3
     assert [each.name for each in tmp_path.iterdir()] == ["marian"]

@@ -236,19 +236,21 @@ def test_an_imported_run_can_initialize_training(
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "change", "message"),
     [
-        ({"model_type": "bart"}, "`model_type`"),
-        ({"decoder_ffn_dim": 99}, "`encoder_ffn_dim` 40 differs from `decoder_ffn_dim`"),
-        ({"activation_function": "tanh"}, "`activation_function` tanh"),
-        ({"vocab_size": 9}, "vocab.json has more ids than the model has rows"),
-        ({"encoder_layers": 3}, "the weights lack `model.encoder.layers.2."),
+        ("config", {"model_type": "bart"}, "`model_type`"),
+        ("config", {"decoder_ffn_dim": 99}, "`encoder_ffn_dim` 40 differs from `decoder_ffn_dim`"),
+        ("config", {"activation_function": "tanh"}, "`activation_function` tanh"),
+        ("config", {"vocab_size": 10**12}, "config.json gives [1000000000000, 32]"),
+        ("config", {"decoder_vocab_size": 9}, "config.json gives [9, 32]"),
+        ("config", {"encoder_layers": 3}, "the weights lack `model.encoder.layers.2."),
+        ("vocab", {">>xyz<<": 999}, "vocab.json has more ids than the model has rows"),
     ],
 )
 def test_unsupported_models_are_refused_and_leave_no_files(
-    change: dict[str, object], message: str, marian: MakeMarian, tmp_path: Path
+    name: str, change: dict[str, object], message: str, marian: MakeMarian, tmp_path: Path
 ) -> None:
-    path = marian() / "config.json"
+    path = marian() / f"{name}.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(RunError, match=re.escape(message)):
         import_marian(path.parent, tmp_path / "run")
@@ -286,9 +288,10 @@ def test_a_pickle_is_read_without_running_it(marian: MakeMarian, tmp_path: Path)
     torch.save(weights, folder / "pytorch_model.bin")
     import_marian(folder, tmp_path / "run")
     assert read_run(tmp_path / "run").weights["target_embedding.weight"].shape[1] == 32
-    torch.save({"x": _FolderMaker(tmp_path / "made")}, folder / "pytorch_model.bin")
-    with pytest.raises(RunError, match="contains objects other than tensors"):
-        import_marian(folder, tmp_path / "again")
+    for damaged in ({"x": _FolderMaker(tmp_path / "made")}, [1, 2], torch.zeros(2), {"a": 1}):
+        torch.save(damaged, folder / "pytorch_model.bin")
+        with pytest.raises(RunError, match="contains objects other than tensors"):
+            import_marian(folder, tmp_path / "again")
     assert not (tmp_path / "made").exists()
 
 
