@@ -164,7 +164,8 @@ class Selection:
 
     def _fault(self, source: str, translation: str) -> str:
         """Return the reason to reject a candidate by its text, "" without one."""
-        if "\n" in translation and "commentary" in self.allow:
+        allowed = "\n" in translation and "commentary" in self.allow
+        if allowed or "\n" in source:
             return SEVERAL_LINES  # a line of the output is one text
         if "\n" in translation:
             return "refusal" if is_refusal(source, translation) else "commentary"
