@@ -1,6 +1,5 @@
 """Client of an OpenAI-compatible chat endpoint, one request for each source."""
 
-import json
 import os
 import random
 import time
@@ -14,7 +13,7 @@ from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.candidates import Answer, as_text
+from mt.augment.candidates import Answer, as_text, parse_json
 from mt.augment.teacher import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
@@ -33,6 +32,8 @@ _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 600.0
 _MOST_BYTES = 10_000_000
 _MESSAGE_WIDTH = 200
+_COMPLETE = "stop"
+"""Reason for the end of a complete translation."""
 _FAILURES = 5
 """Failed sources in a row that end the work."""
 _OF_THE_TEXT = {
@@ -254,8 +255,8 @@ class Endpoint:
     def _message(self, content: bytes) -> str:
         """Return the error message of the endpoint, "" without one."""
         try:
-            error = json.loads(content)["error"]
-            return self._safe(str(error["message"] if isinstance(error, dict) else error))
+            error = parse_json(content)["error"]
+            return self._safe(as_text(error["message"] if isinstance(error, dict) else error))
         except (ValueError, KeyError, TypeError):
             return ""
 
@@ -267,7 +268,7 @@ class Endpoint:
 
     def _answer(self, content: bytes, headers: Any) -> Answer:
         try:
-            record = json.loads(content)
+            record = parse_json(content)
         except ValueError:
             kind = headers.get("content-type", "").partition(";")[0].strip()
             found = "HTML" if kind == "text/html" else "invalid JSON"
@@ -275,15 +276,18 @@ class Endpoint:
         try:
             choices = [_choice(each) for each in record["choices"]]
             usage = record.get("usage") or {}
-            counts = [int(usage.get(f"{side}_tokens") or 0) for side in ("prompt", "completion")]
-        except (ValueError, KeyError, TypeError, AttributeError):
+            counts = [_count(usage.get(f"{side}_tokens")) for side in ("prompt", "completion")]
+        except (KeyError, TypeError, AttributeError):
             wanted = "`choices[].message.content`"
             raise _FailedError(f"answers JSON without {wanted}") from None
         if len(choices) != self.n_best:
             hint = "; ask for one with --n-best 1" if self.n_best > 1 else ""
             raise _FailedError(f"gives {len(choices)} translations instead of {self.n_best}{hint}")
-        complete = tuple(choice for choice in choices if choice is not None)
-        return Answer(complete, "" if complete else CUT, *counts)
+        if complete := tuple(text for text, end in choices if end == _COMPLETE):
+            return Answer(complete, "", *counts)
+        end = choices[0][1]
+        problem = CUT if end == "length" else f"translation ended by `{self._safe(end)}`"
+        return Answer((), problem, *counts)
 
     def _error(self, problem: str) -> UserError:
         return UserError(
@@ -291,12 +295,18 @@ class Endpoint:
         )
 
 
-def _choice(choice: Any) -> str | None:
-    """Return the text of a choice, None if it is cut."""
-    if choice.get("finish_reason") == "length":
-        return None
+def _choice(choice: Any) -> tuple[str, str]:
+    """Return the text of a choice and the reason for its end; an incomplete text is ""."""
+    end = as_text(choice.get("finish_reason") or _COMPLETE)
+    if end != _COMPLETE:
+        return "", end
     message = choice["message"]
-    return as_text(message["content"] or message.get("refusal") or "")
+    return as_text(message["content"] or message.get("refusal") or ""), end
+
+
+def _count(tokens: Any) -> int:
+    """Return a number of tokens, 0 without a valid one."""
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _seconds(retry_after: str) -> float:

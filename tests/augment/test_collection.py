@@ -211,6 +211,7 @@ def test_command_translates_in_parts(
         ("sed p", "wrote 50 lines for 25"),
         ("cat > /dev/null", "wrote 0 lines for 25"),
         ("tr d '\\377'", "line 1 of its output, for `a dog has 0 bones"),
+        pytest.param(f"sed 's/.*/{'[' * 50_000}/'", "is no JSON array of", id="nested"),
         (" ", "--teacher-command: is empty"),
     ],
 )
@@ -223,8 +224,8 @@ def test_failing_command_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
-    call = ["distill", *text, "--teacher-command", command, "--out", tmp_path / "out"]
-    status, printed, err = program(*call)
+    call = ["distill", *text, "--teacher-command", command, "--n-best", "2"]
+    status, printed, err = program(*call, "--out", tmp_path / "out")
     assert (status, printed, err.count("\n")) == (2, "", 1)
     assert cause in err
 

@@ -171,14 +171,21 @@ def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("a.tsv", "no tab"), ("a.jsonl", "{"), ("a.jsonl", '{"source": "x", "translations": [1]}')],
+    [
+        ("a.tsv", "no tab"),
+        ("a.jsonl", "{"),
+        ("a.jsonl", '{"source": "x", "translations": [1]}'),
+        ("a.jsonl", "[" * 100_000),
+    ],
 )
 def test_file_of_another_form_is_named_with_its_line(name: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / name
     first = "x\ty" if name == "a.tsv" else '{"source": "x", "translations": ["y"]}'
     path.write_text(f"{first}\n{line}\n")
+    read = read_candidates(path)
+    assert next(read) == Candidates("x", ("y",))
     with pytest.raises(DataError, match=f"{name}: line 2: must be "):
-        [*read_candidates(path)]
+        next(read)
 
 
 def test_bad_answers_are_filtered_and_good_ones_kept(
