@@ -94,20 +94,15 @@ def test_endpoint_answers_become_pairs(
 
 
 BROKEN: dict[str, tuple[Reply, str]] = {
-    "closes": (Reply(None), "disconnected"),
     "redirects": (Reply(b"", 307, {"Location": "http://x.test/"}), "redirects to http://x.test/"),
     "html": (Reply(b"<html>", 200, {"Content-Type": "text/html"}), "answers HTML"),
-    "json": (Reply(b"{"), "answers invalid JSON"),
-    "shape": (Reply(b'{"choices": [{"text": "x"}]}'), "without `choices[].message.content`"),
     "choices": (completion("one", "two"), "gives 2 translations instead of 1"),
     "key": (
         Reply(json.dumps({"error": {"message": f"no {KEY}"}}).encode(), 401),
         "status 401, refuses the key in MT_TEACHER_KEY (no ***)",
     ),
     "limit": (Reply(b"", 429, {"Retry-After": "3600"}), "asks for a wait of 3,600 seconds"),
-    "busy": (Reply(b"", 500), "status 500, 5 times"),
-    "late": (Reply(b"", delay=0.6), "no answer within 0.1 seconds, 5 times"),
-    "declines": (Reply(b"", 400), "status 400"),
+    "busy": (Reply(b"", 503), "status 503, 5 times"),
 }
 
 
@@ -123,7 +118,7 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
         call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        call += ["--timeout", "0.1" if name == "late" else "5", "--out", out]
+        call += ["--timeout", "5", "--out", out]
         status, printed, err = program(*call)
         assert (status, printed) == (2, "")
         assert err.count("\n") == 1
@@ -136,6 +131,51 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
         again = {text for text in before if endpoint.asked[text] > before[text]}
         assert all(int(text.split()[3]) >= 20 for text in again)
     assert sources(out) == LINES
+
+
+WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
+    "declines": (Reply(b"", 400), "status 400"),
+    "fails": (Reply(b"", 500), "status 500, 5 times"),
+    "closes": (Reply(None), "Server disconnected without sending a response., 5 times"),
+    "json": (Reply(b"{"), "answers invalid JSON instead of a chat completion, 5 times"),
+    "nested": (Reply(b"[" * 100_000), "answers invalid JSON instead of a chat completion, 5 times"),
+    "shape": (
+        Reply(b'{"choices": [{"text": "x"}]}'),
+        "answers JSON without `choices[].message.content`, 5 times",
+    ),
+    "empty": (Reply(b'{"choices": []}'), "gives 0 translations instead of 1, 5 times"),
+    "cut": (completion("Ein", finish_reason="length"), "translation cut at its length limit"),
+    "filter": (completion("Ein", finish_reason="content_filter"), "ended by `content_filter`"),
+    "late": (Reply(b"", delay=0.6), "no answer within 0.2 seconds, 5 times"),
+    "slow header": (Reply(b"", byte_delay=0.02), "no answer within 0.2 seconds, 5 times"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRANSLATION)
+def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
+    name: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    reply, cause = WITHOUT_TRANSLATION[name]
+    left_out = {*range(20, 27), 59}
+
+    def answer(text: str, count: int) -> Reply:
+        return reply if int(text.split()[3]) in left_out else good(text, count)
+
+    out = tmp_path / "out"
+    with serving(answer) as endpoint:
+        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        call += ["--timeout", "0.2" if cause.startswith("no answer") else "5", "--out", out]
+        status, printed, err = program(*call)
+        assert (status, printed, err.count("\n")) == (2, "", 1)
+        assert f"{cause}; 5 sources in a row have no translation" in err
+        before = endpoint.asked.copy()
+        assert program(*call)[0] == 0
+        assert {line for line in before if endpoint.asked[line] > before[line]} <= {*LINES[25:]}
+    assert sources(out) == [line for place, line in enumerate(LINES) if place not in left_out]
+    rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
+    problems = {int(row[0]) - 1: row[4] for row in rejected[:-2]}
+    assert {*problems} == left_out
+    assert all(problem.endswith(cause) for problem in problems.values())
 
 
 @pytest.mark.slow
