@@ -218,6 +218,21 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
     assert len(sources(tmp_path / "killed")) == len(lines)
 
 
+@pytest.mark.parametrize("name", ["more.en", "more.rejected.tsv", "more.json.part"])
+def test_files_in_the_way_are_an_error_before_candidates_are_collected(
+    name: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine\n")
+    command = f"tee {tmp_path / 'asked'}"
+    status, printed, err = program("distill", *text, "--teacher-command", command, "--out", out)
+    assert (status, printed, err.count("\n")) == (2, "", 1)
+    assert f"{out / name}: exists already" in err
+    assert not (tmp_path / "asked").exists()
+    assert [path.name for path in out.iterdir()] == [name]
+
+
 def test_command_translates_in_parts(
     text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
