@@ -238,11 +238,12 @@ def test_command_translates_in_parts(
 ) -> None:
     monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
     call = ["distill", *text, *ALL, "--teacher-command"]
-    command = "tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
+    command = "KEY='my secret' tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
     log = tmp_path / "log"
     status, _, err = program(*call, command.format(log=log), "--out", tmp_path / "one")
     assert (status, err) == (0, "")
     assert log.read_text().splitlines() == LINES
+    assert "secret" not in str(contents(tmp_path / "one"))
     assert (tmp_path / "one" / "more.de").read_text().splitlines() == [*map(translated, LINES)]
     array = """sed 's/.*/["&", "& dog", "x y z"]/'"""
     both = ["--n-best", "3", "--similarity", "chrf", "--out", tmp_path / "three"]
@@ -260,7 +261,8 @@ def test_command_translates_in_parts(
 @pytest.mark.parametrize(
     ("command", "cause"),
     [
-        ("exit 3", "ended with status 3"),
+        ("KEY='my secret' PW=secret exit 3", "--teacher-command `exit`: ended with status 3"),
+        ("exit 3 # it's secret", "--teacher-command: ended with status 3"),
         ("no-such-program-here 2> /dev/null", "ended with status 127"),
         ("head -n 3", "wrote 3 lines for 25; line N of its output must answer line N"),
         ("sed p", "wrote 50 lines for 25"),
@@ -283,6 +285,7 @@ def test_failing_command_is_one_line(
     status, printed, err = program(*call, "--out", tmp_path / "out")
     assert (status, printed, err.count("\n")) == (2, "", 1)
     assert cause in err
+    assert "secret" not in err
 
 
 Refused = Callable[..., str]
