@@ -216,8 +216,8 @@ def distill(
         source, Sources(texts[0] if texts else data), config, selection.languages, _prices(price)
     )
     selection.check()
-    if selection := _collect(collection, selection, out, shard):
-        _select(selection, out)
+    if collected := _collect(collection, selection, out, shard):
+        _select(collected, out)
 
 
 _CONFIGS = {".yaml", ".yml"}
