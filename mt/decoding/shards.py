@@ -21,7 +21,7 @@ import signal
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
@@ -436,7 +436,10 @@ def _write_windows(job: Job, record: Record, make: Make, bar: "tqdm[Any]") -> Re
             for path, size in zip(job.part_files, record.bytes, strict=True)
         ]
         _show_progress(job, bar)
-        for window in make(lines) if lines else ():
+        windows = make(lines) if lines else iter(())
+        if isinstance(windows, Generator):  # an error here ends its requests
+            stack.callback(windows.close)
+        for window in windows:
             record = _append(files, record, window)
             write_record(_unfinished(job.part_record), record)
             if job.note is not None:
