@@ -60,7 +60,15 @@ def read_candidates(path: Path) -> Iterator[Candidates]:
 
 def parse_translations(line: str) -> tuple[str, ...]:
     """Return the translations in a JSON array; raise ValueError for anything else."""
-    return _texts(json.loads(line))
+    return _texts(parse_json(line))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON value; raise ValueError for invalid JSON and for deeply nested values."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def as_text(value: object) -> str:
@@ -80,7 +88,7 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 
 def _from_json(line: str) -> Candidates:
-    record = json.loads(line)
+    record = parse_json(line)
     problem = as_text(record.get("problem", ""))
     return Candidates(as_text(record["source"]), _texts(record["translations"]), problem)
 

@@ -1,5 +1,8 @@
 """Collection of candidates from a program or endpoint, into a file that resumes after a kill."""
 
+import hashlib
+import re
+import shlex
 import subprocess
 import time
 from collections import Counter
@@ -57,8 +60,9 @@ class Command:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that determine the answers."""
-        return {"teacher": "command", "teacher_command": self.command, "n_best": self.n_best}
+        """Settings that determine the answers; the command may hold a key, so only its hash."""
+        digest = hashlib.sha256(self.command.encode(errors="surrogateescape")).hexdigest()
+        return {"teacher": "command", "teacher_command_sha256": digest, "n_best": self.n_best}
 
     def check(self) -> None:
         """Raise UserError if there is no command."""
@@ -101,10 +105,20 @@ class Command:
             raise self._error(f"{name} is no {wanted}") from None
 
     def _error(self, problem: str) -> UserError:
+        program = f" `{self._program}`" if self._program else ""
         return UserError(
-            f"--teacher-command `{self.command}`: {problem}; what was answered is kept, the same "
-            "command continues"
+            f"--teacher-command{program}: {problem}; what was answered is kept, the same command "
+            "continues"
         )
+
+    @property
+    def _program(self) -> str:
+        """Name of the program for messages: the first word that sets no variable, "" if unclear."""
+        try:
+            words = shlex.split(self.command)
+        except ValueError:
+            return ""
+        return next((word for word in words if not re.match(r"\w+=", word)), "")
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
 """Client of an OpenAI-compatible chat endpoint, one request for each source."""
 
-import json
+import asyncio
 import os
 import random
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.candidates import Answer, as_text
+from mt.augment.candidates import Answer, as_text, parse_json
 from mt.augment.teacher import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
@@ -33,12 +31,16 @@ _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 600.0
 _MOST_BYTES = 10_000_000
 _MESSAGE_WIDTH = 200
+_COMPLETE = "stop"
+"""Reason for the end of a complete translation."""
 _FAILURES = 5
 """Failed sources in a row that end the work."""
 _OF_THE_TEXT = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.GATEWAY_TIMEOUT,
 }
 """Statuses that may be due to one source, for example by a filter of contents."""
 _TEMPORARY = {
@@ -81,7 +83,6 @@ class Endpoint:
     """Requests under way."""
     window: ClassVar[int] = 16
     """Unit of lines in which shards divide the sources."""
-    _stopped: Event = field(default_factory=Event, compare=False, repr=False)
 
     def check(self) -> None:
         """Raise UserError for an unsuitable setting, or if httpx2 is not installed."""
@@ -129,45 +130,50 @@ class Endpoint:
         """Yield the answer for each source, in order; several requests are under way.
 
         A source that the endpoint declines, or does not answer in time, has a problem. Raises
-        UserError, naming URL and cause, if the endpoint itself fails, or several sources in a row.
+        UserError, naming URL and cause, if the endpoint itself fails, or after several sources in a
+        row with a problem. These are yielded first, so that a restart does not stop at them again.
         """
-        failed: list[Answer] = []
-        succeeded = False
+        failures = 0
         for answer in self._in_order(sources, languages):
-            if not answer.problem:
-                yield from failed
-                yield answer
-                failed, succeeded = [], True
-                continue
-            failed.append(answer)
-            if len(failed) == _FAILURES:
-                raise self._error(answer.problem)
-        if failed and not succeeded:
-            raise self._error(failed[-1].problem)
-        yield from failed
+            yield answer
+            failures = failures + 1 if answer.problem else 0
+            if failures == _FAILURES:
+                raise self._error(
+                    f"{answer.problem}; {_FAILURES} sources in a row have no translation and are "
+                    "left out"
+                )
 
     def _in_order(self, sources: Iterable[str], languages: tuple[str, str]) -> Iterator[Answer]:
         import httpx2
 
         key = os.environ.get(KEY_VARIABLE)
-        client = httpx2.Client(
+        client = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=self.timeout,
+            timeout=httpx2.Timeout(None, connect=self._connect_timeout),
             limits=httpx2.Limits(max_connections=self.at_once),
         )
-        self._stopped.clear()
-        pending: deque[Future[Answer]] = deque()
-        with client, ThreadPoolExecutor(self.at_once) as pool:
+        at_once = asyncio.Semaphore(self.at_once)
+        pending: deque[asyncio.Task[Answer | UserError]] = deque()
+
+        async def first() -> Answer:
+            answer = await pending.popleft()
+            if isinstance(answer, UserError):
+                raise answer
+            return answer
+
+        with asyncio.Runner() as runner:
             try:
                 for source in sources:
-                    pending.append(pool.submit(self._ask, client, self._body(source, languages)))
+                    asked = self._ask(client, at_once, self._body(source, languages))
+                    pending.append(runner.get_loop().create_task(asked))
                     if len(pending) >= 2 * self.at_once:
-                        yield pending.popleft().result()
+                        yield runner.run(first())
                 while pending:
-                    yield pending.popleft().result()
+                    yield runner.run(first())
             finally:
-                self._stopped.set()
-                pool.shutdown(wait=False, cancel_futures=True)
+                for task in pending:
+                    task.cancel()
+                runner.run(client.aclose())
 
     def _body(self, source: str, languages: tuple[str, str]) -> dict[str, Any]:
         text = self.prompt
@@ -181,49 +187,63 @@ class Endpoint:
             **({"n": self.n_best} if self.n_best > 1 else {}),
         }
 
-    def _ask(self, client: Any, body: dict[str, Any]) -> Answer:
-        """Return the answer, after waits and further tries if necessary."""
-        wait = _FIRST_WAIT
-        for tried in range(1, TRIES + 1):
-            try:
-                return self._ask_once(client, body)
-            except _FailedError as error:
-                if tried == TRIES or not error.again:
-                    times = f", {tried} times" if tried > 1 else ""
-                    problem = f"{error}{times}"
-                    if error.of_the_text:
-                        return Answer(problem=problem)
-                    raise self._error(problem) from None
-                # The spread keeps requests apart that have failed together.
-                if self._stopped.wait(max(error.wait, wait * random.uniform(0.75, 1.25))):
-                    raise
-                wait *= 2
-        raise AssertionError("the last try returns or raises")
+    async def _ask(
+        self, client: Any, at_once: asyncio.Semaphore, body: dict[str, Any]
+    ) -> Answer | UserError:
+        """Return the answer, after waits and further tries if necessary.
 
-    def _ask_once(self, client: Any, body: dict[str, Any]) -> Answer:
+        An error that ends the work is returned too: requests after the first one with an error are
+        not awaited.
+        """
+        wait = _FIRST_WAIT
+        async with at_once:
+            for tried in range(1, TRIES + 1):
+                try:
+                    return await self._ask_once(client, body)
+                except _FailedError as error:
+                    if tried == TRIES or not error.again:
+                        times = f", {tried} times" if tried > 1 else ""
+                        answer = Answer(problem=f"{error}{times}")
+                        return answer if error.of_the_text else self._error(answer.problem)
+                    asked_wait = error.wait
+                # The spread keeps requests apart that have failed together.
+                await asyncio.sleep(max(asked_wait, wait * random.uniform(0.75, 1.25)))
+                wait *= 2
+        raise AssertionError("the last try returns")
+
+    async def _ask_once(self, client: Any, body: dict[str, Any]) -> Answer:
         import httpx2
 
-        end = time.monotonic() + self.timeout
-        late = _FailedError(f"no answer within {self.timeout:g} seconds", of_the_text=True)
         content = b""
         try:
-            with client.stream("POST", self._address, json=body) as response:
-                for chunk in response.iter_bytes():
+            async with (
+                asyncio.timeout(self.timeout),
+                client.stream("POST", self._address, json=body) as response,
+            ):
+                async for chunk in response.aiter_bytes():
                     content += chunk
-                    if time.monotonic() > end:
-                        raise late
                     if len(content) > _MOST_BYTES:
-                        raise _FailedError(f"an answer of more than {_MOST_BYTES:,} bytes")
+                        cause = f"an answer of more than {_MOST_BYTES:,} bytes"
+                        raise _FailedError(cause, of_the_text=True)
+        except TimeoutError:
+            cause = f"no answer within {self.timeout:g} seconds"
+            raise _FailedError(cause, of_the_text=True) from None
         except httpx2.ConnectTimeout:
-            raise _FailedError(f"no connection within {self.timeout:g} seconds") from None
-        except httpx2.TimeoutException:
-            raise late from None
+            raise _FailedError(f"no connection within {self._connect_timeout:g} seconds") from None
         except httpx2.RequestError as error:
-            raise _FailedError(self._safe(f"{error}" or type(error).__name__)) from None
+            raise _FailedError(
+                self._safe(f"{error}" or type(error).__name__),
+                of_the_text=isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError),
+            ) from None
         status, headers = response.status_code, response.headers
         if status != HTTPStatus.OK:
             raise self._failed(status, headers, content)
         return self._answer(content, headers)
+
+    @property
+    def _connect_timeout(self) -> float:
+        """Seconds for a connection: fewer than for an answer, because its failure ends the work."""
+        return self.timeout / 2
 
     @property
     def _address(self) -> str:
@@ -254,8 +274,8 @@ class Endpoint:
     def _message(self, content: bytes) -> str:
         """Return the error message of the endpoint, "" without one."""
         try:
-            error = json.loads(content)["error"]
-            return self._safe(str(error["message"] if isinstance(error, dict) else error))
+            error = parse_json(content)["error"]
+            return self._safe(as_text(error["message"] if isinstance(error, dict) else error))
         except (ValueError, KeyError, TypeError):
             return ""
 
@@ -267,23 +287,28 @@ class Endpoint:
 
     def _answer(self, content: bytes, headers: Any) -> Answer:
         try:
-            record = json.loads(content)
+            record = parse_json(content)
         except ValueError:
             kind = headers.get("content-type", "").partition(";")[0].strip()
             found = "HTML" if kind == "text/html" else "invalid JSON"
-            raise _FailedError(f"answers {found} instead of a chat completion") from None
+            cause = f"answers {found} instead of a chat completion"
+            raise _FailedError(cause, of_the_text=found != "HTML") from None
         try:
             choices = [_choice(each) for each in record["choices"]]
             usage = record.get("usage") or {}
-            counts = [int(usage.get(f"{side}_tokens") or 0) for side in ("prompt", "completion")]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            wanted = "`choices[].message.content`"
-            raise _FailedError(f"answers JSON without {wanted}") from None
+            counts = [_count(usage.get(f"{side}_tokens")) for side in ("prompt", "completion")]
+        except (KeyError, TypeError, AttributeError):
+            cause = "answers JSON without `choices[].message.content`"
+            raise _FailedError(cause, of_the_text=True) from None
         if len(choices) != self.n_best:
             hint = "; ask for one with --n-best 1" if self.n_best > 1 else ""
-            raise _FailedError(f"gives {len(choices)} translations instead of {self.n_best}{hint}")
-        complete = tuple(choice for choice in choices if choice is not None)
-        return Answer(complete, "" if complete else CUT, *counts)
+            cause = f"gives {len(choices)} translations instead of {self.n_best}{hint}"
+            raise _FailedError(cause, of_the_text=not choices)
+        if complete := tuple(text for text, end in choices if end == _COMPLETE):
+            return Answer(complete, "", *counts)
+        end = choices[0][1]
+        problem = CUT if end == "length" else f"translation ended by `{self._safe(end)}`"
+        return Answer((), problem, *counts)
 
     def _error(self, problem: str) -> UserError:
         return UserError(
@@ -291,12 +316,18 @@ class Endpoint:
         )
 
 
-def _choice(choice: Any) -> str | None:
-    """Return the text of a choice, None if it is cut."""
-    if choice.get("finish_reason") == "length":
-        return None
+def _choice(choice: Any) -> tuple[str, str]:
+    """Return the text of a choice and the reason for its end; an incomplete text is ""."""
+    end = as_text(choice.get("finish_reason") or _COMPLETE)
+    if end != _COMPLETE:
+        return "", end
     message = choice["message"]
-    return as_text(message["content"] or message.get("refusal") or "")
+    return as_text(message["content"] or message.get("refusal") or ""), end
+
+
+def _count(tokens: Any) -> int:
+    """Return a number of tokens, 0 without a valid one."""
+    return tokens if isinstance(tokens, int) else 0
 
 
 def _seconds(retry_after: str) -> float:

@@ -116,17 +116,20 @@ class Selection:
             "allow": sorted(self.allow),
             "judge": self.judge and self.judge.settings["model"],
         }
-        source, target = self.languages
-        name = base_name(self.candidates, source).removesuffix(JSON_LINES).removesuffix(".tsv")
-        name = name.removesuffix(SUFFIX)
-        places = [f"{name}.{end}" for end in (source, target, "rejected.tsv", "json")]
-        *files, record = (folder / place for place in places)
+        *files, record = self.files(folder)
         extent = Extent.of(
             (each.source for each in read_candidates(self.candidates)), _WINDOW_LINES
         )
         if not extent.lines:
             raise UserError(f"{self.candidates}: is empty")
         return Job(tuple(files), record, self.config, settings, extent)
+
+    def files(self, folder: Path) -> list[Path]:
+        """Return the paths of the output, the record last."""
+        source, target = self.languages
+        name = base_name(self.candidates, source).removesuffix(JSON_LINES).removesuffix(".tsv")
+        name = name.removesuffix(SUFFIX)
+        return [folder / f"{name}.{end}" for end in (source, target, "rejected.tsv", "json")]
 
     @cached_property
     def norms(self) -> Norms:
@@ -164,7 +167,8 @@ class Selection:
 
     def _fault(self, source: str, translation: str) -> str:
         """Return the reason to reject a candidate by its text, "" without one."""
-        if "\n" in translation and "commentary" in self.allow:
+        allowed = "\n" in translation and "commentary" in self.allow
+        if allowed or "\n" in source:
             return SEVERAL_LINES  # a line of the output is one text
         if "\n" in translation:
             return "refusal" if is_refusal(source, translation) else "commentary"

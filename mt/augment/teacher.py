@@ -14,13 +14,11 @@ from mt.config.loading import load_config, require_section
 from mt.data.pairs import SentencePair
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Shard, Window
-from mt.decoding.translator import Alternative, Translator
+from mt.decoding.translator import LOOK_AHEAD_BATCHES, Alternative, Translator
 from mt.errors import UserError
 from mt.files import existing_file
 from mt.languages import base_language
 from mt.runs import CONFIG_FILE, check_finished, is_exported
-
-_WINDOW_BATCHES = 8
 
 BLANK, NOT_UTF_8, EMPTY, CUT = (
     "blank line",
@@ -84,8 +82,11 @@ class Teacher:
 
     @property
     def window(self) -> int:
-        """Lines to translate between two saves: many enough to sort by length."""
-        return _WINDOW_BATCHES * self.decoding.sentences_at_once
+        """Lines to translate between two saves: as many as `mt translate` reads ahead.
+
+        They are enough to sort by length and to be worth an export to CTranslate2.
+        """
+        return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
 
     def job(
         self,

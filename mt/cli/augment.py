@@ -216,8 +216,8 @@ def distill(
         source, Sources(texts[0] if texts else data), config, selection.languages, _prices(price)
     )
     selection.check()
-    if candidates := _collect(collection, out, shard):
-        _select(replace(selection, candidates=candidates), out)
+    if collected := _collect(collection, selection, out, shard):
+        _select(collected, out)
 
 
 _CONFIGS = {".yaml", ".yml"}
@@ -280,12 +280,20 @@ def _prices(text: str | None) -> tuple[float, float] | None:
     return sent, received
 
 
-def _collect(collection: "Collection", out: Path, shard: str | None) -> Path | None:
-    """Collect candidates and return their file; None if other shards are missing."""
-    from mt.decoding.shards import Shard, chosen_shard, complete
+def _collect(
+    collection: "Collection", selection: "Selection", out: Path, shard: str | None
+) -> "Selection | None":
+    """Collect candidates and return the selection from them; None if other shards are missing.
+
+    Raises UserError for files in the way of the selection, before candidates are paid for.
+    """
+    from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
 
     with chosen_shard(shard) as part:
         job = collection.job(out, part or Shard())
+        selection = replace(selection, candidates=job.files[0])
+        if not job.record.exists():
+            refuse_existing(selection.files(out))
         result = complete(job, lambda: collection.windows)
     if result is None:
         return None
@@ -294,7 +302,7 @@ def _collect(collection: "Collection", out: Path, shard: str | None) -> Path | N
         return None
     if spent := collection.spent(result.record.counts):
         typer.echo(spent)
-    return result.files[0]
+    return selection
 
 
 def _select(selection: "Selection", out: Path) -> None:

@@ -21,7 +21,7 @@ import signal
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
@@ -331,6 +331,11 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
+def refuse_existing(paths: Iterable[Path]) -> None:
+    """Raise UserError if a file exists, finished or not."""
+    _refuse_existing(chain.from_iterable((path, _unfinished(path)) for path in paths))
+
+
 def _refuse_existing(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.exists():
@@ -410,15 +415,15 @@ def _begin(job: Job) -> Record:
     path = _unfinished(job.part_record)
     sizes = (0,) * len(job.files)
     record = Record(str(job.run), job.part_settings, len(job.lines), bytes=sizes)
-    foreign = [*job.part_files, *map(_unfinished, job.part_files)]
     if path.is_file():
-        foreign = [file for file in job.part_files if _unfinished(file).exists()]
+        _refuse_existing(file for file in job.part_files if _unfinished(file).exists())
         begun = read_record(path)
         if begun.done:
             record = begun
             done, lines = f"{begun.done:,}", f"{begun.lines:,}"
             _logger.info("%s: resuming, %s of %s lines are done", path, done, lines)
-    _refuse_existing(foreign)
+    else:
+        refuse_existing(job.part_files)
     write_record(path, record)
     return record
 
@@ -431,7 +436,10 @@ def _write_windows(job: Job, record: Record, make: Make, bar: "tqdm[Any]") -> Re
             for path, size in zip(job.part_files, record.bytes, strict=True)
         ]
         _show_progress(job, bar)
-        for window in make(lines) if lines else ():
+        windows = make(lines) if lines else iter(())
+        if isinstance(windows, Generator):  # an error here ends its requests
+            stack.callback(windows.close)
+        for window in windows:
             record = _append(files, record, window)
             write_record(_unfinished(job.part_record), record)
             if job.note is not None:

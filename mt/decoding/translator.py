@@ -96,7 +96,7 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
         _logger.warning("%s %d: %s", unit, translation.line_number, note)
 
 
-_LOOK_AHEAD_BATCHES = 32
+LOOK_AHEAD_BATCHES = 32
 _SENTENCES_PER_LINE = 1.2
 """Mean of the training lines from which on a model has learned lines of several sentences."""
 
@@ -342,7 +342,7 @@ def load_translator(
 def default_look_ahead(decoding: DecodingConfig) -> int:
     """Return the `look_ahead` of a translator with these settings."""
     batch = decoding.sentences_at_once
-    return 1 if batch == 1 else _LOOK_AHEAD_BATCHES * batch
+    return 1 if batch == 1 else LOOK_AHEAD_BATCHES * batch
 
 
 def check_n_best(n_best: int, decoding: DecodingConfig) -> None:

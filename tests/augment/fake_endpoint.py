@@ -19,6 +19,8 @@ class Reply:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
+    byte_delay: float = 0.0
+    """Seconds between the bytes of a header without an end; 0: a usual reply."""
 
 
 def completion(*texts: str, **details: Any) -> Reply:
@@ -64,6 +66,12 @@ def serving(answer: Callable[[str, int], Reply]) -> Iterator[Endpoint]:
             if reply.body is None:
                 self.close_connection = True
                 return
+            if reply.byte_delay:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                while True:
+                    self.wfile.write(b"a")
+                    self.wfile.flush()
+                    time.sleep(reply.byte_delay)
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)

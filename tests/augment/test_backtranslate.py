@@ -138,7 +138,7 @@ def test_the_batch_size_changes_only_the_window(finished_run: Path, tmp_path: Pa
         each = work(Teacher.read(finished_run, overrides=options, device="cpu"), text)
         windows.append(each.teacher.window)
         written(each, each.job(tmp_path / str(size), Shard()))
-    assert windows == [8, 32]
+    assert windows == [32, 128]
     for name in ("news.de", "news.en", "news.json"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "4" / name).read_bytes()
 

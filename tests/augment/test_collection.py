@@ -94,20 +94,15 @@ def test_endpoint_answers_become_pairs(
 
 
 BROKEN: dict[str, tuple[Reply, str]] = {
-    "closes": (Reply(None), "disconnected"),
     "redirects": (Reply(b"", 307, {"Location": "http://x.test/"}), "redirects to http://x.test/"),
     "html": (Reply(b"<html>", 200, {"Content-Type": "text/html"}), "answers HTML"),
-    "json": (Reply(b"{"), "answers invalid JSON"),
-    "shape": (Reply(b'{"choices": [{"text": "x"}]}'), "without `choices[].message.content`"),
     "choices": (completion("one", "two"), "gives 2 translations instead of 1"),
     "key": (
         Reply(json.dumps({"error": {"message": f"no {KEY}"}}).encode(), 401),
         "status 401, refuses the key in MT_TEACHER_KEY (no ***)",
     ),
     "limit": (Reply(b"", 429, {"Retry-After": "3600"}), "asks for a wait of 3,600 seconds"),
-    "busy": (Reply(b"", 500), "status 500, 5 times"),
-    "late": (Reply(b"", delay=0.6), "no answer within 0.1 seconds, 5 times"),
-    "declines": (Reply(b"", 400), "status 400"),
+    "busy": (Reply(b"", 503), "status 503, 5 times"),
 }
 
 
@@ -123,7 +118,7 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
         call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        call += ["--timeout", "0.1" if name == "late" else "5", "--out", out]
+        call += ["--timeout", "5", "--out", out]
         status, printed, err = program(*call)
         assert (status, printed) == (2, "")
         assert err.count("\n") == 1
@@ -136,6 +131,51 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
         again = {text for text in before if endpoint.asked[text] > before[text]}
         assert all(int(text.split()[3]) >= 20 for text in again)
     assert sources(out) == LINES
+
+
+WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
+    "declines": (Reply(b"", 400), "status 400"),
+    "fails": (Reply(b"", 500), "status 500, 5 times"),
+    "closes": (Reply(None), "Server disconnected without sending a response., 5 times"),
+    "json": (Reply(b"{"), "answers invalid JSON instead of a chat completion, 5 times"),
+    "nested": (Reply(b"[" * 100_000), "answers invalid JSON instead of a chat completion, 5 times"),
+    "shape": (
+        Reply(b'{"choices": [{"text": "x"}]}'),
+        "answers JSON without `choices[].message.content`, 5 times",
+    ),
+    "empty": (Reply(b'{"choices": []}'), "gives 0 translations instead of 1, 5 times"),
+    "cut": (completion("Ein", finish_reason="length"), "translation cut at its length limit"),
+    "filter": (completion("Ein", finish_reason="content_filter"), "ended by `content_filter`"),
+    "late": (Reply(b"", delay=0.6), "no answer within 0.2 seconds, 5 times"),
+    "slow header": (Reply(b"", byte_delay=0.02), "no answer within 0.2 seconds, 5 times"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRANSLATION)
+def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
+    name: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    reply, cause = WITHOUT_TRANSLATION[name]
+    left_out = {*range(20, 27), 59}
+
+    def answer(text: str, count: int) -> Reply:
+        return reply if int(text.split()[3]) in left_out else good(text, count)
+
+    out = tmp_path / "out"
+    with serving(answer) as endpoint:
+        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        call += ["--timeout", "0.2" if cause.startswith("no answer") else "5", "--out", out]
+        status, printed, err = program(*call)
+        assert (status, printed, err.count("\n")) == (2, "", 1)
+        assert f"{cause}; 5 sources in a row have no translation" in err
+        before = endpoint.asked.copy()
+        assert program(*call)[0] == 0
+        assert {line for line in before if endpoint.asked[line] > before[line]} <= {*LINES[25:]}
+    assert sources(out) == [line for place, line in enumerate(LINES) if place not in left_out]
+    rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
+    problems = {int(row[0]) - 1: row[4] for row in rejected[:-2]}
+    assert {*problems} == left_out
+    assert all(problem.endswith(cause) for problem in problems.values())
 
 
 @pytest.mark.slow
@@ -178,16 +218,32 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
     assert len(sources(tmp_path / "killed")) == len(lines)
 
 
+@pytest.mark.parametrize("name", ["more.en", "more.rejected.tsv", "more.json.part"])
+def test_files_in_the_way_are_an_error_before_candidates_are_collected(
+    name: str, text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine\n")
+    command = f"tee {tmp_path / 'asked'}"
+    status, printed, err = program("distill", *text, "--teacher-command", command, "--out", out)
+    assert (status, printed, err.count("\n")) == (2, "", 1)
+    assert f"{out / name}: exists already" in err
+    assert not (tmp_path / "asked").exists()
+    assert [path.name for path in out.iterdir()] == [name]
+
+
 def test_command_translates_in_parts(
     text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
     call = ["distill", *text, *ALL, "--teacher-command"]
-    command = "tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
+    command = "KEY='my secret' tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
     log = tmp_path / "log"
     status, _, err = program(*call, command.format(log=log), "--out", tmp_path / "one")
     assert (status, err) == (0, "")
     assert log.read_text().splitlines() == LINES
+    assert "secret" not in str(contents(tmp_path / "one"))
     assert (tmp_path / "one" / "more.de").read_text().splitlines() == [*map(translated, LINES)]
     array = """sed 's/.*/["&", "& dog", "x y z"]/'"""
     both = ["--n-best", "3", "--similarity", "chrf", "--out", tmp_path / "three"]
@@ -205,12 +261,14 @@ def test_command_translates_in_parts(
 @pytest.mark.parametrize(
     ("command", "cause"),
     [
-        ("exit 3", "ended with status 3"),
+        ("KEY='my secret' PW=secret exit 3", "--teacher-command `exit`: ended with status 3"),
+        ("exit 3 # it's secret", "--teacher-command: ended with status 3"),
         ("no-such-program-here 2> /dev/null", "ended with status 127"),
         ("head -n 3", "wrote 3 lines for 25; line N of its output must answer line N"),
         ("sed p", "wrote 50 lines for 25"),
         ("cat > /dev/null", "wrote 0 lines for 25"),
         ("tr d '\\377'", "line 1 of its output, for `a dog has 0 bones"),
+        pytest.param(f"sed 's/.*/{'[' * 50_000}/'", "is no JSON array of", id="nested"),
         (" ", "--teacher-command: is empty"),
     ],
 )
@@ -223,10 +281,11 @@ def test_failing_command_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
-    call = ["distill", *text, "--teacher-command", command, "--out", tmp_path / "out"]
-    status, printed, err = program(*call)
+    call = ["distill", *text, "--teacher-command", command, "--n-best", "2"]
+    status, printed, err = program(*call, "--out", tmp_path / "out")
     assert (status, printed, err.count("\n")) == (2, "", 1)
     assert cause in err
+    assert "secret" not in err
 
 
 Refused = Callable[..., str]

@@ -10,7 +10,7 @@ import pytest
 from sacrebleu import sentence_chrf
 
 from mt.augment import endpoint as client
-from mt.augment.candidates import read_candidates
+from mt.augment.candidates import Candidates, read_candidates
 from mt.augment.judge import Judge, JudgeScore
 from mt.augment.norms import Limit, Norms, Scale
 from mt.augment.selection import REASONS, Selection
@@ -55,8 +55,9 @@ def selection(tmp_path: Path) -> Callable[..., Selection]:
     """Return a function that makes a selection from English into German."""
 
     def make(*rows: list[str], **options: object) -> Selection:
-        path = tmp_path / "pairs.tsv"
-        path.write_text("".join("\t".join(row) + "\n" for row in rows))
+        path = tmp_path / "pairs.jsonl"
+        lines = (Candidates(source, tuple(texts)).as_json() for source, *texts in rows)
+        path.write_text("".join(f"{line}\n" for line in lines))
         return Selection(path, Path("my.yaml"), ("en", "de"), **options)  # type: ignore[arg-type]
 
     return make
@@ -96,6 +97,7 @@ BAD = [
     ("A dog sleeps.", "Ein Hund Hund Hund Hund Hund Hund Hund", "repetition"),
     ("In 1987 a dog slept.", "1978 schlief ein Hund.", "numbers"),
     ("Hello {name}.", "Hallo {Name}.", "numbers"),
+    ("A dog\nsleeps.", "Ein Hund schläft.", "several lines"),
 ]
 
 
@@ -103,7 +105,8 @@ def result(selection: Selection, folder: Path) -> tuple[list[str], list[list[str
     """Return the targets and the rows of rejected candidates."""
     job = selection.job(folder)
     (window,) = selection.windows(job.lines)
-    _, targets, rejected = (text.decode().splitlines() for text in window.texts)
+    sources, targets, rejected = (text.decode().splitlines() for text in window.texts)
+    assert len(sources) == len(targets)
     return targets, [row.split("\t") for row in rejected]
 
 
@@ -114,9 +117,10 @@ def test_filters_of_one_candidate(selection: Callable[..., Selection], tmp_path:
     assert [row[2] for row in rejected] == [reason for _, _, reason in BAD]
     assert [row[4] for row in rejected] == [text for _, text, _ in BAD]
     assert [int(row[0]) for row in rejected] == [*range(len(GOOD) + 1, len(rows) + 1)]
-    # An allowed filter rejects nothing; an empty candidate is never a pair.
+    # An allowed filter rejects nothing; an empty text and several lines are never a pair.
     targets, rejected = result(selection(*rows, allow=REASONS), tmp_path)
-    assert len(targets) == len(rows) - 1
+    assert [row[2] for row in rejected] == ["empty", "several lines"]
+    assert len(targets) == len(rows) - 2
 
 
 def test_best_of_several(selection: Callable[..., Selection], tmp_path: Path) -> None:
@@ -167,14 +171,21 @@ def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) ->
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("a.tsv", "no tab"), ("a.jsonl", "{"), ("a.jsonl", '{"source": "x", "translations": [1]}')],
+    [
+        ("a.tsv", "no tab"),
+        ("a.jsonl", "{"),
+        ("a.jsonl", '{"source": "x", "translations": [1]}'),
+        ("a.jsonl", "[" * 100_000),
+    ],
 )
 def test_file_of_another_form_is_named_with_its_line(name: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / name
     first = "x\ty" if name == "a.tsv" else '{"source": "x", "translations": ["y"]}'
     path.write_text(f"{first}\n{line}\n")
+    read = read_candidates(path)
+    assert next(read) == Candidates("x", ("y",))
     with pytest.raises(DataError, match=f"{name}: line 2: must be "):
-        [*read_candidates(path)]
+        next(read)
 
 
 def test_bad_answers_are_filtered_and_good_ones_kept(

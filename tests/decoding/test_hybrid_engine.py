@@ -144,6 +144,22 @@ def test_export_is_made_once_and_only_for_an_input_that_is_worth_it(
     assert translator.find_links(some) == original.find_links(some)
 
 
+def test_distillation_of_a_long_text_makes_an_export(
+    finished_run: Path,
+    exports: list[Path],
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    # The usual 1,500 sentences are for 64 at once.
+    monkeypatch.setattr(hybrid_engine, "_WORTH_AN_EXPORT", 1500 // 64)
+    text = tmp_path / "more.en"
+    text.write_text("".join(f"{line}\n" for line in LINES[2:]) * 8)
+    call = ["distill", finished_run, text, "--device", "cpu", "--set", "decoding.batch_size=1"]
+    assert program(*call, "--out", tmp_path / "out")[0] == 0
+    assert len(exports) == 1
+
+
 def test_engines_for_which_an_export_is_no_gain(
     finished_run: Path, exports: list[Path], in_ctranslate2: list[int]
 ) -> None:
