@@ -29,6 +29,7 @@ from mt.decoding.engine import (
 from mt.decoding.shards import own_device
 from mt.errors import RunError, UserError
 from mt.files import read_json
+from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
 Ids = Sequence[int]
@@ -87,7 +88,8 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
                 max_queued_batches=-1,
             )
         except (RuntimeError, ValueError) as error:
-            raise RunError(f"{folder}: CTranslate2 cannot load the model ({error})") from error
+            model = folder / EXPORTED_MODEL
+            raise RunError(f"{model}: CTranslate2 cannot load it ({error})") from error
 
     def _check_details(self, folder: Path) -> None:
         """Raise RunError unless config.json and the vocabularies fit the tokenizer."""
