@@ -167,5 +167,6 @@ class Config(Section):
 
 def _excluded(setting: str, others: dict[str, bool]) -> Iterator[str]:
     """Yield a message for each other setting that is in use."""
-    for other in (name for name, is_used in others.items() if is_used):
-        yield f"`{setting}` does not work with `{other}`: choose one"
+    for other, is_used in others.items():
+        if is_used:
+            yield f"`{setting}` does not work with `{other}`: choose one"

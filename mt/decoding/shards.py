@@ -312,7 +312,7 @@ def check(job: Job) -> None:
             if path == job.record:
                 return
     if job.shard.of > 1 and not _unfinished(job.record).is_file():
-        _refuse_existing(job.files)
+        _refuse(job.files)
 
 
 def _compare(path: Path, record: Record, job: Job) -> None:
@@ -333,10 +333,10 @@ def _shown(value: object) -> str:
 
 def refuse_existing(paths: Iterable[Path]) -> None:
     """Raise UserError if a file exists, finished or not."""
-    _refuse_existing(chain.from_iterable((path, _unfinished(path)) for path in paths))
+    _refuse(chain.from_iterable((path, _unfinished(path)) for path in paths))
 
 
-def _refuse_existing(paths: Iterable[Path]) -> None:
+def _refuse(paths: Iterable[Path]) -> None:
     for path in paths:
         if path.exists():
             raise UserError(f"{path}: exists already and would be replaced; name another output")
@@ -416,7 +416,7 @@ def _begin(job: Job) -> Record:
     sizes = (0,) * len(job.files)
     record = Record(str(job.run), job.part_settings, len(job.lines), bytes=sizes)
     if path.is_file():
-        _refuse_existing(file for file in job.part_files if _unfinished(file).exists())
+        _refuse(file for file in job.part_files if _unfinished(file).exists())
         begun = read_record(path)
         if begun.done:
             record = begun

@@ -101,10 +101,13 @@ class _LabelSmoothedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        state_gradient, weight_gradient = ctx.saved_tensors
-        if weight_gradient is not None:
-            weight_gradient = weight_gradient * upstream
-        return state_gradient * upstream, weight_gradient, None, None, None
+        return *scaled_gradients(ctx, upstream), None, None, None
+
+
+def scaled_gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the saved gradients of states and weight, None if frozen, times that of the loss."""
+    states, weight = ctx.saved_tensors
+    return states * upstream, None if weight is None else weight * upstream
 
 
 def _pad_rows(weight: Tensor) -> Tensor:

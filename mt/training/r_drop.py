@@ -21,7 +21,7 @@ from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
 from mt.training.chunk_loss import choose_loss
-from mt.training.loss import LossSums, add_product, chunks, compute_dtype
+from mt.training.loss import LossSums, add_product, chunks, compute_dtype, scaled_gradients
 from mt.training.step import TrainingPass
 
 
@@ -116,10 +116,7 @@ class _RDropLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        state_gradient, weight_gradient = ctx.saved_tensors
-        if weight_gradient is not None:
-            weight_gradient = weight_gradient * upstream
-        return state_gradient * upstream, weight_gradient, None, None, None
+        return *scaled_gradients(ctx, upstream), None, None, None
 
 
 def _sums_and_gradient(

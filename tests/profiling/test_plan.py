@@ -208,3 +208,10 @@ def test_a_training_does_what_was_planned(
     headers = size(max((run / "checkpoints").iterdir())) / planned.checkpoint_bytes
     assert 1 < headers < 1.15
     assert max(sizes) <= headers * planned.disk_bytes < 1.2 * max(sizes)
+
+
+def test_recomputation_is_not_named_where_it_is_refused(plan: Plan) -> None:
+    named = [*plan().memory_with]
+    assert "recompute: on" in named
+    named.remove("recompute: on")
+    assert [*plan(guided_alignment=0.05).memory_with] == named
