@@ -47,10 +47,11 @@ def adapted(
     return run
 
 
-def test_layer_is_that_of_the_merged_matrix() -> None:
-    linear = nn.Linear(6, 5)
+@pytest.mark.parametrize("width", [6, 60])
+def test_layer_is_that_of_the_merged_matrix(width: int) -> None:
+    linear = nn.Linear(width, width - 1)
     layer = LowRankLinear(linear, 2, 0.5)
-    x = torch.randn(7, 6)
+    x = torch.randn(7, width)
     assert torch.equal(layer(x), linear(x))
     nn.init.normal_(layer.up)
     names = {f"a.{name}": each for name, each in layer.named_parameters()}
