@@ -7,20 +7,40 @@ Codes are ISO 639 codes of two or three letters, alone or at the start of a tag:
 import functools
 import re
 
-_OTHER_CODES = {
-    # The languages of ISO 639-3's macrolanguage Chinese share its script.
-    "zh": ("zho", "chi", "cmn", "gan", "hak", "hsn", "lzh", "nan", "wuu", "yue"),
-    "ja": ("jpn",),
-    "ko": ("kor",),
-    "th": ("tha",),
-    "lo": ("lao",),
-    "km": ("khm",),
-    "my": ("mya", "bur"),
-    "bo": ("bod", "tib"),
-    "dz": ("dzo",),
-    "ii": ("iii",),
-}
-_BASE = {other: base for base, others in _OTHER_CODES.items() for other in others}
+_NAMES = """
+af afr Afrikaans, am amh Amharic, ar ara arb Arabic, as asm Assamese, ast Asturian, ay aym Aymara,
+az aze azj Azerbaijani, ba bak Bashkir, be bel Belarusian, bg bul Bulgarian, bho Bhojpuri,
+bm bam Bambara, bn ben Bengali, bo bod tib Tibetan, br bre Breton, bs bos Bosnian, ca cat Catalan,
+ceb Cebuano, ckb Central Kurdish, cs ces cze Czech, cv chv Chuvash, cy cym wel Welsh, da dan Danish,
+de deu ger German, dz dzo Dzongkha, el ell gre Greek, en eng English, eo epo Esperanto,
+es spa Spanish, et est ekk Estonian, eu eus baq Basque, fa fas per pes Persian, fi fin Finnish,
+fo fao Faroese, fr fra fre French, ga gle Irish, gd gla Scottish Gaelic, gl glg Galician,
+gn grn Guarani, gu guj Gujarati, ha hau Hausa, he iw heb Hebrew, hi hin Hindi, hr hrv Croatian,
+ht hat Haitian Creole, hu hun Hungarian, hy hye arm Armenian, id ind Indonesian, ig ibo Igbo,
+ii iii Nuosu, is isl ice Icelandic, it ita Italian, ja jpn Japanese, jv jav Javanese,
+ka kat geo Georgian, kk kaz Kazakh, km khm Khmer, kn kan Kannada, ko kor Korean, ku kur Kurdish,
+ky kir Kyrgyz, la lat Latin, lb ltz Luxembourgish, lg lug Ganda, ln lin Lingala, lo lao Lao,
+lt lit Lithuanian, lv lav lvs Latvian, lzh Classical Chinese, mai Maithili, mg mlg plt Malagasy,
+mi mri mao Maori, mk mkd mac Macedonian, ml mal Malayalam, mn mon khk Mongolian, mr mar Marathi,
+ms msa may zsm Malay, mt mlt Maltese, my mya bur Burmese, nb nob Norwegian Bokmål,
+ne nep npi Nepali, nl nld dut Dutch, nn nno Norwegian Nynorsk, no nor Norwegian, ny nya Nyanja,
+oc oci Occitan, om orm gaz Oromo, or ori ory Odia, pa pan Punjabi, pl pol Polish,
+ps pus pbt Pashto, pt por Portuguese, qu que quy Quechua, ro ron rum Romanian, ru rus Russian,
+rw kin Kinyarwanda, sa san Sanskrit, sd snd Sindhi, si sin Sinhala, sk slk slo Slovak,
+sl slv Slovenian, sm smo Samoan, sn sna Shona, so som Somali, sq sqi alb als Albanian,
+sr srp Serbian, st sot Southern Sotho, su sun Sundanese, sv swe Swedish, sw swa swh Swahili,
+ta tam Tamil, te tel Telugu, tg tgk Tajik, th tha Thai, ti tir Tigrinya, tk tuk Turkmen,
+tl tgl fil Tagalog, tn tsn Tswana, tr tur Turkish, tt tat Tatar, ug uig Uyghur, uk ukr Ukrainian,
+ur urd Urdu, uz uzb uzn Uzbek, vi vie Vietnamese, wo wol Wolof, xh xho Xhosa, yi yid ydd Yiddish,
+yo yor Yoruba, yue Cantonese, zh zho chi cmn Chinese, zu zul Zulu
+"""
+"""Codes of each language, the shortest first, and its English name.
+
+Codes of three letters are those of ISO 639-2 and 639-3, and those of the individual languages that
+NLLB-200 and its benchmark FLORES-200 use for a macrolanguage (`arb`, `zsm`).
+"""
+_CHINESE = ("gan", "hak", "hsn", "lzh", "nan", "wuu", "yue")
+"""Other languages of the macrolanguage Chinese; they share its script."""
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts without spaces between words, as in a class of a regular expression."""
 FINAL_MARKS = ".!?…。！？।؟"
@@ -30,14 +50,13 @@ _WRITTEN_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "
 
 @functools.cache
 def base_language(code: str) -> str:
-    """Return the language of a code in lower case, without country and script.
+    """Return the shortest code of a language, without country and script.
 
-    Languages with special treatment get their two-letter code: `zh` for every kind of Chinese
-    (zh-CN, zh_Hant, zho, lzh, yue), `ja` for jpn, `ko` for kor. Any other text is returned up to
-    its first hyphen or underscore.
+    It is `de` for deu and deu_Latn, and `zh` for every kind of Chinese (zh-CN, zh_Hant, zho, lzh,
+    yue). Any other text is returned in lower case, up to its first hyphen or underscore.
     """
     first = _parts(code)[0]
-    return _BASE.get(first, first)
+    return "zh" if first in _CHINESE else _named().get(first, (first, ""))[0]
 
 
 @functools.cache
@@ -46,30 +65,27 @@ def written_without_spaces(code: str) -> bool:
     return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in _parts(code)
 
 
-_NAMES = """
-ar Arabic, az Azerbaijani, be Belarusian, bg Bulgarian, bn Bengali, ca Catalan, cs Czech, cy Welsh,
-da Danish, de German, el Greek, en English, eo Esperanto, es Spanish, et Estonian, eu Basque,
-fa Persian, fi Finnish, fr French, ga Irish, gl Galician, gu Gujarati, he Hebrew, hi Hindi,
-hr Croatian, hu Hungarian, hy Armenian, id Indonesian, is Icelandic, it Italian, ja Japanese,
-ka Georgian, kk Kazakh, km Khmer, ko Korean, ky Kyrgyz, la Latin, lo Lao, lt Lithuanian, lv Latvian,
-lzh Classical Chinese, mk Macedonian, mn Mongolian, mr Marathi, ms Malay, my Burmese,
-nb Norwegian Bokmål, ne Nepali, nl Dutch, nn Norwegian Nynorsk, no Norwegian, pa Punjabi, pl Polish,
-ps Pashto, pt Portuguese, ro Romanian, ru Russian, sk Slovak, sl Slovenian, sq Albanian, sr Serbian,
-sv Swedish, sw Swahili, ta Tamil, te Telugu, th Thai, tl Tagalog, tr Turkish, uk Ukrainian, ur Urdu,
-uz Uzbek, vi Vietnamese, yue Cantonese, zh Chinese
-"""
-"""Codes and English names of languages."""
-
-
 def language_name(code: str) -> str:
     """Return the English name of a language, or the code if it has none here.
 
     The code follows the name if it adds a country or script: `Chinese (zh-Hant)`.
     """
     first, *more = _parts(code)
-    pairs = (each.strip().split(" ", 1) for each in _NAMES.split(","))
-    name = dict(pairs).get(first)
-    return f"{name} ({code})" if name and more else name or code
+    name = _named().get(first, ("", code))[1]
+    is_plain = not more or (len(more) == 1 and _SUBTAGS.get(more[0]) == scripts_of(first))
+    return name if is_plain or name == code else f"{name} ({code})"
+
+
+@functools.cache
+def _named() -> dict[str, tuple[str, str]]:
+    """Return the shortest code and the name of each language, by all its codes."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in _NAMES.split(","):
+        words = row.split()
+        codes = [word for word in words if word.islower()]
+        name = " ".join(words[len(codes) :])
+        found |= dict.fromkeys(codes, (codes[0], name))
+    return found
 
 
 def _parts(code: str) -> list[str]:
@@ -109,48 +125,44 @@ _LANGUAGES = {
     ("Han",): "zh",
     ("Han", "Kana"): "ja",
     ("Hangul", "Han"): "ko",
-    ("Greek",): "el ell",
-    ("Cyrillic",): "ru rus uk ukr be bel bg bul mk mkd kk kaz ky kir tg tgk mn mon ba tt cv",
-    ("Cyrillic", "Latin"): "sr srp uz uzb bs",
-    ("Armenian",): "hy hye",
-    ("Georgian",): "ka kat",
-    ("Hebrew",): "he heb iw yi yid",
-    ("Arabic",): "ar ara arz fa fas per ur urd ps pus ug uig sd ckb",
-    ("Devanagari",): "hi hin mr mar ne nep sa san mai bho",
-    ("Bengali",): "bn ben as asm",
-    ("Gurmukhi", "Arabic"): "pa pan",
-    ("Gujarati",): "gu guj",
-    ("Oriya",): "or ori ory",
-    ("Tamil",): "ta tam",
-    ("Telugu",): "te tel",
-    ("Kannada",): "kn kan",
-    ("Malayalam",): "ml mal",
-    ("Sinhala",): "si sin",
+    ("Greek",): "el",
+    ("Cyrillic",): "ru uk be bg mk kk ky tg mn ba tt cv",
+    ("Cyrillic", "Latin"): "sr uz bs",
+    ("Armenian",): "hy",
+    ("Georgian",): "ka",
+    ("Hebrew",): "he yi",
+    ("Arabic",): "ar arz fa ur ps ug sd ckb",
+    ("Devanagari",): "hi mr ne sa mai bho",
+    ("Bengali",): "bn as",
+    ("Gurmukhi", "Arabic"): "pa",
+    ("Gujarati",): "gu",
+    ("Oriya",): "or",
+    ("Tamil",): "ta",
+    ("Telugu",): "te",
+    ("Kannada",): "kn",
+    ("Malayalam",): "ml",
+    ("Sinhala",): "si",
     ("Thai",): "th",
     ("Lao",): "lo",
     ("Tibetan",): "bo dz",
     ("Myanmar",): "my",
-    ("Ethiopic",): "am amh ti tir",
+    ("Ethiopic",): "am ti",
     ("Khmer",): "km",
     ("Latin",): (
-        "en eng de deu ger fr fra fre es spa pt por it ita nl nld dut af afr sv swe da dan no nb "
-        "nn nor is isl fi fin et est lv lav lt lit pl pol cs ces cze sk slk sl slv hr hrv hu hun "
-        "ro ron rum sq sqi tr tur az aze tk ca cat gl glg eu eus oc ast br cy cym ga gle gd lb fo "
-        "mt mlt eo epo la lat id ind ms msa may jv su tl tgl fil ceb vi vie sw swa ha yo ig so zu "
-        "xh st tn rw lg wo ln mg mi sm ht qu ay gn"
+        "en de fr es pt it nl af sv da no nb nn is fi et lv lt pl cs sk sl hr hu ro sq tr az tk "
+        "ca gl eu oc ast br cy ga gd lb fo mt eo la id ms jv su tl ceb vi sw ha yo ig so zu xh "
+        "st tn rw lg wo ln mg mi sm ht qu ay gn"
     ),
 }
-"""Language codes by their scripts."""
+"""Languages by their scripts, as `base_language` names them."""
 _SUBTAGS = {
     "latn": ("Latin",),
     "cyrl": ("Cyrillic",),
     "arab": ("Arabic",),
     "deva": ("Devanagari",),
     "guru": ("Gurmukhi",),
-    "hans": ("Han",),
-    "hant": ("Han",),
 }
-"""Scripts by the script subtag of a language tag (`sr-Latn`, `zh_Hant`)."""
+"""Scripts by the script subtag of a language tag (`sr-Latn`)."""
 _LETTERS = re.compile(r"[^\W\d_]+")
 _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 

@@ -27,10 +27,11 @@ UNICODE_NAMES: dict[str, str | tuple[str, ...]] = {
 @pytest.mark.parametrize(
     ("base", "codes"),
     [
-        ("de", "de"),
+        ("de", "de deu GER deu_Latn"),
         ("pt", "pt-BR"),
-        ("en", "EN_us"),
-        ("deu", "deu"),
+        ("en", "EN_us eng-Latn"),
+        ("ar", "arb_Arab ara"),
+        ("tlh", "tlh"),
         ("zh", "zh zh-CN zh_Hant ZHO-Hant-TW yue"),
         ("ja", "jpn"),
         ("ko", "kor"),
@@ -113,9 +114,21 @@ def test_length_in_letters() -> None:
         ("AR", "Arabic"),
         ("nb", "Norwegian Bokmål"),
         ("pt_BR", "Portuguese (pt_BR)"),
+        ("deu-Latn", "German"),
+        ("srp_Latn", "Serbian (srp_Latn)"),
+        ("zho-Hant", "Chinese (zho-Hant)"),
+        ("en-Latn-US", "English (en-Latn-US)"),
         ("tlh", "tlh"),
         ("x-a", "x-a"),
     ],
 )
 def test_language_has_an_english_name_or_its_code(code: str, name: str) -> None:
     assert language_name(code) == name
+
+
+def test_no_code_names_two_languages() -> None:
+    from mt.languages import _NAMES
+
+    codes = [word for row in _NAMES.split(",") for word in row.split() if word.islower()]
+    assert len(codes) == len(set(codes)) > 250
+    assert {len(code) for code in codes} == {2, 3}

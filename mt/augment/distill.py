@@ -48,23 +48,22 @@ class Distillation:
     def job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
         teacher, sources, interpolation = self.teacher, self.sources, self.interpolation
+        languages = teacher.source_language, teacher.target_language
         if isinstance(sources.origin, Path):
             if interpolation is not None:
                 raise UserError(
                     f"{sources.origin}: has no references to compare with; --n-best needs a CONFIG"
                 )
         else:
-            data = sources.origin
-            of = "the config's corpora are"
-            teacher.require_direction(data.source_language, data.target_language, of=of)
+            languages = sources.origin.source_language, sources.origin.target_language
+            teacher.require_direction(*languages, of="the config's corpora are")
         settings = {"command": "distill", **sources.settings()}
         if interpolation is not None:
             check_n_best(interpolation.n_best, teacher.decoding)
             settings |= asdict(interpolation)
         extent = Extent.of((pair.source for pair in sources.pairs()), teacher.window)
-        languages = teacher.source_language, teacher.target_language
-        name = sources.name(teacher.source_language)
-        return teacher.job(folder / name, languages, settings, extent, shard)
+        folder /= sources.name(languages[0])
+        return teacher.job(folder, languages, settings, extent, shard)
 
     def make(self, lines: range) -> Iterator[Made]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""

@@ -110,7 +110,7 @@ def looks_tokenized(text: str, language: str) -> bool:
     """
     if _ESCAPES.search(text):
         return True
-    french = base_language(language) in {"fr", "fra", "fre"}
+    french = base_language(language) == "fr"
     spaces = (_FRENCH_MARK if french else _MARK).findall(text)
     if spaces.count(" ") > spaces.count(""):
         return True

@@ -1,5 +1,6 @@
 """Requests and answers of LibreTranslate's API, for its clients."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -180,9 +181,13 @@ def _string(body: Mapping[str, Any], name: str) -> str:
 
 
 def _same_language(asked: str, own: str) -> bool:
-    """Return True for equal codes, or if one adds a country or script to the other (zh, zh-CN)."""
-    short, long = sorted((each.lower().replace("_", "-") for each in (asked, own)), key=len)
-    return long == short or long.startswith(f"{short}-")
+    """Return True for equal languages; one code may add a country or script (zh, zho-Hant)."""
+    (name, *more), (own_name, *own_more) = (
+        (language_name(first), *rest)
+        for first, *rest in (re.split("[-_]", each.lower()) for each in (asked, own))
+    )
+    shared = min(len(more), len(own_more))
+    return name == own_name and more[:shared] == own_more[:shared]
 
 
 def _detected(language: str, probability: float) -> dict[str, Any]:

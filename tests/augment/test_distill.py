@@ -38,12 +38,14 @@ def written(work: Distillation, folder: Path) -> list[list[str]]:
 def test_the_training_sources_of_a_config_are_translated(
     teacher: Teacher, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path
 ) -> None:
-    data = load_config(tiny_recipe).data
+    # The files have the codes of the config, not those of the teacher.
+    data = load_config(tiny_recipe, overrides=["data.target_language=deu-Latn"]).data
     sources, targets = written(Distillation(teacher, Sources(data)), tmp_path)
     lines = (tiny_corpus / "train.en").read_text().splitlines()
     assert list(zip(sources, targets, strict=True)) == translated(teacher, lines)
     assert len(sources) > 30
-    assert {path.name for path in tmp_path.glob("[!.]*")} == {"train.en", "train.de", "train.json"}
+    names = {path.name for path in tmp_path.glob("[!.]*")}
+    assert names == {"train.en", "train.deu-Latn", "train.json"}
 
 
 def test_cleaning_applies(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
