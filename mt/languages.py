@@ -55,14 +55,14 @@ def base_language(code: str) -> str:
     It is `de` for deu and deu_Latn, and `zh` for every kind of Chinese (zh-CN, zh_Hant, zho, lzh,
     yue). Any other text is returned in lower case, up to its first hyphen or underscore.
     """
-    first = _parts(code)[0]
+    first = code_parts(code)[0]
     return "zh" if first in _CHINESE else _named().get(first, (first, ""))[0]
 
 
 @functools.cache
 def written_without_spaces(code: str) -> bool:
     """Return True for languages without spaces between words, unless romanised (zh-Latn)."""
-    return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in _parts(code)
+    return base_language(code) in _WRITTEN_WITHOUT_SPACES and "latn" not in code_parts(code)
 
 
 def language_name(code: str) -> str:
@@ -70,7 +70,7 @@ def language_name(code: str) -> str:
 
     The code follows the name if it adds a country or script: `Chinese (zh-Hant)`.
     """
-    first, *more = _parts(code)
+    first, *more = code_parts(code)
     name = _named().get(first, ("", code))[1]
     is_plain = not more or (len(more) == 1 and _SUBTAGS.get(more[0]) == scripts_of(first))
     return name if is_plain or name == code else f"{name} ({code})"
@@ -88,7 +88,8 @@ def _named() -> dict[str, tuple[str, str]]:
     return found
 
 
-def _parts(code: str) -> list[str]:
+def code_parts(code: str) -> list[str]:
+    """Return the language, script and country of a code in lower case."""
     return re.split("[-_]", code.lower())
 
 
@@ -169,7 +170,7 @@ _WEIGHTS = {"Han": 3, "Kana": 2, "Hangul": 2}
 
 def scripts_of(language: str) -> tuple[str, ...]:
     """Return the scripts of a language, or () if they are unknown."""
-    for part in _parts(language)[1:]:
+    for part in code_parts(language)[1:]:
         if part in _SUBTAGS:
             return _SUBTAGS[part]
     return _known().get(base_language(language), ())

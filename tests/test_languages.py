@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 
 from mt.languages import (
+    _NAMES,
     base_language,
     count_in,
     in_letters,
@@ -127,8 +128,6 @@ def test_language_has_an_english_name_or_its_code(code: str, name: str) -> None:
 
 
 def test_no_code_names_two_languages() -> None:
-    from mt.languages import _NAMES
-
     codes = [word for row in _NAMES.split(",") for word in row.split() if word.islower()]
     assert len(codes) == len(set(codes)) > 250
     assert {len(code) for code in codes} == {2, 3}

@@ -1,6 +1,5 @@
 """Requests and answers of LibreTranslate's API, for its clients."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -11,7 +10,7 @@ from mt.config.data import Direction
 from mt.data.language_id import identify, in_other_language
 from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
-from mt.languages import base_language, language_name
+from mt.languages import base_language, code_parts, language_name
 from mt.serving.bodies import Limits, check_size
 from mt.serving.texts import TextFormat
 
@@ -182,12 +181,10 @@ def _string(body: Mapping[str, Any], name: str) -> str:
 
 def _same_language(asked: str, own: str) -> bool:
     """Return True for equal languages; one code may add a country or script (zh, zho-Hant)."""
-    (name, *more), (own_name, *own_more) = (
-        (language_name(first), *rest)
-        for first, *rest in (re.split("[-_]", each.lower()) for each in (asked, own))
-    )
+    (first, *more), (own_first, *own_more) = map(code_parts, (asked, own))
     shared = min(len(more), len(own_more))
-    return name == own_name and more[:shared] == own_more[:shared]
+    is_same = language_name(first) == language_name(own_first)
+    return is_same and more[:shared] == own_more[:shared]
 
 
 def _detected(language: str, probability: float) -> dict[str, Any]:
