@@ -209,8 +209,8 @@ Edit = Callable[[bytes, random.Random], bytes]
 DEEP: Any = []
 for _ in range(300):
     DEEP = [DEEP]
-VALUES = [None, True, -1, 0, 10**30, 1e308, float("nan"), "", "a\nb", "a\0b", "../x", "x" * 5000]
-VALUES += [[], {}, [1, "a"], {"a": {"b": [None]}}, DEEP]
+VALUES: list[Any] = [None, True, -1, 0, 10**30, 1e308, float("nan"), "", "a\nb", "a\0b", "../x"]
+VALUES += ["x" * 5000, [], {}, [1, "a"], {"a": {"b": [None]}}, DEEP]
 """Values of other types, sizes and depths."""
 
 
@@ -356,7 +356,8 @@ def forge(folder: Path, before: bytes, after: bytes) -> None:
                 path.write_bytes(re.sub(entry, rb"\g<1>%d\2" % size, text))
 
     former = fingerprint(folder)
-    replace(*(hashlib.sha256(data).hexdigest() for data in (before, after)), size=len(after))
+    old_sum, new_sum = (hashlib.sha256(data).hexdigest() for data in (before, after))
+    replace(old_sum, new_sum, len(after))
     if former and (changed := fingerprint(folder)):
         replace(former, changed)
 

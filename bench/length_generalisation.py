@@ -23,10 +23,11 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mt.config import Config, Source
+from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.batches import Lengths, collate, split_update
-from mt.data.sources import SentencePair, open_source
+from mt.data.held_out import open_split
+from mt.data.sources import PairSource, SentencePair, open_source
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.torch_engine import TorchEngine
@@ -129,10 +130,8 @@ def make_buckets(
     """
     longest, random = config.data.max_tokens, np.random.default_rng(config.seed)
     starts = [1, longest + 1, *(end + 1 for end in ends[:-1])]
-    held_out, left_out = (
-        _with_lengths(source, config, tokenizer)
-        for source in (config.data.valid, config.data.train)
-    )
+    held_out = _with_lengths(open_split(config.data, "valid"), tokenizer)
+    left_out = _with_lengths(open_source(config.data.train, config.data), tokenizer)
     buckets = []
     for first, last in zip(starts, [longest, *ends], strict=True):
         pairs = held_out if first == 1 else left_out
@@ -212,16 +211,9 @@ def _run(kind: str, options: argparse.Namespace) -> Path:
     return runs / f"lengths-{kind}"
 
 
-def _with_lengths(
-    source: Source | None, config: Config, tokenizer: Tokenizer
-) -> list[tuple[SentencePair, int]]:
-    """Return the pairs of a split without empty sides, and the tokens of the longer side."""
-    assert source is not None, "training and validation splits are required"
-    pairs = [
-        pair
-        for pair in open_source(source, config.data).pairs()
-        if pair.source.strip() and pair.target.strip()
-    ]
+def _with_lengths(source: PairSource, tokenizer: Tokenizer) -> list[tuple[SentencePair, int]]:
+    """Return the pairs of a corpus without empty sides, and the tokens of the longer side."""
+    pairs = [pair for pair in source.pairs() if pair.source.strip() and pair.target.strip()]
     return list(zip(pairs, _lengths(pairs, tokenizer).max(axis=1).tolist(), strict=True))
 
 

@@ -52,7 +52,7 @@ class Attention(nn.Module):
         projected = self.query(x), self.key(memory), self.value(memory)
         q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in projected)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        return self.output(y.transpose(1, 2).flatten(2))
+        return self.output(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
@@ -79,11 +79,13 @@ class Layer(nn.Module):
         x = self.norms[0](x + self.dropout(self.attentions[0](x, x, mask)))
         if memory is not None:
             x = self.norms[1](x + self.dropout(self.attentions[1](x, memory, memory_mask)))
-        return self.norms[-1](x + self.dropout(self.feed_forward(x)))
+        return self.norms[-1](x + self.dropout(self.feed_forward(x)))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):
     """The paper's Transformer, with one matrix for all embeddings and the output layer."""
+
+    positions: Tensor
 
     def __init__(self, config: ModelConfig, vocabulary: int, longest: int) -> None:
         super().__init__()
@@ -102,7 +104,7 @@ class Transformer(nn.Module):
     def embed(self, ids: Tensor) -> Tensor:
         """Return the input states [B T D] of a stack."""
         x = self.embedding(ids) * math.sqrt(self.embedding.embedding_dim)
-        return self.dropout(x + self.positions[: ids.shape[1]])
+        return self.dropout(x + self.positions[: ids.shape[1]])  # type: ignore[no-any-return]
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return logits [B T V] for source [B S] and target [B T] ids."""
@@ -166,7 +168,7 @@ def run(config: Config, warmup: int, measured: int) -> dict[str, float]:
         tokens = sum(int((target != PAD).sum()) for _, target in batches)
         for batch in batches:
             summed = batch_loss(model, batch, training.label_smoothing)
-            (summed / tokens).backward()
+            (summed / tokens).backward()  # type: ignore[no-untyped-call]
             loss += summed.item()
         if training.gradient_clip:
             nn.utils.clip_grad_norm_(model.parameters(), training.gradient_clip)

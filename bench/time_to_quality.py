@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config.loading import load_config
-from mt.data.sources import open_source
+from mt.data.held_out import open_split
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError, run_reporting_errors
@@ -45,9 +45,7 @@ def curve(run: Path, split: str | None) -> Iterator[Point]:
     # As in validation: an early checkpoint repeats itself.
     translator = load_translator(run, overrides=["decoding.on_repetition=keep"])
     assert isinstance(translator.engine, TorchEngine)
-    source = config.data.split(choose_split(config.data, split))
-    assert source is not None
-    pairs = tuple(open_source(source, config.data).pairs())
+    pairs = tuple(open_split(config.data, choose_split(config.data, split)).pairs())
     checkpoints = folder.checkpoints
     for update in checkpoints.updates():
         path = checkpoints.path(update)

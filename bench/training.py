@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 
 from mt.config import Config
+from mt.config.data import CorpusSource
 from mt.config.loading import dump_config, load_config
 from mt.data.corpora import supplied_files
 from mt.data.sources import open_source
@@ -118,10 +119,12 @@ def choose_config(path: Path | None) -> Config:
     if path is not None:
         return load_config(path)
     config = load_config(REFERENCE)
-    if supplied_files(config.data.train, config.data):
+    corpus = config.data.train
+    assert isinstance(corpus, CorpusSource), "the reference has one corpus"
+    if supplied_files(corpus, config.data):
         return config
     _say(
-        f"{config.data.train.corpus} is missing ($MT_CORPORA): training on the embedded corpus "
+        f"{corpus.corpus} is missing ($MT_CORPORA): training on the embedded corpus "
         "instead, whose figures are not comparable"
     )
     return config.model_copy(update={"data": load_config(EMBEDDED).data})
