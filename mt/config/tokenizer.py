@@ -13,7 +13,8 @@ class TokenizerConfig(Section):
     from_: Annotated[LocalPath | None, Field(alias="from")] = None
     """Run or tokenizer folder to copy the tokenizer from; null: `training.init_from`, if set."""
     added_tokens: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Maximum number of new tokens, learned from the corpus, to add to each copied vocabulary."""
+    """Maximum number of new tokens to add to each copied vocabulary. They are learned from text in
+    languages that only corpora with a new tag have; without such a language, from all text."""
     algorithm: Annotated[Literal["bpe", "unigram"], Automatic] = "bpe"
     """Byte-pair encoding, or the unigram language model."""
     vocabulary: Annotated[Literal["joint", "separate"], Automatic] = "joint"

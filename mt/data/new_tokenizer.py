@@ -1,10 +1,15 @@
 """Tokenizer of a new run: trained, copied, or copied and extended."""
 
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.pairs import SentencePair
 from mt.data.tokenizer import (
     TRAINING_TEXT,
     Pairs,
@@ -15,23 +20,74 @@ from mt.data.tokenizer import (
     write_models,
 )
 from mt.data.tokenizer_training import extend_model
+from mt.data.vocabulary import Vocabulary
+
+_logger = logging.getLogger(__name__)
 
 
-def provide_tokenizer(config: Config, folder: Path, *, pairs: Pairs) -> Tokenizer:
+def provide_tokenizer(
+    config: Config, folder: Path, *, corpora: Sequence[TrainingCorpus]
+) -> Tokenizer:
     """Return the tokenizer in `folder`; create it as the config says if it does not exist.
 
-    It is trained on `pairs`, or copied from `tokenizer.from` or an initial run, and extended if the
-    config adds tokens or tags. Raises ConfigError or DataError if it cannot be created.
+    It is trained on `corpora`, or copied from `tokenizer.from` or an initial run, and extended by
+    their `new_text` if the config adds tokens or tags. Raises ConfigError or DataError if it cannot
+    be created.
     """
     if any(folder.glob("*.json")):
         return Tokenizer.load(folder)
     settings, seed = config.tokenizer, config.seed
     if config.tokenizer_origin is None:
-        return train_tokenizer(pairs, folder, config=settings, seed=seed)
+        return train_tokenizer(lambda: cleaned_pairs(corpora), folder, config=settings, seed=seed)
     _, origin = config.tokenizer_origin
-    if settings.added_tokens or settings.tags:
-        return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
-    return copy_tokenizer(origin, folder)
+    if not (settings.added_tokens or settings.tags):
+        return copy_tokenizer(origin, folder)
+    old = [Vocabulary.from_model(model) for model in read_models(origin).values()]
+    languages = new_languages(corpora, {tag for each in old for tag in each.tags})
+    if languages and settings.added_tokens:
+        _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(languages))
+
+    def pairs() -> Iterator[SentencePair]:
+        return new_text(corpora, old, languages) if languages else cleaned_pairs(corpora)
+
+    return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
+
+
+def new_languages(corpora: Sequence[TrainingCorpus], old_tags: set[str]) -> tuple[str, ...]:
+    """Return the languages that only corpora with a new tag have, in order."""
+    new: dict[str, None] = {}
+    replayed: set[str] = set()
+    for corpus in corpora:
+        languages = corpus.cleaning.data.source_language, corpus.cleaning.data.target_language
+        if {corpus.tag, corpus.target_tag} - {None, *old_tags}:
+            new |= dict.fromkeys(languages)
+        else:
+            replayed.update(languages)
+    return tuple(language for language in new if language not in replayed)
+
+
+def new_text(
+    corpora: Sequence[TrainingCorpus], old: Sequence[Vocabulary], languages: Sequence[str]
+) -> Iterator[SentencePair]:
+    """Stream the cleaned pairs; a side in another language is empty.
+
+    Tokens learnt from it would change the segmentation of text that the old model translates. The
+    side stays if it has a character that the first or the last of the old vocabularies lacks, which
+    are those of the source and the target.
+    """
+    known_source, known_target = ({" ", *each.texts().values()} for each in (old[0], old[-1]))
+
+    def kept(text: str, language: str, known: set[str]) -> str:
+        return text if language in languages or not known.issuperset(text) else ""
+
+    for corpus in corpora:
+        data = corpus.cleaning.data
+        for pair in corpus.cleaned():
+            yield replace(
+                pair,
+                source=kept(pair.source, data.source_language, known_source),
+                target=kept(pair.target, data.target_language, known_target),
+            )
 
 
 def extend_tokenizer(
@@ -39,11 +95,13 @@ def extend_tokenizer(
 ) -> Tokenizer:
     """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
 
-    Equal source, pairs, config and seed give equal files. Raises also `DataError` if there is no
-    text to learn from.
+    Empty lines do not count. Equal source, pairs, config and seed give equal files. Raises also
+    `DataError` if there is no text to learn from.
     """
     models = {
-        name: extend_model(model, TRAINING_TEXT[name](pairs()), config=config, seed=seed)
+        name: extend_model(
+            model, filter(None, TRAINING_TEXT[name](pairs())), config=config, seed=seed
+        )
         for name, model in read_models(source).items()
     }
     return write_models(folder, models)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -202,17 +202,17 @@ def extend_model(
     New tokens are those of a vocabulary trained on the lines that the old one lacks: characters
     first, then longer tokens, by frequency. Old tokens keep ids and scores. Text without a new
     token keeps its segmentation: BPE merges new tokens after all old ones, and a unigram model
-    gets them as further choices.
+    gets them as further choices. Without a line, only tags are added.
     """
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
         entries = [bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL for tag in tags]
         old = Vocabulary.from_model(_appended(old, entries))
-    wanted = config.added_tokens
-    if not wanted:
+    wanted, lines = config.added_tokens, iter(lines)
+    if not wanted or (first := next(lines, None)) is None:
         return old.processor.serialized_model_proto() if tags else model
-    sample = text_sample(lines, config.sample_lines, seed=seed)
+    sample = text_sample(chain([first], lines), config.sample_lines, seed=seed)
     unknown = _unknown_characters(old, sample)
     tokens = _usable(old, _lacking(old, sample, config), wanted)
     if tokens:

@@ -121,7 +121,7 @@ def configured_tokenizer(config: Config) -> Iterator[Tokenizer]:
         yield provide_tokenizer(
             config,
             Path(folder) / "tokenizer",
-            pairs=lambda: cleaned_pairs(open_training_corpora(config.data)),
+            corpora=open_training_corpora(config.data),
         )
 
 

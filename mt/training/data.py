@@ -15,7 +15,7 @@ from mt.config.data import MixtureSource, needed_tags
 from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpora import cache_folder
-from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.filters import TrainingCorpus
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix
 from mt.data.new_tokenizer import provide_tokenizer
@@ -92,7 +92,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
         deque(sources[_split_key(name)].pairs(), maxlen=0)  # checksums do not check characters
     # From here on each corpus must keep the text that its checksums describe.
     corpora = tuple(each.pinned(sums[each.key]) for each in corpora)
-    tokenizer = provide_tokenizer(config, folder.tokenizer, pairs=lambda: cleaned_pairs(corpora))
+    tokenizer = provide_tokenizer(config, folder.tokenizer, corpora=corpora)
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
     if config.data.check and not resuming:
