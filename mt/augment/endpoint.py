@@ -5,7 +5,8 @@ import os
 import random
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -35,6 +36,8 @@ _COMPLETE = "stop"
 """Reason for the end of a complete translation."""
 _FAILURES = 5
 """Failed sources in a row that end the work."""
+_TRIAL = "1 2 3"
+"""Text without a translation from an endpoint that is out of order."""
 _OF_THE_TEXT = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -131,28 +134,55 @@ class Endpoint:
 
         A source that the endpoint declines, or does not answer in time, has a problem. Raises
         UserError, naming URL and cause, if the endpoint itself fails, or after several sources in a
-        row with a problem. These are yielded first, so that a restart does not stop at them again.
+        row with a problem. If the endpoint translates another text, these are yielded first, so
+        that a restart does not stop at them again; else a restart asks for them again.
         """
-        failures = 0
-        for answer in self._in_order(sources, languages):
-            yield answer
-            failures = failures + 1 if answer.problem else 0
-            if failures == _FAILURES:
-                raise self._error(
-                    f"{answer.problem}; {_FAILURES} sources in a row have no translation and are "
-                    "left out"
-                )
+        failed: list[Answer] = []
+        with closing(self._in_order(sources, languages)) as found:
+            for answer in found:
+                if answer.problem:
+                    failed.append(answer)
+                    if len(failed) == _FAILURES:
+                        break
+                else:
+                    yield from failed
+                    yield answer
+                    failed = []
+        if not failed:
+            return
+        cause = f"{failed[-1].problem}; sources without a translation: {len(failed)} in a row"
+        if not self._works(languages):
+            raise self._error(f"{cause}, and `{_TRIAL}`")
+        yield from failed
+        if len(failed) == _FAILURES:
+            raise self._error(f"{cause}, which are left out")
 
-    def _in_order(self, sources: Iterable[str], languages: tuple[str, str]) -> Iterator[Answer]:
+    def _works(self, languages: tuple[str, str]) -> bool:
+        """Return True if the endpoint translates a harmless text."""
+
+        async def ask() -> Answer:
+            async with self._client() as client:
+                return await self._ask_once(client, self._body(_TRIAL, languages))
+
+        try:
+            return not asyncio.run(ask()).problem
+        except _FailedError:
+            return False
+
+    def _client(self) -> Any:
         import httpx2
 
         key = os.environ.get(KEY_VARIABLE)
-        client = httpx2.AsyncClient(
+        return httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=httpx2.Timeout(None, connect=self._connect_timeout),
             limits=httpx2.Limits(max_connections=self.at_once),
         )
-        at_once = asyncio.Semaphore(self.at_once)
+
+    def _in_order(
+        self, sources: Iterable[str], languages: tuple[str, str]
+    ) -> Generator[Answer, None, None]:
+        client, at_once = self._client(), asyncio.Semaphore(self.at_once)
         pending: deque[asyncio.Task[Answer | UserError]] = deque()
 
         async def first() -> Answer:

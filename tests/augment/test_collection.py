@@ -36,6 +36,11 @@ def text(tiny_recipe: Path, tmp_path: Path) -> list[str | Path]:
     return [tiny_recipe, path]
 
 
+def number(text: str) -> int:
+    """Return the place of a line in the text, 99 for any other text."""
+    return int(text.split()[3]) if text in LINES else 99
+
+
 def translated(text: str) -> str:
     return text.replace("dog", "Hund").replace("and it is glad", "und ist froh")
 
@@ -53,8 +58,8 @@ def test_endpoint_answers_become_pairs(
 ) -> None:
     def answer(text: str, count: int) -> Reply:
         """Fail the first time in several ways, and always for one text."""
-        number = int(text.split()[3])
-        if number == 7:
+        place = number(text)
+        if place == 7:
             return Reply(b'{"error": {"message": "filtered"}}', 400)
         first = {
             1: Reply(None),
@@ -63,7 +68,7 @@ def test_endpoint_answers_become_pairs(
             4: Reply(b"busy", 429, {"Retry-After": "0.02"}),
             5: Reply(b"", delay=0.6),
         }
-        return first.get(number % 20, good(text, 1)) if count == 1 else good(text, 1)
+        return first.get(place % 20, good(text, 1)) if count == 1 else good(text, 1)
 
     with serving(answer) as endpoint:
         call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
@@ -103,6 +108,10 @@ BROKEN: dict[str, tuple[Reply, str]] = {
     ),
     "limit": (Reply(b"", 429, {"Retry-After": "3600"}), "asks for a wait of 3,600 seconds"),
     "busy": (Reply(b"", 503), "status 503, 5 times"),
+    "fails": (Reply(b"", 500), "status 500, 5 times; sources without a translation: 5 in a row"),
+    "declines": (Reply(b"", 400), "status 400; sources without a translation: 5 in a row"),
+    "closes": (Reply(None), "Server disconnected without sending a response., 5 times; sources"),
+    "late": (Reply(b"", delay=0.6), "no answer within 0.3 seconds, 5 times; sources"),
 }
 
 
@@ -113,12 +122,12 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
     reply, cause = BROKEN[name]
 
     def breaks(text: str, count: int) -> Reply:
-        return good(text, count) if int(text.split()[3]) < 20 else reply
+        return good(text, count) if number(text) < 20 else reply
 
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
         call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        call += ["--timeout", "5", "--out", out]
+        call += ["--timeout", "0.3" if name == "late" else "5", "--out", out]
         status, printed, err = program(*call)
         assert (status, printed) == (2, "")
         assert err.count("\n") == 1
@@ -129,8 +138,25 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
         status, _, err = program(*call)
         assert (status, err) == (0, "")
         again = {text for text in before if endpoint.asked[text] > before[text]}
-        assert all(int(text.split()[3]) >= 20 for text in again)
+        assert all(number(text) >= 20 for text in again)
     assert sources(out) == LINES
+
+
+def test_endpoint_that_fails_for_the_last_sources_loses_none(
+    text: list[Path], tmp_path: Path, program: Program
+) -> None:
+    def breaks(text: str, count: int) -> Reply:
+        return good(text, count) if number(text) < 58 else Reply(b"", 500)
+
+    with serving(breaks) as endpoint:
+        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        call += ["--out", tmp_path / "out"]
+        status, printed, err = program(*call)
+        assert (status, printed, err.count("\n")) == (2, "", 1)
+        assert "sources without a translation: 2 in a row, and `1 2 3`" in err
+        endpoint.answer = good
+        assert program(*call)[0] == 0
+    assert sources(tmp_path / "out") == LINES
 
 
 WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
@@ -159,7 +185,7 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
     left_out = {*range(20, 27), 59}
 
     def answer(text: str, count: int) -> Reply:
-        return reply if int(text.split()[3]) in left_out else good(text, count)
+        return reply if number(text) in left_out else good(text, count)
 
     out = tmp_path / "out"
     with serving(answer) as endpoint:
@@ -167,10 +193,11 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
         call += ["--timeout", "0.2" if cause.startswith("no answer") else "5", "--out", out]
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
-        assert f"{cause}; 5 sources in a row have no translation" in err
+        assert f"{cause}; sources without a translation: 5 in a row, which" in err
         before = endpoint.asked.copy()
         assert program(*call)[0] == 0
-        assert {line for line in before if endpoint.asked[line] > before[line]} <= {*LINES[25:]}
+        again = {line for line in before if endpoint.asked[line] > before[line]}
+        assert again <= {*LINES[25:], "1 2 3"}
     assert sources(out) == [line for place, line in enumerate(LINES) if place not in left_out]
     rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
     problems = {int(row[0]) - 1: row[4] for row in rejected[:-2]}
