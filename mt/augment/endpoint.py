@@ -36,7 +36,7 @@ _COMPLETE = "stop"
 """Reason for the end of a complete translation."""
 _FAILURES = 5
 """Failed sources in a row that end the work."""
-_TRIAL = "1 2 3"
+_TEST = "1 2 3"
 """Text without a translation from an endpoint that is out of order."""
 _OF_THE_TEXT = {
     HTTPStatus.BAD_REQUEST,
@@ -150,19 +150,20 @@ class Endpoint:
                     failed = []
         if not failed:
             return
-        cause = f"{failed[-1].problem}; sources without a translation: {len(failed)} in a row"
+        cause = failed[-1].problem
         if not self._works(languages):
-            raise self._error(f"{cause}, and `{_TRIAL}`")
+            raise self._error(f"{cause}; the test text `{_TEST}` has no translation either")
         yield from failed
         if len(failed) == _FAILURES:
-            raise self._error(f"{cause}, which are left out")
+            left_out = f"{_FAILURES} sources in a row have no translation and are left out"
+            raise self._error(f"{cause}; {left_out}")
 
     def _works(self, languages: tuple[str, str]) -> bool:
         """Return True if the endpoint translates a harmless text."""
 
         async def ask() -> Answer:
             async with self._client() as client:
-                return await self._ask_once(client, self._body(_TRIAL, languages))
+                return await self._ask_once(client, self._body(_TEST, languages))
 
         try:
             return not asyncio.run(ask()).problem

@@ -108,10 +108,16 @@ BROKEN: dict[str, tuple[Reply, str]] = {
     ),
     "limit": (Reply(b"", 429, {"Retry-After": "3600"}), "asks for a wait of 3,600 seconds"),
     "busy": (Reply(b"", 503), "status 503, 5 times"),
-    "fails": (Reply(b"", 500), "status 500, 5 times; sources without a translation: 5 in a row"),
-    "declines": (Reply(b"", 400), "status 400; sources without a translation: 5 in a row"),
-    "closes": (Reply(None), "Server disconnected without sending a response., 5 times; sources"),
-    "late": (Reply(b"", delay=0.6), "no answer within 0.3 seconds, 5 times; sources"),
+    "fails": (
+        Reply(b"", 500),
+        "status 500, 5 times; the test text `1 2 3` has no translation either",
+    ),
+    "declines": (Reply(b"", 400), "status 400; the test text"),
+    "closes": (
+        Reply(None),
+        "Server disconnected without sending a response., 5 times; the test text",
+    ),
+    "late": (Reply(b"", delay=0.6), "no answer within 0.3 seconds, 5 times; the test text"),
 }
 
 
@@ -153,7 +159,7 @@ def test_endpoint_that_fails_for_the_last_sources_loses_none(
         call += ["--out", tmp_path / "out"]
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
-        assert "sources without a translation: 2 in a row, and `1 2 3`" in err
+        assert "status 500, 5 times; the test text" in err
         endpoint.answer = good
         assert program(*call)[0] == 0
     assert sources(tmp_path / "out") == LINES
@@ -193,7 +199,7 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
         call += ["--timeout", "0.2" if cause.startswith("no answer") else "5", "--out", out]
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
-        assert f"{cause}; sources without a translation: 5 in a row, which" in err
+        assert f"{cause}; 5 sources in a row have no translation and are left out" in err
         before = endpoint.asked.copy()
         assert program(*call)[0] == 0
         again = {line for line in before if endpoint.asked[line] > before[line]}
