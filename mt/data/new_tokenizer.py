@@ -72,8 +72,8 @@ def new_text(
     """Stream the cleaned pairs; a side in another language is empty.
 
     Tokens learnt from it would change the segmentation of text that the old model translates. The
-    side stays if it has a character that the first or the last of the old vocabularies lacks, which
-    are those of the source and the target.
+    side stays if it has a character that its old vocabulary lacks; `old` has one vocabulary for
+    both sides, or one for each.
     """
     known_source, known_target = ({" ", *each.texts().values()} for each in (old[0], old[-1]))
 
@@ -96,7 +96,7 @@ def extend_tokenizer(
     """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
 
     Empty lines do not count. Equal source, pairs, config and seed give equal files. Raises also
-    `DataError` if there is no text to learn from.
+    `DataError` if all lines are blank.
     """
     models = {
         name: extend_model(
