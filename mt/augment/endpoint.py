@@ -98,6 +98,11 @@ class Endpoint:
             httpx2.URL(self.url)
         except (ValueError, httpx2.InvalidURL):
             raise UserError("--teacher-url: is not a valid URL") from None
+        try:
+            self._client()
+        except (ImportError, ValueError) as error:
+            cause = self._safe(f"{error}")
+            raise UserError(f"--teacher-url: proxy in the environment: {cause}") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UserError("--teacher-url: must begin with https:// or http:// and a host")
         if parts.username or parts.password or parts.query or parts.fragment:

@@ -7,11 +7,12 @@ from typing import Any
 
 from mt.augment.teacher import base_name, existing_text
 from mt.config.data import DataConfig
-from mt.data.filters import cleaned_pairs
+from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.held_out import open_training_corpora
 from mt.data.lines import scan
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
+from mt.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Sources:
         """Return the values that determine the sources; raise DataError if they are unreadable."""
         if isinstance(self.origin, Path):
             return {"input": scan(existing_text(self.origin)).sha256}
-        corpora = open_training_corpora(self.origin)
+        corpora = _in_direction(self.origin)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
 
@@ -37,4 +38,17 @@ class Sources:
         """Stream the sources and references; a text has the reference ""."""
         if isinstance(self.origin, Path):
             return (SentencePair(line, "") for line in read_lines(self.origin))
-        return cleaned_pairs(open_training_corpora(self.origin))
+        return cleaned_pairs(_in_direction(self.origin))
+
+
+def _in_direction(data: DataConfig) -> list[TrainingCorpus]:
+    """Return the training corpora with the languages of the config; raise UserError without any."""
+    direction = data.source_language, data.target_language
+    found = [
+        corpus
+        for corpus in open_training_corpora(data)
+        if (corpus.cleaning.data.source_language, corpus.cleaning.data.target_language) == direction
+    ]
+    if not found:
+        raise UserError(f"no training corpus of the config is {' to '.join(direction)}")
+    return found

@@ -8,6 +8,7 @@ from typing import Literal
 
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.batches import SOURCE, TARGET
 from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import (
@@ -23,6 +24,7 @@ from mt.data.tokenizer_training import extend_model
 from mt.data.vocabulary import Vocabulary
 
 _logger = logging.getLogger(__name__)
+_SPACE = "\u2581"
 
 
 def provide_tokenizer(
@@ -75,18 +77,20 @@ def new_text(
     side stays if it has a character that its old vocabulary lacks; `old` has one vocabulary for
     both sides, or one for each.
     """
-    known_source, known_target = ({" ", *each.texts().values()} for each in (old[0], old[-1]))
+    processors = [each.processor for each in (old[0], old[-1])]
+    known = [{_SPACE, *each.texts().values()} for each in (old[0], old[-1])]
 
-    def kept(text: str, language: str, known: set[str]) -> str:
-        return text if language in languages or not known.issuperset(text) else ""
+    def kept(text: str, language: str, side: int) -> str:
+        is_new = language in languages
+        return text if is_new or {*processors[side].normalize(text)} - known[side] else ""
 
     for corpus in corpora:
         data = corpus.cleaning.data
         for pair in corpus.cleaned():
             yield replace(
                 pair,
-                source=kept(pair.source, data.source_language, known_source),
-                target=kept(pair.target, data.target_language, known_target),
+                source=kept(pair.source, data.source_language, SOURCE),
+                target=kept(pair.target, data.target_language, TARGET),
             )
 
 

@@ -61,6 +61,7 @@ from mt.export.sentencepiece_model import (
     with_tokens,
 )
 from mt.files import aside, existing_file, put_in_place
+from mt.languages import base_language
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.run_folder import RunFolder
 
@@ -217,7 +218,8 @@ class M2M100Folder:
         known = {tag.strip("_"): tag for tag in self.languages}
         if code.strip("_") in known:
             return known[code.strip("_")]
-        near = [each for each in known if each.startswith(code) or code.startswith(each)]
+        near = [each for each in known if base_language(each) == base_language(code)]
+        near.sort(key=lambda each: not each.startswith(code[:2]))
         guess = f"; did you mean `{near[0]}`?" if near else did_you_mean(code, known)
         raise UserError(f"{option} `{code}`: is not one of the {len(known)} languages{guess}")
 

@@ -98,7 +98,7 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
             ("source", tokenizer.source, old.source),
             ("target", tokenizer.target, old.target),
         ):
-            if relative in former.tags:
+            if relative in former.tags and tag not in former.tags:
                 rows[side][new.tags[tag]] = FormerRow(tag, (former.tags[relative],), is_new=True)
     for name, side in _ROWS.items():
         if name in weights:

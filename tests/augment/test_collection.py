@@ -165,6 +165,16 @@ def test_endpoint_that_fails_for_the_last_sources_loses_none(
     assert sources(tmp_path / "out") == LINES
 
 
+def test_unsuitable_proxy_is_one_line(
+    text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "ftp://x.test")
+    call = ["distill", *text, "--teacher-url", "http://127.0.0.1:1/v1", "--model", "m", *ALL]
+    status, printed, err = program(*call, "--out", tmp_path / "out")
+    assert (status, printed, err.count("\n")) == (2, "", 1)
+    assert "--teacher-url: proxy in the environment: " in err
+
+
 WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
     "declines": (Reply(b"", 400), "status 400"),
     "fails": (Reply(b"", 500), "status 500, 5 times"),

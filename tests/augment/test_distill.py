@@ -48,6 +48,25 @@ def test_the_training_sources_of_a_config_are_translated(
     assert names == {"train.en", "train.deu-Latn", "train.json"}
 
 
+def test_corpora_of_other_directions_are_left_out(
+    teacher: Teacher, tiny_recipe: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    usual = load_config(tiny_recipe).data.model_dump()
+    here = usual["train"]
+    back = here | {"source": here["target"], "target": here["source"]}
+    back |= {"source_language": "de", "target_language": "en"}
+    mixture = {"format": "mixture", "corpora": {"en-de": here, "de-en": back}}
+    data = type(load_config(tiny_recipe).data).model_validate(usual | {"train": mixture})
+    sources, _ = written(Distillation(teacher, Sources(data)), tmp_path)
+    assert len(sources) > 30
+    assert {*sources} <= {*(tiny_corpus / "train.en").read_text().splitlines()}
+    only = type(data).model_validate(
+        usual | {"train": {"format": "mixture", "corpora": {"de-en": back}}}
+    )
+    with pytest.raises(UserError, match="no training corpus of the config is en to de"):
+        written(Distillation(teacher, Sources(only)), tmp_path / "other")
+
+
 def test_cleaning_applies(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
     data = load_config(tiny_recipe, overrides=["data.cleaning.min_characters=20"]).data
     pairs = list(open_source(data.train, data).pairs())

@@ -35,10 +35,10 @@ def corpus(folder: Path, source: str, target: str, seed: int, **keys: Any) -> di
 
 
 def extended(
-    folder: Path, corpora: dict[str, dict[str, Any]], *, vocabulary: str = "joint"
+    folder: Path, corpora: dict[str, dict[str, Any]], *, vocabulary: str = "joint", **keys: Any
 ) -> tuple[Tokenizer, Tokenizer]:
     """Return a tokenizer of en and de with the tag <2de>, and its extension by corpora."""
-    shape = {"vocabulary_size": 310, "vocabulary": vocabulary}
+    shape = {"vocabulary_size": 310, "vocabulary": vocabulary, **keys}
     old_settings = config(tokenizer={**shape, "tags": ["<2de>"]}).tokenizer
     pairs = list(map(SentencePair, text("en", 1), text("de", 1)))
     old = train_tokenizer(lambda: iter(pairs), folder / "old", config=old_settings, seed=1)
@@ -74,6 +74,19 @@ def test_replayed_text_keeps_its_segmentation(tmp_path: Path) -> None:
             assert new.encode_source(lines) == old.encode_source(lines)
     before, after = lengths(text("fr", 2), old, new)
     assert after < 0.5 * before
+
+
+def test_characters_count_as_the_old_tokenizer_normalizes_them(tmp_path: Path) -> None:
+    corpora = {
+        "new": corpus(tmp_path, "en", "fr", 2, tag="<2fr>"),
+        "old": corpus(tmp_path, "en", "de", 2, tag="<2de>"),
+    }
+    for each in corpora.values():  # NFKC maps these letters to those of ASCII
+        file = Path(each["source"])
+        wide = file.read_text().translate({ord(letter): ord(letter) + 0xFEE0 for letter in "abc"})
+        file.write_text(wide, encoding="utf-8")
+    old, new = extended(tmp_path, corpora, normalization="nmt_nfkc")
+    assert new.encode_source(text("en", 2)) == old.encode_source(text("en", 2))
 
 
 def test_unknown_characters_of_replayed_text_become_tokens(tmp_path: Path) -> None:

@@ -467,8 +467,8 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         "name no language",
     ),
     "language": (
-        lambda _: None, ("--target-language", "en"),
-        "--target-language `en`: is not one of the 4 languages; did you mean `eng_Latn`?",
+        lambda _: None, ("--target-language", "ger"),
+        "--target-language `ger`: is not one of the 4 languages; did you mean `deu_Latn`?",
     ),
     "languages": (
         lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),

@@ -184,6 +184,19 @@ def test_copied_and_extended_tokenizers_keep_the_model(
         assert torch.equal(after[name], before[name]), name
 
 
+def test_trained_tag_keeps_its_row(write_run: Write, tmp_path: Path) -> None:
+    base = write_run("tokenizer.tags=[<2de>,<2nl>]")
+    sections = with_initial_run(tmp_path / "old", base).model_dump()
+    sections["training"]["init_tags"] = {"<2nl>": "<2de>"}
+    config = Config.model_validate(sections)
+    new = extended_tokenizer(tmp_path / "old", config)
+    model = build(config, new)
+    load_initial_weights(model, config, new)
+    before = load_file(tmp_path / "old" / "model.safetensors")["target_embedding.weight"]
+    tag = new.source.tags["<2nl>"]
+    assert torch.equal(model.source_embedding.weight[tag], before[tag])
+
+
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
 def test_new_tag_begins_as_a_named_one(vocabulary: str, write_run: Write, tmp_path: Path) -> None:
     tied = "all" if vocabulary == "joint" else "decoder"
