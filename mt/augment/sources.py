@@ -44,11 +44,7 @@ class Sources:
 def _in_direction(data: DataConfig) -> list[TrainingCorpus]:
     """Return the training corpora with the languages of the config; raise UserError without any."""
     direction = data.source_language, data.target_language
-    found = [
-        corpus
-        for corpus in open_training_corpora(data)
-        if (corpus.cleaning.data.source_language, corpus.cleaning.data.target_language) == direction
-    ]
+    found = [each for each in open_training_corpora(data) if each.languages == direction]
     if not found:
         raise UserError(f"no training corpus of the config is {' to '.join(direction)}")
     return found

@@ -300,6 +300,11 @@ class TrainingCorpus:
     tag: str | None
     target_tag: str | None
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Languages of the source and the target side."""
+        return self.cleaning.data.source_language, self.cleaning.data.target_language
+
     def cleaned(self) -> Iterator[SentencePair]:
         """Stream the cleaned pairs."""
         return self.cleaning.clean(self.source.pairs())

@@ -21,10 +21,9 @@ from mt.data.tokenizer import (
     write_models,
 )
 from mt.data.tokenizer_training import extend_model
-from mt.data.vocabulary import Vocabulary
+from mt.data.vocabulary import SPACE_MARK, Vocabulary
 
 _logger = logging.getLogger(__name__)
-_SPACE = "\u2581"
 
 
 def provide_tokenizer(
@@ -60,11 +59,10 @@ def new_languages(corpora: Sequence[TrainingCorpus], old_tags: set[str]) -> tupl
     new: dict[str, None] = {}
     replayed: set[str] = set()
     for corpus in corpora:
-        languages = corpus.cleaning.data.source_language, corpus.cleaning.data.target_language
         if {corpus.tag, corpus.target_tag} - {None, *old_tags}:
-            new |= dict.fromkeys(languages)
+            new |= dict.fromkeys(corpus.languages)
         else:
-            replayed.update(languages)
+            replayed.update(corpus.languages)
     return tuple(language for language in new if language not in replayed)
 
 
@@ -78,19 +76,19 @@ def new_text(
     both sides, or one for each.
     """
     processors = [each.processor for each in (old[0], old[-1])]
-    known = [{_SPACE, *each.texts().values()} for each in (old[0], old[-1])]
+    known = [{SPACE_MARK, *each.texts().values()} for each in (old[0], old[-1])]
 
     def kept(text: str, language: str, side: int) -> str:
         is_new = language in languages
         return text if is_new or {*processors[side].normalize(text)} - known[side] else ""
 
     for corpus in corpora:
-        data = corpus.cleaning.data
+        source, target = corpus.languages
         for pair in corpus.cleaned():
             yield replace(
                 pair,
-                source=kept(pair.source, data.source_language, SOURCE),
-                target=kept(pair.target, data.target_language, TARGET),
+                source=kept(pair.source, source, SOURCE),
+                target=kept(pair.target, target, TARGET),
             )
 
 

@@ -467,6 +467,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         "name no language",
     ),
     "language": (
+        lambda _: None, ("--target-language", "en"),
+        "--target-language `en`: is not one of the 4 languages; did you mean `eng_Latn`?",
+    ),
+    "language by another code": (
         lambda _: None, ("--target-language", "ger"),
         "--target-language `ger`: is not one of the 4 languages; did you mean `deu_Latn`?",
     ),
