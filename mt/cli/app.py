@@ -1,5 +1,6 @@
 """Command line of `mt`: commands, help panels and usage errors."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
@@ -26,6 +27,9 @@ EXAMPLES = """\
    mt init train.de train.en
    mt train train.yaml
    echo "Guten Morgen." | mt translate runs/train"""
+
+REMOVED: dict[str, str] = {}
+"""Replacement by removed command or option, such as "mt plot masks" or "mt bench --phases"."""
 
 
 @app.callback(invoke_without_command=True)
@@ -83,5 +87,8 @@ def _usage_error(error: typer.TyperException) -> str:
     message = " ".join(error.format_message().split()).replace("Value error, ", "")
     message = message if message.endswith((".", "?")) else f"{message}."
     context = getattr(error, "ctx", None)  # not every exception has one
+    unknown = re.match(r"No such (?:command|option):? '?([^\s'.]+)", message)
+    if context and unknown and (reason := REMOVED.get(f"{context.command_path} {unknown[1]}")):
+        return f"`{context.command_path} {unknown[1]}` was removed; {reason}"
     usage = " ".join(context.get_usage().split()) if context else ""
     return f"{message} {usage}".strip()

@@ -61,6 +61,14 @@ class Section(BaseModel):
         chosen = cls.automatic_keys()
         return {key: each for key, each in value.items() if not (each == "auto" and key in chosen)}
 
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with changed values, validated as if they had been given at first.
+
+        Raises pydantic's ValidationError for an unknown key, a wrong value or a broken rule.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**given, **values})
+
     @classmethod
     def automatic_keys(cls) -> list[str]:
         """Return the names of the automatic fields."""
