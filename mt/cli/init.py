@@ -43,7 +43,7 @@ def init(
     Languages come from the file names, such as train.zh and train.en, or from the text. Without
     --valid or --test, pairs of the corpus are held out of the training for them.
     """
-    from mt.new_config import Request, write_new_config
+    from mt.recipes.init import Request, write_new_config
 
     request = Request(
         train=corpora,

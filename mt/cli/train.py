@@ -75,7 +75,7 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
     The exit status is 1 if a score is outside its expected range.
     """
     loaded = load(config)
-    from mt.experiments.reproduce import reproduce as reproduce_recipe
+    from mt.recipes.reproduce import reproduce as reproduce_recipe
 
     verdict = reproduce_recipe(loaded, run or default_run(config))
     typer.echo(verdict.text)
@@ -97,7 +97,7 @@ def ablate(
     from mt.config.ablation import load_ablation
 
     ablation = load_ablation(file)
-    from mt.experiments.ablation import run_ablation
+    from mt.recipes.ablation import run_ablation
 
     results = run_ablation(ablation, runs or Path("runs") / f"ablation-{file.stem}")
     typer.echo(results.as_json() if as_json else results.as_text())

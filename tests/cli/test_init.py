@@ -12,7 +12,7 @@ from mt.config import Config, TrainingConfig
 from mt.config.data import AugmentationConfig, MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.config.tokenizer import TokenizerConfig
-from mt.new_config import held_out_pairs
+from mt.recipes.init import held_out_pairs
 from mt.training import automatic
 from mt.training.automatic import choose_length, choose_settings
 from tests.factories import CPU, DIGITS, Program
@@ -130,7 +130,7 @@ def test_a_training_of_few_passes_has_fewer_changes(
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(f"mt.new_config.{few}", 1e9)
+    monkeypatch.setattr(f"mt.recipes.init.{few}", 1e9)
     assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
     written = load_config(Path("train.yaml"))
     assert written.data.augmentation == augmentation
@@ -170,7 +170,7 @@ def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
 def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mt.new_config._MAX_CHECKED", 2000)
+    monkeypatch.setattr("mt.recipes.init._MAX_CHECKED", 2000)
     many = pairs(1000, 6000)
     many[4000:4100] = [("", target) for _, target in many[4000:4100]]  # blocks 0 and 4 are read
     write("train", [*many, *many[:5]])

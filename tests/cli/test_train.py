@@ -59,7 +59,7 @@ def test_init_from_takes_any_folder_name(
 def test_exit_status_of_reproduce_is_the_verdict(
     passed: bool, status: int, program: Program, recipe: Path, recorded: Recorded, result: Result
 ) -> None:
-    calls = recorded("mt.experiments.reproduce.reproduce", result(passed=passed))
+    calls = recorded("mt.recipes.reproduce.reproduce", result(passed=passed))
     assert program("reproduce", recipe) == (status, "30 ± 1\n", "")
     assert calls[0][0][1] == Path("runs/tiny")
 
@@ -90,20 +90,20 @@ def ablation(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_ablation_has_runs_named_after_its_file_and_the_status_of_its_result(
     ablation: Path, program: Program, recorded: Recorded, result: Result
 ) -> None:
-    calls = recorded("mt.experiments.ablation.run_ablation", result())
+    calls = recorded("mt.recipes.ablation.run_ablation", result())
     assert program("ablate", ablation) == (0, "30 ± 1\n", "")
     assert program("ablate", ablation, "--runs", "elsewhere", "--json") == (0, "{}\n", "")
     folders = [runs for (_, runs), _ in calls]
     assert folders == [Path("runs/ablation-small"), Path("elsewhere")]
     assert [variant.name for variant in calls[0][0][0].variants] == ["base", "untied"]
-    recorded("mt.experiments.ablation.run_ablation", result(exit_status=143))
+    recorded("mt.recipes.ablation.run_ablation", result(exit_status=143))
     assert program("ablate", ablation) == (143, "30 ± 1\n", "")
 
 
 def test_invalid_change_is_reported_before_training(
     ablation: Path, refused: Refused, recorded: Recorded
 ) -> None:
-    calls = recorded("mt.experiments.ablation.run_ablation")
+    calls = recorded("mt.recipes.ablation.run_ablation")
     ablation.write_text(ablation.read_text().replace("tie_embeddings=none", "tie_embedding=none"))
     assert refused("ablate", ablation) == (
         "small.yaml:5: `changes.untied`: --set model.tie_embedding: unknown; "

@@ -9,7 +9,7 @@ import pytest
 
 from mt.data.pairs import SentencePair
 from mt.evaluation.scores import evaluate
-from mt.experiments.reproduce import nearest_targets
+from mt.recipes.reproduce import nearest_targets
 from tests.factories import load_script
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "quickstart"

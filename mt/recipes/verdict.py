@@ -28,7 +28,7 @@ class VerdictRow:
     band: Band | None = None
     """Expected BLEU; None if the recipe sets no band."""
     nearest: Score | None = None
-    """BLEU of nearest copies, see `mt.experiments.reproduce`."""
+    """BLEU of nearest copies, see `mt.recipes.reproduce`."""
     published: tuple[Published, ...] = ()
     seed_band: float = 0.0
     """Variation of BLEU between seeds."""

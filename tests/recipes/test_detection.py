@@ -9,8 +9,8 @@ import pytest
 
 from mt.config.data import HubSource, JsonlSource, Source
 from mt.data import language_id
-from mt.data.detection import corpora_at, languages_of, section_in
 from mt.errors import DataError
+from mt.recipes.detection import corpora_at, languages_of, section_in
 
 COMMIT = "0123456789" * 4
 ENGLISH = "This is a longer sentence about the weather in the north of the country."

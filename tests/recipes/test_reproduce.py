@@ -9,7 +9,7 @@ import pytest
 
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
-from mt.experiments.reproduce import nearest_targets, reproduce
+from mt.recipes.reproduce import nearest_targets, reproduce
 
 
 def pairs(*sources: str) -> list[SentencePair]:
@@ -29,7 +29,7 @@ def test_languages_without_spaces_are_compared_by_characters(language: str) -> N
 
 
 def test_search_is_limited_to_the_first_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.experiments.reproduce.MAX_TRAINING_PAIRS", 2)
+    monkeypatch.setattr("mt.recipes.reproduce.MAX_TRAINING_PAIRS", 2)
     corpus = iter(pairs("a b", "c d", "c d e"))
     assert nearest_targets(corpus, ["c d e"], source_language="en") == ["target 1"]
     assert next(corpus).target == "target 2"

@@ -6,7 +6,7 @@ import pytest
 
 from mt.config.evaluation import Band, Protocol, Published
 from mt.evaluation.scores import TOKENIZERS, Evaluation, Score, evaluate
-from mt.experiments.verdict import Example, VerdictRow, against_published, verdict
+from mt.recipes.verdict import Example, VerdictRow, against_published, verdict
 from mt.tables import display_width
 
 RUN = Path("runs/x")

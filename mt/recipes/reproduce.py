@@ -16,8 +16,8 @@ from mt.data.pairs import SentencePair
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.scores import evaluate
-from mt.experiments.verdict import MAX_EXAMPLES, Example, Verdict, VerdictRow, verdict
 from mt.languages import written_without_spaces
+from mt.recipes.verdict import MAX_EXAMPLES, Example, Verdict, VerdictRow, verdict
 from mt.training.trainer import train
 
 MAX_TRAINING_PAIRS = 200_000

@@ -34,7 +34,6 @@ from mt.config.data import (
 from mt.config.document import parse_value
 from mt.config.loading import dump_yaml
 from mt.data.batches import plan_updates
-from mt.data.detection import Corpus, check_code, corpora_at, languages_of, section_in
 from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source
 from mt.decoding.files import check_output
@@ -46,6 +45,7 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
 from mt.model.device import select_device
+from mt.recipes.detection import Corpus, check_code, corpora_at, languages_of, section_in
 from mt.training.automatic import (
     LONGEST_TRAINING,
     Choice,

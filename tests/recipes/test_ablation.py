@@ -15,8 +15,8 @@ from mt.config.loading import load_config
 from mt.errors import DivergedError, RunError
 from mt.evaluation.evaluate import evaluate_run
 from mt.evaluation.scores import Evaluation, Score
-from mt.experiments import ablation as ablation_module
-from mt.experiments.ablation import (
+from mt.recipes import ablation as ablation_module
+from mt.recipes.ablation import (
     AblationResults,
     RunResult,
     VariantResults,

@@ -1,1 +1,0 @@
-"""Experiments: a reproduced recipe and ablations."""

@@ -1,0 +1,1 @@
+"""Recipes: a new config, a reproduced recipe, and ablations."""
