@@ -6,7 +6,7 @@ import re
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TypeVar
@@ -15,6 +15,7 @@ import numpy as np
 import sentencepiece
 
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.sentencepiece_model import bytes_field, number_field
 from mt.data.vocabulary import Vocabulary, escape
 from mt.errors import ConfigError, DataError
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -122,66 +123,6 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             ) from error
         raise
     return model.getvalue()
-
-
-_VARINT, _LENGTH_DELIMITED = 0, 2
-_FIXED_BYTES = {1: 8, 5: 4}
-"""Bytes of the wire types with fixed width."""
-_NO_MESSAGE = "is not a protocol buffers message"
-
-
-def bytes_field(field: int, content: bytes) -> bytes:
-    """Return a field with a message, text or bytes."""
-    return varint(field << 3 | _LENGTH_DELIMITED) + varint(len(content)) + content
-
-
-def number_field(field: int, value: int) -> bytes:
-    """Return a field with a number, 0 or more."""
-    return varint(field << 3 | _VARINT) + varint(value)
-
-
-def varint(value: int) -> bytes:
-    """Encode a number, 0 or more, in groups of seven bits, lowest first."""
-    low, rest = value & 0x7F, value >> 7
-    return bytes([low | 0x80]) + varint(rest) if rest else bytes([low])
-
-
-def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of each field of a message; numbers stay encoded.
-
-    Raises `ValueError` if the bytes are not a message.
-    """
-    place = 0
-    while place < len(content):
-        tag, begin = _read_varint(content, place)
-        wire_type = tag & 7
-        if wire_type == _VARINT:
-            _, place = _read_varint(content, begin)
-        elif wire_type == _LENGTH_DELIMITED:
-            length, begin = _read_varint(content, begin)
-            place = begin + length
-        elif wire_type in _FIXED_BYTES:
-            place = begin + _FIXED_BYTES[wire_type]
-        else:
-            raise ValueError(_NO_MESSAGE)
-        if place > len(content):
-            raise ValueError(_NO_MESSAGE)
-        yield tag >> 3, content[begin:place]
-
-
-_VARINT_BITS = 70
-
-
-def _read_varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the number at `place` and the place after it."""
-    value = shift = 0
-    while place < len(content) and shift < _VARINT_BITS:
-        byte = content[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return value, place
-    raise ValueError(_NO_MESSAGE)
 
 
 # Fields of ModelProto and its messages in sentencepiece_model.proto.

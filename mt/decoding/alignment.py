@@ -8,8 +8,8 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from mt.data.copied import is_unspaced
+from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import fields
 from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
 from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
 from mt.decoding.preparation import repair_unicode

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config import ModelConfig
+from mt.data.sentencepiece_model import SPECIAL, tokens_of, with_tokens
 from mt.data.vocabulary import Vocabulary
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError
 from mt.export.marian import SHARED, generation_settings, layer_tensors, stack_settings
-from mt.export.sentencepiece_model import SPECIAL, tokens_of, with_tokens
 from mt.files import replacing, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors

@@ -18,6 +18,15 @@ from torch import Tensor
 from mt.config.data import language_of
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.lines import LineReader
+from mt.data.sentencepiece_model import (
+    CONTROL,
+    SPECIAL,
+    in_rank_order,
+    is_bpe,
+    new_token,
+    tokens_of,
+    with_tokens,
+)
 from mt.data.tokenizer import JOINT, TAG_LAST, write_models
 from mt.data.vocabulary import Vocabulary
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
@@ -51,15 +60,6 @@ from mt.export.m2m100 import (
     tensor_names,
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
-from mt.export.sentencepiece_model import (
-    CONTROL,
-    SPECIAL,
-    in_rank_order,
-    is_bpe,
-    new_token,
-    tokens_of,
-    with_tokens,
-)
 from mt.files import aside, existing_file, put_in_place
 from mt.languages import base_language
 from mt.special_ids import BOS, EOS, PAD, UNK

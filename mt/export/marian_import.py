@@ -15,6 +15,15 @@ from torch import Tensor
 
 from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.sentencepiece_model import (
+    LAST,
+    SPECIAL,
+    UNUSED,
+    USER_DEFINED,
+    new_token,
+    text_tokens,
+    with_tokens,
+)
 from mt.data.tokenizer import SOURCE as SOURCE_FILE
 from mt.data.tokenizer import TARGET as TARGET_FILE
 from mt.data.tokenizer import Tokenizer, write_models
@@ -48,15 +57,6 @@ from mt.export.marian import (
     layer_tensors,
     sines_between,
     sines_first,
-)
-from mt.export.sentencepiece_model import (
-    LAST,
-    SPECIAL,
-    UNUSED,
-    USER_DEFINED,
-    new_token,
-    text_tokens,
-    with_tokens,
 )
 from mt.files import aside, put_in_place, validated
 from mt.model.positional import sinusoids

@@ -5,14 +5,8 @@ from typing import Literal
 import pytest
 
 from mt.config import TokenizerConfig
-from mt.data.tokenizer_training import (
-    bytes_field,
-    fields,
-    number_field,
-    sample_lines,
-    train_model,
-    varint,
-)
+from mt.data.sentencepiece_model import bytes_field, fields, number_field, varint
+from mt.data.tokenizer_training import sample_lines, train_model
 from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, DataError
 

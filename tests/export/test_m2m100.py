@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from mt.data.sentencepiece_model import tokens_of
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
@@ -25,7 +26,6 @@ from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, UserError
 from mt.export.export import export_ctranslate2, export_huggingface
 from mt.export.m2m100_import import Pruning, import_m2m100, merged_parts
-from mt.export.sentencepiece_model import tokens_of
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.factories import Program, contents, journal, model_of, train_with
 from tests.training.killed_training import outcome
