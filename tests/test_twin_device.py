@@ -3,6 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, pairwise
 from pathlib import Path
 from statistics import median
@@ -17,13 +18,11 @@ from torch.nn import functional as F
 from mt.config import DecodingConfig, TrainingConfig
 from mt.data.batches import collate
 from mt.data.store import Example
-from mt.decoding import search
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine, _Steps
-from mt.model import attention
+from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import EOS
-from mt.training import loss, optimizer
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import freeze
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision
@@ -116,9 +115,8 @@ def test_updates_are_those_of_the_cpu(
     device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME} if fused else {"cpu"})
-    monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
-    monkeypatch.setattr(attention, "_JOINED", {NAME})
+    traits = replace(DEVICE_TRAITS["cuda"], has_fused_adam=fused)
+    monkeypatch.setitem(DEVICE_TRAITS, NAME, traits)
     model = transformer(**kind).train()
     twin = on_twin(copy.deepcopy(model))
     plain = learner(model, CPU, precision, **keys)
@@ -166,9 +164,7 @@ LAYERS = {"encoder_layers": 6, "decoder_layers": 6}
 
 
 def test_an_update_has_few_launches(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME})
-    monkeypatch.setitem(loss._ROWS_MULTIPLE, NAME, 64)
-    monkeypatch.setattr(attention, "_JOINED", {NAME})
+    monkeypatch.setitem(DEVICE_TRAITS, NAME, DEVICE_TRAITS["cuda"])
     made = learner(on_twin(transformer(**LAYERS).train()), device, "bf16")
     batches = [BATCHES[0].to(device)]
     train_step(made, batches, 0.01)  # the first update also makes the state of the optimizer
@@ -206,7 +202,7 @@ def test_a_step_of_a_search_has_few_launches(
 def test_resumed_training_is_that_of_the_cpu(
     precision: str, device: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(optimizer, "FUSED", {"cpu", NAME})
+    monkeypatch.setitem(DEVICE_TRAITS, NAME, DeviceTraits(has_fused_adam=True))
     model = transformer().train()
     twin = learner(on_twin(copy.deepcopy(model)), device, precision, ema_decay=0.9)
     plain = learner(model, CPU, precision, ema_decay=0.9)
@@ -283,7 +279,7 @@ def test_searches_are_those_of_the_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if removal == "one by one":
-        monkeypatch.setattr(search, "REMOVING_AT_ONCE", {"cpu", NAME})
+        monkeypatch.setitem(DEVICE_TRAITS, NAME, DeviceTraits(drops_ended_at_once=True))
     removals = list[tuple[int, int]]()
     keep = _Steps.keep
 

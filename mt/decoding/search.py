@@ -26,6 +26,7 @@ from mt.decoding.constraints import (
     sum_dtype,
 )
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
+from mt.model.device import device_traits
 from mt.special_ids import BOS, EOS
 
 
@@ -120,15 +121,11 @@ def extend(model: StepModel, limits: Tensor, choose: Choose) -> list[Hypothesis]
     return [hypothesis for (hypothesis,) in found.by_sentence()]
 
 
-REMOVING_AT_ONCE = {"cpu"}
-"""Types of devices on which sentences are removed from a batch as soon as they have ended."""
-
-
 class _LiveSentences:
     """Sentences of the batch that go on, and those that have ended and are not removed yet.
 
-    On a CPU they are removed at once. Elsewhere a step takes nearly the same time for fewer rows,
-    and removal copies the caches, so that it waits until half of the batch has ended.
+    Where `DeviceTraits.drops_ended_at_once` does not hold, they are removed when half of the batch
+    has ended.
     """
 
     def __init__(self, count: int, device: torch.device) -> None:
@@ -137,7 +134,7 @@ class _LiveSentences:
         self.over = torch.zeros(count, dtype=torch.bool, device=device)
         """Sentences that have ended, on the device."""
         self._goes_on = np.ones(count, dtype=np.bool_)
-        self._waits_for_half = device.type not in REMOVING_AT_ONCE
+        self._waits_for_half = not device_traits(device).drops_ended_at_once
 
     @property
     def count(self) -> int:

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
+from mt.model.device import device_traits
 from mt.model.sublayers import Dropout
 from mt.model.weights import Gains, glorot
 
 _INITIAL_CAPACITY = 16
-_JOINED = {"cuda"}
 """Devices on which training joins projections of the same tensor."""
 
 
@@ -117,7 +117,7 @@ class Attention(nn.Module):
 def _products(x: Tensor, *layers: nn.Linear) -> Sequence[Tensor]:
     """Return the results of some layers; in training on a GPU, from one product for all of them."""
     are_plain = all(type(layer) is nn.Linear for layer in layers)
-    if not (x.device.type in _JOINED and layers[0].training and are_plain):
+    if not (device_traits(x.device).joins_products and layers[0].training and are_plain):
         return [layer(x) for layer in layers]
     # Copying the small matrices takes less time than further products.
     weight = torch.cat([layer.weight for layer in layers])

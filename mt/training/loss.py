@@ -7,14 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mt.model.device import device_traits
 from mt.training.chunk_loss import ChunkLoss, chunk_loss
-
-# Largest number of logits in memory at once: the size of a CPU's caches, half a GiB in fp32
-# elsewhere.
-_MAX_LOGITS = {"cpu": 2**22}
-_MAX_LOGITS_ELSEWHERE = 2**27
-# Sizes for which matrix products use the tensor cores well.
-_ROWS_MULTIPLE = {"cuda": 64}
 
 
 @dataclass(frozen=True)
@@ -112,13 +106,13 @@ def scaled_gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor | None]
 
 def _pad_rows(weight: Tensor) -> Tensor:
     """Return a matrix [V D] with rows of 0 up to a multiple of 64 where that is faster."""
-    missing = -len(weight) % _ROWS_MULTIPLE.get(weight.device.type, 1)
+    missing = -len(weight) % device_traits(weight.device).vocabulary_multiple
     return F.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
 def chunks(states: Tensor, vocabulary: int) -> list[slice]:
     """Cut states [N D] into chunks of rows whose logits fit the limit, of 64 rows at least."""
-    logits = _MAX_LOGITS.get(states.device.type, _MAX_LOGITS_ELSEWHERE)
+    logits = device_traits(states.device).max_logits
     rows = max(logits // vocabulary, 64)
     return [slice(first, first + rows) for first in range(0, len(states), rows)]
 

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mt.config import Config, ModelConfig
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate
 from mt.errors import UserError
-from mt.model.device import is_out_of_memory
+from mt.model.device import DEVICE_TRAITS, device_traits, is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
 from mt.training.device_settings import batch_tokens, with_batch_tokens
@@ -26,9 +26,6 @@ _MOMENTS = 2
 """Tensors that Adam keeps for each parameter, from the first step on."""
 _HEAP_FACTOR = 1.4
 """glibc's heap over the tensors of an update: freed blocks leave gaps. Measured: 1.2 to 1.7."""
-_LOSS_NUMBERS = 2**22
-"""Logits that the loss computes at once on a CPU."""
-_CHECKED_FIRST = {"cuda"}
 _logger = logging.getLogger(__name__)
 
 
@@ -61,7 +58,10 @@ def estimate_memory(
     moments = _MOMENTS * learning if training.optimizer == "adam" else 0
     passes = 2 if training.r_drop else 1
     tokens = int(lengths[:, TARGET].sum())
-    logits = min(max(_LOSS_NUMBERS, 64 * target_vocabulary), passes**2 * tokens * target_vocabulary)
+    logits = min(
+        max(DEVICE_TRAITS["cpu"].max_logits, 64 * target_vocabulary),
+        passes**2 * tokens * target_vocabulary,
+    )
     activations = _activations(config.model, lengths, recompute=training.recompute == "on")
     update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
@@ -139,7 +139,7 @@ def try_heaviest(session: Session, *, is_automatic: bool = False) -> Session:
     has the new size. A size that is given stays. The gradients are dropped and dropout is seeded by
     each update, so training is not affected. Raises UserError as `in_smaller_batches` does.
     """
-    if session.device.type not in _CHECKED_FIRST:
+    if not device_traits(session.device).runs_out_late:
         return session
     longest = session.config.data.max_tokens
     tokens = most = session.config.training.max_tokens_per_batch

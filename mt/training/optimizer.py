@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from mt.config import TrainingConfig
+from mt.model.device import device_traits
 
 BETAS = (0.9, 0.98)
 EPSILON = 1e-9
-FUSED = {"cpu", "cuda"}
-"""Devices whose fused kernel can skip a step by itself."""
 
 
 def build_optimizer(
@@ -28,7 +27,7 @@ def build_optimizer(
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if name == "adafactor":
         return torch.optim.Adafactor(trainable, lr=0.0)
-    fused = device.type in FUSED
+    fused = device_traits(device).has_fused_adam
     # `train_step` sets the rate of each update.
     return torch.optim.Adam(trainable, lr=0.0, betas=BETAS, eps=EPSILON, fused=fused)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt.config import TrainingConfig
+from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import loss as loss_module
 from mt.training.chunk_loss import ChunkLoss, choose_loss, chunk_loss
 from mt.training.loss import label_smoothed_loss
@@ -56,7 +57,7 @@ def test_value_and_gradients_equal_cross_entropy(smoothing: float) -> None:
 def test_padded_vocabulary_changes_nothing(
     vocabulary: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loss_module, "_ROWS_MULTIPLE", {"cpu": 64})
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(vocabulary_multiple=64))
     loss_of, widths = compiled_loss(monkeypatch) if compiled else chunk_loss, set()
 
     def seen(states: Tensor, matrix: Tensor, *arguments: Any, **keys: Any) -> Any:

@@ -19,6 +19,7 @@ from mt.config.loading import load_config
 from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
+from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import memory
 from mt.training.data import epoch_plan, prepare
 from mt.training.device_settings import with_batch_tokens
@@ -297,7 +298,7 @@ def test_trying_the_heaviest_batch_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
     plan = epoch_plan(session.corpus, session.config)
     lengths = session.corpus.store.lengths
     batch = heaviest(plan, lengths, max_tokens_per_batch=200)
@@ -318,7 +319,7 @@ def test_trying_the_heaviest_batch_changes_nothing(
 def test_trying_the_heaviest_batch_waits_for_no_other_rank(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
     reduce, reduced = distributed.all_reduce, list[int]()
 
     def counted(tensor: Tensor, **keys: Any) -> Any:
@@ -347,7 +348,7 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
     most: int, other_rank: int, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other rank has room from the attempt `other_rank` on."""
-    monkeypatch.setattr(memory, "_CHECKED_FIRST", {"cpu"})
+    monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
     attempts: list[int] = []
 
     def all_reduce_max(_: World, number: int) -> int:
