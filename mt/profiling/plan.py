@@ -19,9 +19,8 @@ from mt.profiling.cost import BYTES_PER_NUMBER, training_flops
 from mt.profiling.probe import MOST_UPDATES, probe
 from mt.profiling.training_speed import temporary_session
 from mt.training.automatic import choose_length, choose_settings
-from mt.training.data import epoch_plan
 from mt.training.memory import available_memory, estimate_memory, heaviest
-from mt.training.progress import planned_padding
+from mt.training.progress import measure_padding
 from mt.training.setup import Session, most_updates
 
 PAPER_TOKENS_PER_UPDATE = 25_000
@@ -95,7 +94,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         corpus = session.corpus
         config = choose_length(choices, corpus, device)
         training = config.training
-        plan, lengths = epoch_plan(corpus, config), corpus.epoch_store(0).lengths
+        plan, lengths = corpus.plan_epoch(), corpus.epoch_store(0).lengths
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if training.r_drop else 1
         of_pairs = passes * training_flops(config.model, lengths, vocabularies=sizes)
@@ -120,7 +119,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             updates_per_epoch=len(plan),
             target_tokens_per_update=tokens,
             share_of_the_papers_update=tokens / PAPER_TOKENS_PER_UPDATE,
-            padding_efficiency=planned_padding(plan, lengths, session.config),
+            padding_efficiency=measure_padding(plan, lengths, training.max_tokens_per_batch),
             flops_per_target_token=float(flops.mean()) / tokens,
             flops_per_update=float(flops.mean()),
             flops=float(flops.mean()) * extent["updates"],

@@ -172,7 +172,7 @@ def benchmark_training(config: Config, updates: int) -> TrainingBenchmark:
         _run(session, clock.begin)
         # The run is planned again to count the sentences of the measured updates.
         corpus, cpu = session.corpus, torch.device("cpu")
-        planned = planned_updates(session.config, corpus, TrainState(), cpu)
+        planned = planned_updates(session.config.training, corpus, TrainState(), cpu)
         measured = islice(planned, WARMUP_UPDATES, WARMUP_UPDATES + updates)
         work = workload(batch for update in measured for batch in update.batches)
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size

@@ -9,7 +9,7 @@ from mt.config import Config
 from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.model.weights import parameter_tensors
-from mt.training.data import Corpus
+from mt.training.data import TrainingData
 from mt.training.distributed import World
 from mt.training.run_folder import RunFolder, flat
 from mt.training.state import TrainState
@@ -32,7 +32,7 @@ def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
         )
 
 
-def agree_on_start(world: World, corpus: Corpus, learner: Learner, state: TrainState) -> None:
+def agree_on_start(world: World, corpus: TrainingData, learner: Learner, state: TrainState) -> None:
     """Raise UserError if the ranks begin with different data, weights or updates."""
     if world.size > 1:
         world.agree(

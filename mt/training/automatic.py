@@ -27,7 +27,7 @@ from mt.decoding.load import read_run
 from mt.errors import ConfigError
 from mt.languages import in_letters, written_without_spaces
 from mt.model.transformer import Transformer
-from mt.training.data import Corpus, epoch_plan
+from mt.training.data import TrainingData
 from mt.training.device_settings import batch_tokens
 from mt.training.setup import most_updates
 from mt.training.speed import training_speed
@@ -327,14 +327,14 @@ def _choose_updates(choices: Choices, facts: Facts, device: torch.device) -> Non
     choices("training.learning_rate", rate, "falls with the width of the model")
 
 
-def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Config:
+def choose_length(choices: Choices, corpus: TrainingData, device: torch.device) -> Config:
     """Choose the end of the training and what follows from it; return the config.
 
     Only the size of a batch on CUDA stays open. A budget includes the time since the choices began.
     Logs what was chosen.
     """
     config = choices.applied()
-    training, per_epoch = config.training, len(epoch_plan(corpus, config))
+    training, per_epoch = config.training, len(corpus.plan_epoch())
     updates, seconds = most_updates(training, per_epoch), 0.0
     if updates is None or "model.d_model" in choices.made:
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
@@ -356,7 +356,7 @@ def choose_length(choices: Choices, corpus: Corpus, device: torch.device) -> Con
     return with_values(config, {key: value_at(config, key) for key in left})
 
 
-def _updates_in(choices: Choices, corpus: Corpus, seconds: float, *, left: float) -> int:
+def _updates_in(choices: Choices, corpus: TrainingData, seconds: float, *, left: float) -> int:
     """Choose the number of updates, and the extent of validation, for the seconds left."""
     training = choices.applied().training
     pairs, tokens = len(corpus.valid), float(corpus.valid_lengths[:, TARGET].sum())

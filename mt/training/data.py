@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Corpus:
+class TrainingData:
     """Prepared data of a run."""
 
     tokenizer: Tokenizer
@@ -52,12 +52,27 @@ class Corpus:
     valid_examples: tuple[Example, ...]
     line_shape: LineShape
     """From a sample."""
+    target_tokens_per_update: int
+    seed: int
     drawn: DrawnEpochs | None = None
     """Stores by epoch, if `tokenizer.sampling` or `data.augmentation` is on."""
 
     def epoch_store(self, epoch: int) -> PairStore:
         """Return the training pairs in the tokens of an epoch, drawing them if necessary."""
         return self.drawn.open(epoch) if self.drawn else self.store
+
+    def plan_epoch(self, epoch: int = 0, *, store: PairStore | None = None) -> list[Indices]:
+        """Return the updates of an epoch; all epochs have about the same number.
+
+        `store` has the lengths to plan by, by default those of the tokens of that epoch.
+        """
+        lengths = (store or self.epoch_store(epoch)).lengths
+        tokens, seed = self.target_tokens_per_update, self.seed
+        if self.mixture.is_plain:
+            return plan_updates(lengths, tokens, seed=seed, epoch=epoch)
+        pairs = self.mixture.pairs(seed=seed, epoch=epoch)
+        plan = plan_updates(lengths[pairs], tokens, seed=seed, epoch=epoch)
+        return [pairs[update] for update in plan]
 
     def close(self) -> None:
         """Delete the drawn stores, after the end of the run."""
@@ -70,7 +85,7 @@ class Corpus:
         return np.array([(len(e.source), len(e.target)) for e in self.valid_examples], np.int32)
 
 
-def prepare(config: Config, folder: RunFolder) -> Corpus:
+def prepare(config: Config, folder: RunFolder) -> TrainingData:
     """Check all corpora of the config, train the tokenizer if necessary and encode the pairs.
 
     Validation and test splits are read first, so that their faults show before the training.
@@ -104,7 +119,7 @@ def prepare(config: Config, folder: RunFolder) -> Corpus:
     return corpus
 
 
-def open_prepared(config: Config, folder: RunFolder) -> Corpus:
+def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
     """Return the corpus that another rank has prepared, without validation pairs.
 
     A host without that store encodes the pairs again, from the same text.
@@ -138,7 +153,7 @@ def _open_corpus(
     corpora: Sequence[TrainingCorpus],
     sums: Mapping[str, Checksums],
     valid: tuple[SentencePair, ...],
-) -> Corpus:
+) -> TrainingData:
     """Open the stores of all training corpora, encoding the pairs that are not in the cache.
 
     Raises ConfigError if the mixture takes no pair in the first epoch.
@@ -174,7 +189,7 @@ def _open_corpus(
     )
     stores = [*parts.values()]
     store = joined(stores)
-    return Corpus(
+    return TrainingData(
         tokenizer=tokenizer,
         store=store,
         parts=parts,
@@ -182,6 +197,8 @@ def _open_corpus(
         valid=valid,
         valid_examples=examples,
         line_shape=_line_shape(store, tokenizer, config.data.source_language),
+        target_tokens_per_update=config.training.target_tokens_per_update,
+        seed=config.seed,
         drawn=_drawn_epochs(config, tokenizer, stores),
     )
 
@@ -204,21 +221,6 @@ def _drawn_epochs(
         return None
     sampling = Sampling(source, target, config.data.max_tokens, config.seed, changes)
     return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
-
-
-def epoch_plan(corpus: Corpus, config: Config, *, epoch: int = 0) -> list[Indices]:
-    """Return the updates of an epoch; all epochs have about the same number."""
-    return plan_epoch(corpus, corpus.epoch_store(epoch), config, epoch=epoch)
-
-
-def plan_epoch(corpus: Corpus, store: PairStore, config: Config, *, epoch: int) -> list[Indices]:
-    """Return the updates of an epoch for the lengths that its pairs have in a store."""
-    tokens, seed = config.training.target_tokens_per_update, config.seed
-    if corpus.mixture.is_plain:
-        return plan_updates(store.lengths, tokens, seed=seed, epoch=epoch)
-    pairs = corpus.mixture.pairs(seed=seed, epoch=epoch)
-    plan = plan_updates(store.lengths[pairs], tokens, seed=seed, epoch=epoch)
-    return [pairs[update] for update in plan]
 
 
 def micro_batches(

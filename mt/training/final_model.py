@@ -19,7 +19,7 @@ from mt.model.lora import merged
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
-from mt.training.data import Corpus, prepare
+from mt.training.data import TrainingData, prepare
 from mt.training.device_settings import for_device
 from mt.training.divergence import shown_rollbacks
 from mt.training.run_folder import RunFolder, peak_memory_mib
@@ -124,7 +124,7 @@ def _load_mean(session: Session, updates: list[int]) -> None:
 
 
 def _provenance(
-    config: Config, corpus: Corpus, *, score: str, updates: int, averaged_updates: list[int]
+    config: Config, corpus: TrainingData, *, score: str, updates: int, averaged_updates: list[int]
 ) -> Provenance:
     left_out = corpus.store.left_out
     pairs = {
@@ -141,7 +141,7 @@ def _write_model(
     folder: RunFolder,
     config: Config,
     model: nn.Module,
-    corpus: Corpus,
+    corpus: TrainingData,
     provenance: Provenance,
     base: str,
 ) -> None:

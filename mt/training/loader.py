@@ -9,10 +9,10 @@ from itertools import count
 
 import torch
 
-from mt.config import Config
+from mt.config import TrainingConfig
 from mt.data.batches import SOURCE, TARGET, Batch, Indices, collate, split_update
 from mt.data.store import PairStore
-from mt.training.data import Corpus, epoch_plan
+from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts
@@ -35,16 +35,19 @@ class PlannedUpdate:
 
 
 def planned_updates(
-    config: Config, corpus: Corpus, state: TrainState, device: torch.device, world: World = ALONE
+    training: TrainingConfig,
+    data: TrainingData,
+    state: TrainState,
+    device: torch.device,
+    world: World = ALONE,
 ) -> Iterator[PlannedUpdate]:
     """Yield this rank's share of the updates, from the state's to the end of the last epoch."""
-    training = config.training
     first = state.update_in_epoch
     for epoch in count(state.epoch):
         if training.max_epochs is not None and epoch >= training.max_epochs:
             return
-        store = corpus.epoch_store(epoch)
-        plan = epoch_plan(corpus, config, epoch=epoch)
+        store = data.epoch_store(epoch)
+        plan = data.plan_epoch(epoch)
         for number, indices in enumerate(plan[first:], start=first):
             cut = split_update(
                 indices,

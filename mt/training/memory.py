@@ -14,7 +14,7 @@ from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate
 from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, device_traits, is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.training.data import Corpus, epoch_plan, micro_batches, plan_epoch
+from mt.training.data import TrainingData, micro_batches
 from mt.training.device_settings import batch_tokens, with_batch_tokens
 from mt.training.initial_weights import choose_weights
 from mt.training.setup import Session
@@ -96,13 +96,13 @@ def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> in
     return every // (model.encoder_layers + model.decoder_layers) + inputs
 
 
-def warn_of_low_memory(config: Config, corpus: Corpus) -> None:
+def warn_of_low_memory(config: Config, corpus: TrainingData) -> None:
     """Log a warning where training on the CPU is likely to take more memory than is available."""
     available = available_memory()
     if available is None:
         return
     store, budget = corpus.store, batch_tokens(config, torch.device("cpu"))
-    plan = plan_epoch(corpus, store, config, epoch=0)
+    plan = corpus.plan_epoch(store=store)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
     needed = estimate_memory(
         config,
@@ -179,7 +179,7 @@ def _heaviest_fits(session: Session, tokens: int) -> bool:
 def _heaviest_batch(session: Session, tokens: int) -> Batch:
     """Return the heaviest batch of the epoch for a size of batches, on the host."""
     corpus, epoch = session.corpus, session.state.epoch
-    store, plan = corpus.epoch_store(epoch), epoch_plan(corpus, session.config, epoch=epoch)
+    store, plan = corpus.epoch_store(epoch), corpus.plan_epoch(epoch)
     return collate(store.examples(heaviest(plan, store.lengths, max_tokens_per_batch=tokens)))
 
 

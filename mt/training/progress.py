@@ -13,11 +13,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mt.config import Config, TrainingConfig
+from mt.config import TrainingConfig
 from mt.data.batches import Indices, Lengths, PaddingEfficiency, padding_efficiency
 from mt.errors import UserError, install_hint
 from mt.files import naming
-from mt.training.data import Corpus, micro_batches
+from mt.training.data import TrainingData, micro_batches
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 
@@ -279,13 +279,15 @@ class SilentProgress(Progress):
         """Write nothing."""
 
 
-def describe_corpus(corpus: Corpus, config: Config, plan: list[Indices], *, epoch: int = 0) -> str:
+def describe_data(
+    corpus: TrainingData, plan: list[Indices], *, max_tokens_per_batch: int, epoch: int = 0
+) -> str:
     """Return lines with the number of pairs, updates and tokens, and the padding efficiency.
 
     Cleaned corpora and mixtures have lines of their own.
     """
     store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
-    efficiency = planned_padding(plan, store.lengths, config)
+    efficiency = measure_padding(plan, store.lengths, max_tokens_per_batch)
     about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
     lines = [
         *_cleaning_lines(corpus),
@@ -300,14 +302,16 @@ def describe_corpus(corpus: Corpus, config: Config, plan: list[Indices], *, epoc
     return "\n".join(lines)
 
 
-def planned_padding(plan: list[Indices], lengths: Lengths, config: Config) -> PaddingEfficiency:
+def measure_padding(
+    plan: list[Indices], lengths: Lengths, max_tokens_per_batch: int
+) -> PaddingEfficiency:
     """Return the padding efficiency of a plan's batches, from a sample of about 1,000 updates."""
-    sample, budget = plan[:: max(1, len(plan) // 1000)], config.training.max_tokens_per_batch
-    batches = micro_batches(sample, lengths, max_tokens_per_batch=budget)
+    sample = plan[:: max(1, len(plan) // 1000)]
+    batches = micro_batches(sample, lengths, max_tokens_per_batch=max_tokens_per_batch)
     return padding_efficiency(batches, lengths)
 
 
-def _cleaning_lines(corpus: Corpus) -> Iterator[str]:
+def _cleaning_lines(corpus: TrainingData) -> Iterator[str]:
     for key, store in corpus.parts.items():
         of_part = f" of `{_part_name(key)}`" if len(corpus.parts) > 1 else ""
         removed, total = store.left_out.cleaned, store.left_out.total
@@ -320,7 +324,7 @@ def _by_filter(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} by `{name}`" for name, count in counts.items())
 
 
-def _mixture_lines(corpus: Corpus, epoch: int) -> Iterator[str]:
+def _mixture_lines(corpus: TrainingData, epoch: int) -> Iterator[str]:
     mixture = corpus.mixture
     if mixture.is_plain and len(corpus.parts) == 1:
         return

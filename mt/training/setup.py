@@ -14,14 +14,14 @@ from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.training.agreement import agree_on_start
 from mt.training.compilation import compile_stacks
-from mt.training.data import Corpus, epoch_plan
+from mt.training.data import TrainingData
 from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
 from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.packing import pack_batches
-from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_corpus
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_data
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
@@ -35,7 +35,7 @@ class Session:
 
     config: Config
     folder: RunFolder
-    corpus: Corpus
+    corpus: TrainingData
     learner: Learner
     state: TrainState
     progress: Progress
@@ -55,7 +55,7 @@ class Session:
 def start(
     config: Config,
     folder: RunFolder,
-    corpus: Corpus,
+    corpus: TrainingData,
     device: torch.device,
     changes: list[str],
     world: World = ALONE,
@@ -88,7 +88,7 @@ def start(
             append(folder.metrics, "config", update=state.update, change=change)
         if config.training.tensorboard == "on":
             board = TensorBoard(folder.tensorboard, done_updates=state.update)
-    plan = epoch_plan(corpus, config, epoch=state.epoch)
+    plan = corpus.plan_epoch(state.epoch)
     progress = (Progress if world.is_main else SilentProgress)(
         folder.metrics,
         done_updates=state.update,
@@ -97,7 +97,12 @@ def start(
     )
     compiled = ", compiled in the first updates" if config.training.is_compiled else ""
     for line in [
-        describe_corpus(corpus, config, plan, epoch=state.epoch),
+        describe_data(
+            corpus,
+            plan,
+            max_tokens_per_batch=config.training.max_tokens_per_batch,
+            epoch=state.epoch,
+        ),
         f"{describe_parameters(model)}, {learner.precision.name} on {device.type}{compiled}",
         *initial,
         *([f"going on after update {state.update:,}"] if resumed else []),
@@ -149,7 +154,7 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     )
 
 
-def distribute(learner: Learner, corpus: Corpus, world: World) -> Learner:
+def distribute(learner: Learner, corpus: TrainingData, world: World) -> Learner:
     """Return the learner with a training pass whose gradients are summed over all ranks."""
     training_pass = world.wrap(learner.training_pass)
 

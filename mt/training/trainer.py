@@ -124,7 +124,7 @@ def run_updates(session: Session, interruption: Interruption) -> None:
         return
     started_at = time.perf_counter() - state.elapsed_seconds
     session.learner.model.train()
-    planned = planned_updates(session.config, session.corpus, state, session.device, session.world)
+    planned = planned_updates(training, session.corpus, state, session.device, session.world)
     with Prefetcher(planned) as updates:
         for update in updates:
             take_update(session, update)

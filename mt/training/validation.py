@@ -25,7 +25,7 @@ from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
 from mt.tables import aligned, clip, printable
-from mt.training.data import Corpus, micro_batches
+from mt.training.data import TrainingData, micro_batches
 from mt.training.optimizer import Precision
 from mt.training.step import BatchTooLarge, Learner, TrainingPass, naming_large_batch
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def validate(
-    learner: Learner, corpus: Corpus, config: Config, *, count: int | None = None
+    learner: Learner, corpus: TrainingData, config: Config, *, count: int | None = None
 ) -> "Validation":
     """Compute the loss on the validation pairs, translate their sources and score the result.
 
@@ -116,7 +116,7 @@ def typical_pair(pairs: Sequence[SentencePair]) -> int:
     return order[len(order) // 2]
 
 
-def validation_loss(learner: Learner, corpus: Corpus, max_tokens_per_batch: int) -> float:
+def validation_loss(learner: Learner, corpus: TrainingData, max_tokens_per_batch: int) -> float:
     """Return the mean cross-entropy, without smoothing, in nats per target token.
 
     Pairs that exceed a batch or the model's positions are left out. Raises UserError if no pair

@@ -149,8 +149,8 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
         tokenizer=SimpleNamespace(source_size=500, target_size=500),
         valid=[None] * 17,
         valid_lengths=np.full((17, 2), 12),
+        plan_epoch=lambda: [None] * 40,
     )
-    monkeypatch.setattr(automatic, "epoch_plan", lambda *_: [None] * 40)
     choices = choose_settings(config, CPU)
     choices.began_at = 0.0
     monkeypatch.setattr(automatic, "time", SimpleNamespace(perf_counter=lambda: 60.0))

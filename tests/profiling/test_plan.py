@@ -20,7 +20,7 @@ from mt.profiling.cost import training_flops
 from mt.profiling.plan import TrainingPlan, plan_training
 from mt.profiling.probe import Probe
 from mt.training.checkpoint import Checkpoints
-from mt.training.data import Corpus, epoch_plan, prepare
+from mt.training.data import TrainingData, prepare
 from mt.training.memory import heaviest
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
@@ -36,7 +36,7 @@ def config(tiny_recipe: Path) -> Config:
 
 
 @pytest.fixture(scope="module")
-def corpus(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus(config: Config, tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
         return prepare(config, RunFolder(tmp_path_factory.mktemp("run")))
@@ -62,7 +62,11 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
 
 @pytest.fixture
 def plan(
-    config: Config, corpus: Corpus, probed: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config,
+    corpus: TrainingData,
+    probed: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Plan:
     """Return a function that plans the tiny recipe with other keys of `training`."""
     monkeypatch.setattr("mt.profiling.training_speed.prepare", lambda *_: corpus)
@@ -103,10 +107,10 @@ def test_plan_warns_of_a_slow_precision(
 
 
 def test_counts_are_those_of_the_corpus(
-    config: Config, corpus: Corpus, plan: Plan, probed: list[NDArray[np.float64]]
+    config: Config, corpus: TrainingData, plan: Plan, probed: list[NDArray[np.float64]]
 ) -> None:
     found = plan()
-    lengths, updates = corpus.store.lengths, epoch_plan(corpus, config)
+    lengths, updates = corpus.store.lengths, corpus.plan_epoch()
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     flops, tokens = training_flops(config.model, lengths, vocabularies=sizes), lengths[:, 1].sum()
     assert (found.pairs, found.updates_per_epoch) == (60, len(updates))
@@ -130,7 +134,7 @@ def test_r_drop_doubles_the_operations_and_frozen_parameters_have_no_moments(pla
 
 
 def test_memory_is_estimated_for_the_heaviest_batch(
-    config: Config, corpus: Corpus, plan: Plan, monkeypatch: pytest.MonkeyPatch
+    config: Config, corpus: TrainingData, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
 
@@ -142,7 +146,7 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     monkeypatch.setattr(module, "available_memory", lambda: 7)
     found = plan(max_tokens_per_batch=100)
     lengths = corpus.store.lengths
-    lengths = lengths[heaviest(epoch_plan(corpus, config), lengths, max_tokens_per_batch=100)]
+    lengths = lengths[heaviest(corpus.plan_epoch(), lengths, max_tokens_per_batch=100)]
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     # As configured, and with four settings that save memory.
     assert calls == [(lengths.tolist(), *sizes)] * 5

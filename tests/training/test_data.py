@@ -20,9 +20,9 @@ from mt.data.pairs import SentencePair
 from mt.data.store import PairStore
 from mt.errors import ConfigError, RunError
 from mt.training import data as module
-from mt.training.data import Corpus, epoch_plan, open_prepared, prepare
+from mt.training.data import TrainingData, open_prepared, prepare
 from mt.training.loader import planned_updates
-from mt.training.progress import describe_corpus
+from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.state import TrainState
 from tests import factories
@@ -32,13 +32,13 @@ Program = Callable[..., tuple[int, str, str]]
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.mojibake=true")
 
 
-def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, Corpus]:
+def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
     run.mkdir(exist_ok=True)
     config = load_config(recipe, overrides=settings)
     return config, prepare(config, RunFolder(run))
 
 
-def texts(corpus: Corpus, store: PairStore | None = None) -> list[tuple[str, str]]:
+def texts(corpus: TrainingData, store: PairStore | None = None) -> list[tuple[str, str]]:
     tokenizer, store = corpus.tokenizer, store or corpus.store
     return [
         (
@@ -76,10 +76,12 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
         assert ours.source.tolist() == expected.source.tolist()
         assert ours.target.tolist() == expected.target.tolist()
     # Plan and description are those of the epoch.
-    plan = epoch_plan(corpus, config, epoch=1)
+    plan = corpus.plan_epoch(1)
     assert len(plan) == round(second.lengths[:, 1].sum() / 40)
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(corpus.store)))
-    text = describe_corpus(corpus, config, plan, epoch=1)
+    text = describe_data(
+        corpus, plan, max_tokens_per_batch=config.training.max_tokens_per_batch, epoch=1
+    )
     assert re.search(rf"\nabout {len(plan)} updates an epoch; padding", text)
     corpus.close()
     assert drawn_stores() == []
@@ -127,7 +129,7 @@ def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
 
     def batches(state: TrainState) -> list[list[list[int]]]:
         config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
-        updates = [*planned_updates(config, corpus, state, CPU)]
+        updates = [*planned_updates(config.training, corpus, state, CPU)]
         corpus.close()
         return [batch.source.tolist() for update in updates for batch in update.batches]
 
@@ -191,7 +193,11 @@ def test_cleaned_pairs_are_left_out_and_counted(dirty: Path, tmp_path: Path) -> 
     assert corpus.store.left_out.cleaned == removed
     assert corpus.store.left_out.total == len(lines)
     assert json.loads((tmp_path / "run/corpora.json").read_text())["cleaning"] == removed
-    first, second, *_ = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
+    first, second, *_ = describe_data(
+        corpus,
+        corpus.plan_epoch(),
+        max_tokens_per_batch=config.training.max_tokens_per_batch,
+    ).splitlines()
     assert re.fullmatch(r"cleaning removed 3 of \d+ pairs: (2|1) by `\w+`, (2|1) by `\w+`", first)
     assert second.startswith(f"{len(lines) - 3} pairs to train on (0 too long and ")
 

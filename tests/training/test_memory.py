@@ -21,7 +21,7 @@ from mt.data.store import Example
 from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import memory
-from mt.training.data import epoch_plan, prepare
+from mt.training.data import prepare
 from mt.training.device_settings import with_batch_tokens
 from mt.training.distributed import World
 from mt.training.loader import planned_updates
@@ -177,7 +177,7 @@ def gradients(session: Session) -> list[Tensor]:
         taken.extend(each.grad.clone() for each in parameters if each.grad is not None)
 
     handle = session.learner.optimizer.register_step_pre_hook(look)
-    planned = planned_updates(session.config, session.corpus, session.state, CPU)
+    planned = planned_updates(session.config.training, session.corpus, session.state, CPU)
     take_update(session, next(planned))
     handle.remove()
     return taken
@@ -252,7 +252,9 @@ def test_pair_that_does_not_fit_is_named(session: Session, monkeypatch: pytest.M
     limit_positions(monkeypatch, 3)
     with pytest.raises(UserError) as told:
         gradients(session)
-    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+    (batch, *_) = next(
+        planned_updates(session.config.training, session.corpus, session.state, CPU)
+    ).batches
     (pair,) = session.corpus.store.examples(batch.index[:1].numpy())
     assert str(told.value).startswith(
         f"pair {pair.index + 1} of the encoded corpus, with {len(pair.source)} source and "
@@ -264,7 +266,9 @@ def test_several_ranks_do_not_split(session: Session) -> None:
     distributed = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(distributed)
     alone = replace(session, learner=replace(session.learner, training_pass=distributed))
-    (batch, *_) = next(planned_updates(session.config, session.corpus, session.state, CPU)).batches
+    (batch, *_) = next(
+        planned_updates(session.config.training, session.corpus, session.state, CPU)
+    ).batches
 
     def failing(batches: list[Batch]) -> None:
         raise BatchTooLarge(0)
@@ -299,7 +303,7 @@ def test_trying_the_heaviest_batch_changes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
-    plan = epoch_plan(session.corpus, session.config)
+    plan = session.corpus.plan_epoch()
     lengths = session.corpus.store.lengths
     batch = heaviest(plan, lengths, max_tokens_per_batch=200)
     most = len(batch) * int(lengths[batch].max(axis=0).sum())
@@ -357,7 +361,7 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
 
     monkeypatch.setattr(World, "all_reduce_max", all_reduce_max)
     lengths, longest = session.corpus.store.lengths, session.config.data.max_tokens
-    plan = epoch_plan(session.corpus, session.config)
+    plan = session.corpus.plan_epoch()
     halves = [max(4096 // 2**n, longest) for n in range(12)]
     sizes = [
         len(batch) * int(lengths[batch].max(axis=0).sum())

@@ -21,10 +21,10 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run
 from mt.evaluation.passport import check_passport
 from mt.export.export import export_ctranslate2, export_huggingface
-from mt.training.data import Corpus, epoch_plan, open_prepared, prepare
+from mt.training.data import TrainingData, open_prepared, prepare
 from mt.training.distributed import World
 from mt.training.loader import PlannedUpdate, planned_updates
-from mt.training.progress import describe_corpus
+from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
@@ -56,13 +56,13 @@ def halves(tiny_recipe: Path, tmp_path: Path) -> Path:
 WEIGHTS = ("data.train.corpora.few.weight=3", "data.train.corpora.many.weight=0.5")
 
 
-def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, Corpus]:
+def prepared(recipe: Path, run: Path, *settings: str) -> tuple[Config, TrainingData]:
     run.mkdir(exist_ok=True)
     config = load_config(recipe, overrides=settings)
     return config, prepare(config, RunFolder(run))
 
 
-def texts(corpus: Corpus, epoch: int = 0) -> list[str]:
+def texts(corpus: TrainingData, epoch: int = 0) -> list[str]:
     store = corpus.epoch_store(epoch)
     decode = corpus.tokenizer.decode_source
     return [decode(each.source.tolist()) for each in store.examples(range(len(store)))]
@@ -75,11 +75,11 @@ def places(update: PlannedUpdate) -> list[int]:
 def test_two_corpora_of_weight_one_equal_the_one_that_they_were_cut_from(
     tiny_recipe: Path, halves: Path, tmp_path: Path
 ) -> None:
-    config, whole = prepared(tiny_recipe, tmp_path / "whole")
+    _, whole = prepared(tiny_recipe, tmp_path / "whole")
     _, cut = prepared(halves, tmp_path / "cut")
     assert whole.tokenizer.fingerprint == cut.tokenizer.fingerprint
     assert texts(whole) == texts(cut)
-    plans = [epoch_plan(corpus, config, epoch=1) for corpus in (whole, cut)]
+    plans = [corpus.plan_epoch(1) for corpus in (whole, cut)]
     assert [each.tolist() for each in plans[0]] == [each.tolist() for each in plans[1]]
 
 
@@ -90,13 +90,17 @@ def test_epochs_take_pairs_by_weight_and_the_description_shows_it(
     many = len(corpus.store) - FIRST
     seen = Counter[int]()
     for epoch in (0, 1):
-        plan = epoch_plan(corpus, config, epoch=epoch)
+        plan = corpus.plan_epoch(epoch)
         counted = Counter(np.concatenate(plan).tolist())
         assert [counted[pair] for pair in range(FIRST)] == [3] * FIRST
         assert max(counted[pair] for pair in range(FIRST, len(corpus.store))) == 1
         seen += counted
     assert [seen[pair] for pair in range(FIRST, len(corpus.store))] == [1] * many
-    lines = describe_corpus(corpus, config, epoch_plan(corpus, config)).splitlines()
+    lines = describe_data(
+        corpus,
+        corpus.plan_epoch(),
+        max_tokens_per_batch=config.training.max_tokens_per_batch,
+    ).splitlines()
     assert lines[1] == (
         f"epoch 1 takes {3 * FIRST + many // 2} pairs: {3 * FIRST} from the {FIRST} of `few` "
         f"(weight 3), {many // 2} from the {many} of `many` (weight 0.5)"
@@ -108,7 +112,7 @@ def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
 
     def updates(state: TrainState) -> list[tuple[int, int, list[int]]]:
-        found = planned_updates(config, corpus, state, torch.device("cpu"))
+        found = planned_updates(config.training, corpus, state, torch.device("cpu"))
         return [(each.epoch, each.number, places(each)) for each in found]
 
     every = updates(TrainState())
@@ -125,7 +129,9 @@ def test_two_ranks_share_the_updates_of_one(halves: Path, tmp_path: Path) -> Non
     found = [
         [
             sorted(places(update))
-            for update in planned_updates(config, corpus, TrainState(), torch.device("cpu"), world)
+            for update in planned_updates(
+                config.training, corpus, TrainState(), torch.device("cpu"), world
+            )
         ]
         for world, corpus in worlds
     ]
@@ -146,7 +152,7 @@ def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
 
 
 def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
-    config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
+    _, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
     plain = corpus.store
     for epoch in (0, 1):
         drawn = corpus.epoch_store(epoch)
@@ -156,7 +162,7 @@ def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
         ]
         for part in (slice(FIRST), slice(FIRST, None)):
             assert drawn.lengths[part].sum() > plain.lengths[part].sum()
-    assert sum(map(len, epoch_plan(corpus, config, epoch=1))) == sum(corpus.mixture.counts(1))
+    assert sum(map(len, corpus.plan_epoch(1))) == sum(corpus.mixture.counts(1))
     corpus.close()
 
 
