@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from mt.data.lines import LineReader
+from mt.data.corpus_files import LineReader
 
 SHARE = 0.2
 REFUSALS = (

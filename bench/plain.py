@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from mt.config import Config, ModelConfig
 from mt.config.loading import load_config
 from mt.data.batches import plan_updates, split_update
-from mt.data.corpora import cache_folder
+from mt.data.corpus_files import cache_folder
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
 from mt.data.store import Example, PairStore, prepare_store

@@ -27,7 +27,7 @@ import torch
 from mt.config import Config
 from mt.config.data import CorpusSource
 from mt.config.loading import dump_config, load_config
-from mt.data.corpora import supplied_files
+from mt.data.corpus_files import supplied_files
 from mt.data.sources import open_source
 from mt.data.tokenizer import copy_tokenizer, train_tokenizer
 from mt.errors import UserError, run_reporting_errors

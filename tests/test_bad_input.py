@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mt.data.lines import LONGEST_LINE
+from mt.data.corpus_files import LONGEST_LINE
 from mt.files import file_sha256
 from mt.runs import best_checkpoint
 from mt.training import trainer

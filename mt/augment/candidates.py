@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mt.data.lines import LineReader
+from mt.data.corpus_files import LineReader
 from mt.errors import DataError
 
 JSON_LINES = ".jsonl"

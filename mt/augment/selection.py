@@ -23,7 +23,7 @@ from mt.augment.norms import FAULTS, Norms
 from mt.augment.teacher import base_name, existing_text
 from mt.data import language_id
 from mt.data.copied import not_copied
-from mt.data.lines import scan
+from mt.data.corpus_files import scan
 from mt.data.pair_checks import in_wrong_script, normalized, weighted_length
 from mt.decoding.mbr import UTILITIES, expected_utilities
 from mt.decoding.second_search import repeats_itself

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
-from mt.data.lines import LONGEST_LINE, read_chunks, warn_of_long, warn_once
+from mt.data.corpus_files import LONGEST_LINE, read_chunks, warn_of_long, warn_once
 from mt.data.pairs import FileSource, SentencePair
 from mt.errors import DataError, did_you_mean, install_hint, listed
 

@@ -23,8 +23,7 @@ from mt.config.data import (
     ParquetSource,
     RecordSource,
 )
-from mt.data.corpora import supply_hint
-from mt.data.lines import LONGEST_LINE, LineReader, warn_of_long
+from mt.data.corpus_files import LONGEST_LINE, LineReader, supply_hint, warn_of_long
 from mt.data.pairs import ColumnSource, FileSource, PairSource, SentencePair, expected_sums
 from mt.errors import DataError, did_you_mean, listed
 from mt.files import expanded, regular_file

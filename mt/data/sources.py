@@ -15,9 +15,16 @@ from mt.config.data import (
     TrainSource,
     TsvSource,
 )
-from mt.data.corpora import download, supplied_files, supply_hint, where_looked
+from mt.data.corpus_files import (
+    FileScan,
+    LineReader,
+    download,
+    scan,
+    supplied_files,
+    supply_hint,
+    where_looked,
+)
 from mt.data.exchange import READERS, UnitPairs
-from mt.data.lines import FileScan, LineReader, scan
 from mt.data.pairs import (
     UNVERIFIED,
     Checksums,

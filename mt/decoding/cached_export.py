@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mt.config import ModelConfig
-from mt.data.corpora import cache_folder
+from mt.data.corpus_files import cache_folder
 from mt.data.tokenizer import Tokenizer
 from mt.errors import UserError, install_hint, listed
 from mt.files import locked, sync_folder, write_text

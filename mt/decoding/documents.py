@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, compress, islice, tee
 from pathlib import Path
 
-from mt.data.lines import LONGEST_LINE, read_chunks
+from mt.data.corpus_files import LONGEST_LINE, read_chunks
 from mt.decoding.files import (
     check_outputs,
     load_for_files,

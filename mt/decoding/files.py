@@ -18,7 +18,7 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.config.loading import load_config
-from mt.data.lines import LONGEST_LINE, read_chunks, scan
+from mt.data.corpus_files import LONGEST_LINE, read_chunks, scan
 from mt.decoding.engine import ExplainingEngine, Part, TokenDetails
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete

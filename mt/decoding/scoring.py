@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mt.config.loading import load_config
-from mt.data.lines import LineReader, read_chunks, scan
+from mt.data.corpus_files import LineReader, read_chunks, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine

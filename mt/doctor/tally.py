@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mt.data.lines import LineReader, read_chunks
+from mt.data.corpus_files import LineReader, read_chunks
 from mt.data.pair_checks import normalized, weighted_length
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs

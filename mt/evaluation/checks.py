@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mt.data.corpus_files import LineReader
 from mt.data.language_id import can_be_judged, in_other_language
-from mt.data.lines import LineReader
 from mt.data.pair_checks import in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from mt import __version__
+from mt.data.corpus_files import LineReader
 from mt.data.held_out import open_split
 from mt.data.language_id import model_version
-from mt.data.lines import LineReader
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
 from mt.errors import RunError, UserError

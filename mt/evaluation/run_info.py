@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from mt.config import Config, DataConfig
 from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
-from mt.data.lines import LONGEST_LINE
+from mt.data.corpus_files import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed

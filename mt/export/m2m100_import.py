@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mt.config.data import language_of
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.lines import LineReader
+from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
     CONTROL,
     SPECIAL,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mt.config import Config
 from mt.config.decoding import ONE_SEARCH
+from mt.data.corpus_files import LineReader
 from mt.data.held_out import open_split
-from mt.data.lines import LineReader
 from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError

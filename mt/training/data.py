@@ -14,7 +14,7 @@ from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
 from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
-from mt.data.corpora import cache_folder
+from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
 from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.mixture import Mixture, joined, mix

@@ -8,7 +8,7 @@ import pytest
 from mt.config import Config
 from mt.config.data import DataConfig, HeldOutSource, HubSource, MixtureSource, Source, TextSource
 from mt.config.loading import load_config
-from mt.data.corpora import supplied_files
+from mt.data.corpus_files import supplied_files
 from mt.data.pairs import UNVERIFIED
 from mt.data.sources import open_source
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from mt.config.data import DataConfig, Source
-from mt.data.corpora import cache_folder, download
+from mt.data.corpus_files import cache_folder, download
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import _OPENERS, TextPairs, open_source
 from mt.errors import DataError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.data.lines import LineReader
+from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from tests.factories import load_script
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from mt.config import DecodingConfig
-from mt.data.corpora import cache_folder
+from mt.data.corpus_files import cache_folder
 from mt.decoding import cached_export, hybrid_engine
 from mt.decoding.cached_export import NOT_EXPORTED, CachedExport
 from mt.decoding.ctranslate2_engine import CTranslate2Engine

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.data.lines import LineReader
+from mt.data.corpus_files import LineReader
 from mt.errors import DataError, UserError
 from mt.evaluation.checks import REASONS, Text, TextChecks
 from mt.evaluation.scores import evaluate

@@ -14,8 +14,7 @@ from mt.config import Config
 from mt.config.data import AugmentationConfig
 from mt.config.loading import load_config
 from mt.data import sources as sources_module
-from mt.data.corpora import cache_folder
-from mt.data.lines import FileScan, scan
+from mt.data.corpus_files import FileScan, cache_folder, scan
 from mt.data.pairs import SentencePair
 from mt.data.store import PairStore
 from mt.errors import ConfigError, RunError

@@ -13,7 +13,7 @@ from mt.compare.systems import Texts, read_systems
 from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.clean_files import write_cleaned
-from mt.data.corpora import cache_folder
+from mt.data.corpus_files import cache_folder
 from mt.data.held_out import open_training_corpora
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
