@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt.data.augmentation import Augmentation
-from mt.data.mixture import joined
-from mt.data.store import Chunk, PairStore, Rows, concatenate, open_store, write_store
+from mt.data.store import Chunk, PairStore, Rows, concatenate, joined, open_store, write_store
 from mt.data.tokenizer import Tokenizer
 from mt.data.vocabulary import SPACE_MARK, Vocabulary
 from mt.files import locked

@@ -4,7 +4,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mt.data.mixture import Mixture, mix
+from mt.data.store import Mixture, mix
 
 
 def taken(mixture: Mixture, epoch: int, *, seed: int = 1) -> Counter[int]:
