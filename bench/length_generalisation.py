@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.batches import Lengths, collate, split_update
-from mt.data.held_out import open_split
 from mt.data.sources import PairSource, SentencePair, open_source
+from mt.data.splits import open_split
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.torch_engine import TorchEngine

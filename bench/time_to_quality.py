@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.config.loading import load_config
-from mt.data.held_out import open_split
+from mt.data.splits import open_split
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError, run_reporting_errors

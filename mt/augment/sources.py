@@ -9,8 +9,8 @@ from mt.augment.teacher import base_name, existing_text
 from mt.config.data import DataConfig
 from mt.data.corpus_files import scan
 from mt.data.filters import TrainingCorpus, cleaned_pairs
-from mt.data.held_out import open_training_corpora
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 from mt.decoding.files import read_lines
 from mt.errors import UserError
 

@@ -14,7 +14,7 @@ from mt.files import write_json, write_text
 from mt.tables import aligned
 
 if TYPE_CHECKING:
-    from mt.data.clean_files import CleanedFiles
+    from mt.data.splits import CleanedFiles
 
 data = command_group("data", "Check and clean corpora, and check tokenizers.")
 
@@ -67,7 +67,7 @@ def clean(
     programs.
     """
     loaded = load(config, overrides)
-    from mt.data.clean_files import REMOVED_FILE, write_cleaned
+    from mt.data.splits import REMOVED_FILE, write_cleaned
 
     removed_file = REMOVED_FILE if removed else None
     cleaned = write_cleaned(loaded.data, out, removed_file=removed_file)

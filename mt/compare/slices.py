@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from mt.compare.systems import EvaluationSet, System
 from mt.config.data import CleaningConfig, DataConfig
 from mt.data.filters import Cleaning
-from mt.data.held_out import open_training_corpora
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 from mt.errors import UserError
 from mt.evaluation.run_info import read_config
 from mt.evaluation.scores import choose_metrics

@@ -8,7 +8,7 @@ from typing import Any
 
 from mt.config import Config, DataConfig
 from mt.data.corpus_files import LineReader
-from mt.data.held_out import open_split
+from mt.data.splits import open_split
 from mt.errors import DataError, UserError
 from mt.evaluation.checks import Text, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts

@@ -8,10 +8,10 @@ import numpy as np
 from tqdm import tqdm
 
 from mt.config import DataConfig
-from mt.data.held_out import HeldOutPairs, open_splits
 from mt.data.language_id import in_other_language, known_languages
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
+from mt.data.splits import HeldOutPairs, open_splits
 from mt.doctor.alignment import Lexicon, are_unrelated, find_shifts, learn_lexicon, spread_stretches
 from mt.doctor.findings import (
     KINDS,

@@ -15,8 +15,8 @@ from tqdm import tqdm
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import TextSource, chosen_direction
 from mt.config.loading import load_config
-from mt.data.held_out import open_split
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError

@@ -21,10 +21,10 @@ from typing import Any
 
 from mt import __version__
 from mt.data.corpus_files import LineReader
-from mt.data.held_out import open_split
 from mt.data.language_id import model_version
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
+from mt.data.splits import open_split
 from mt.errors import RunError, UserError
 from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of

@@ -8,8 +8,8 @@ from pathlib import Path
 from mt.config import Config
 from mt.config.decoding import ONE_SEARCH
 from mt.data.corpus_files import LineReader
-from mt.data.held_out import open_split
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_split
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.evaluation.scores import Evaluation, evaluate

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from mt.config import DecodingConfig
 from mt.config.decoding import ONE_SEARCH
 from mt.config.loading import load_config
-from mt.data.held_out import open_split
+from mt.data.splits import open_split
 from mt.decoding.engine import Engine, Hypothesis, TargetPrefixes
 from mt.decoding.translator import load_translator
 from mt.model.device import keep_freed_memory, select_device

@@ -11,8 +11,8 @@ import numpy as np
 from mt.config import Config
 from mt.data.corpus_files import LineReader
 from mt.data.filters import cleaned_pairs
-from mt.data.held_out import open_split, open_training_corpora
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_split, open_training_corpora
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.scores import evaluate

@@ -16,10 +16,10 @@ from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
-from mt.data.held_out import open_splits, open_training_corpora
 from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
+from mt.data.splits import open_splits, open_training_corpora
 from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mt.config import Config
-from mt.data.held_out import open_training_corpora
 from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 from mt.data.tokenizer import Tokenizer, train_tokenizer
 from tests.factories import config
 

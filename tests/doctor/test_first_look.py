@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mt.config.loading import load_config
-from mt.data.held_out import open_training_corpora
+from mt.data.splits import open_training_corpora
 from mt.doctor.findings import KINDS
 from mt.doctor.first_look import first_look
 

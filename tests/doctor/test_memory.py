@@ -14,7 +14,7 @@ from mt.doctor.check import check_corpora
 assert check_corpora(data).splits[0].source.lines == int(sys.argv[2])
 """,
     "clean": """
-from mt.data.clean_files import write_cleaned
+from mt.data.splits import write_cleaned
 (files,) = write_cleaned(data, Path(sys.argv[1]).with_suffix(".cleaned"))
 assert files.total == int(sys.argv[2]) and 0 < files.left < files.total
 """,

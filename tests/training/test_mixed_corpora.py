@@ -12,9 +12,8 @@ import torch
 from mt.compare.systems import Texts, read_systems
 from mt.config import Config
 from mt.config.loading import load_config
-from mt.data.clean_files import write_cleaned
 from mt.data.corpus_files import cache_folder
-from mt.data.held_out import open_training_corpora
+from mt.data.splits import open_training_corpora, write_cleaned
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.translator import Translator
 from mt.errors import ConfigError, DataError, UserError

@@ -1,14 +1,16 @@
-"""Splits and training corpora of a config; held-out splits are chosen from the training pairs.
+"""Splits and training corpora of a config, and cleaned corpora as files.
 
-Pairs are ranked by hash, so that the choice depends on their texts, the seed and the name of the
-split, but not on their order.
+Held-out splits are chosen from the training pairs. Pairs are ranked by hash, so that the choice
+depends on their texts, the seed and the name of the split, but not on their order.
 """
 
 import json
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, astuple, dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +21,10 @@ from mt.data.filters import Cleaning, TrainingCorpus, hashes_of, text_hash
 from mt.data.pair_checks import has_empty_side
 from mt.data.pairs import ColumnSource, PairSource, SentencePair, expected_sums
 from mt.data.sources import open_source
-from mt.errors import DataError, listed
+from mt.errors import ConfigError, DataError, listed
+from mt.files import aside, put_in_place
 
+REMOVED_FILE = "removed.tsv"
 _MIN_WINDOW = 1000
 """Least number of pairs to read and clean at once; the choice does not depend on it."""
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
@@ -251,3 +255,93 @@ def _texts(split: _Split, hashes: _Hashes, rows: _Rows) -> dict[tuple[int, int],
             key = hashes_of(judged.pair)
             texts[key] = min(texts.get(key, judged.pair), judged.pair, key=astuple)
     return texts
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedFiles:
+    """Files and counts of one cleaned corpus."""
+
+    key: str
+    """Key below `data`: `train`, or `train.corpora.NAME`."""
+    files: tuple[Path, ...]
+    total: int
+    changed: int
+    """Remaining pairs that a change of text has altered."""
+    taken: dict[str, int]
+    """Removed pairs by filter, in their order, zeros included."""
+
+    @property
+    def left(self) -> int:
+        """Remaining pairs."""
+        return self.total - sum(self.taken.values())
+
+
+def write_cleaned(
+    data: DataConfig, folder: Path, *, removed_file: str | None = None
+) -> tuple[CleanedFiles, ...]:
+    """Write the cleaned training pairs into a new folder, which appears when all is written.
+
+    The files are `train.<language>`, one text per line, or `NAME.<language>` for each corpus of a
+    mixture. `removed_file`, prefixed by `NAME.` in a mixture, gets a tab-separated line for each
+    removed pair: its number from 1, the filter, the original source and target with tabs replaced
+    by spaces. Raises `ConfigError` if `data.cleaning` is off, `DataError` if the folder exists, a
+    corpus is unreadable, or no pair of it remains.
+    """
+    corpora = open_training_corpora(data)
+    if not all(corpus.cleaning.is_on for corpus in corpora):
+        raise ConfigError(
+            "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
+        )
+    names = [_names(corpus, removed_file) for corpus in corpora]
+    if folder.exists():
+        raise DataError(f"{folder}: exists already; name a folder that is not there yet")
+    if not folder.parent.is_dir():
+        raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
+    with aside(folder) as temporary:
+        cleaned = [
+            _write(corpus, [temporary / name for name in each])
+            for corpus, each in zip(corpora, names, strict=True)
+        ]
+        put_in_place(temporary, folder)
+    return tuple(
+        replace(each, files=tuple(folder / path.name for path in each.files)) for each in cleaned
+    )
+
+
+def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
+    total = changed = 0
+    taken = dict.fromkeys(corpus.cleaning.filters, 0)
+    judged = corpus.cleaning.judge(corpus.source.pairs())
+    with ExitStack() as stack:
+        sources, targets, *removed = (
+            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
+        )
+        for each in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
+            total += 1
+            if each.taken_by is None:
+                changed += each.pair != each.original
+                sources.write(f"{each.pair.source}\n")
+                targets.write(f"{each.pair.target}\n")
+                continue
+            taken[each.taken_by] += 1
+            texts = (text.replace("\t", " ") for text in astuple(each.original))
+            for file in removed:
+                file.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
+    if total == sum(taken.values()):
+        raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
+    return CleanedFiles(corpus.key, tuple(files), total, changed, taken)
+
+
+def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
+    """Return the file names of a corpus: source, target, and removed pairs if asked for."""
+    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
+    data = corpus.cleaning.data
+    if data.source_language == data.target_language:
+        raise ConfigError(
+            f"`data.source_language` and `data.target_language` are both "
+            f"{data.source_language}: the two files would have one name"
+        )
+    names = [f"{name}.{language}" for language in (data.source_language, data.target_language)]
+    if removed_file:
+        names.append(removed_file if corpus.key == "train" else f"{name}.{removed_file}")
+    return names

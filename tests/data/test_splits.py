@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from mt.config.data import DataConfig
 from mt.config.loading import load_config
-from mt.data import held_out as module
-from mt.data.held_out import open_split, open_splits, open_training_corpora
+from mt.data import splits as module
+from mt.data.splits import open_split, open_splits, open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.training.data import open_prepared, prepare
 from mt.training.run_folder import RunFolder
