@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from mt.augment.teacher import Made, Teacher, base_name, existing_text, why_left_out
+from mt.data.augmentation import Noise
 from mt.data.corpus_files import scan
-from mt.data.noise import Noise
 from mt.data.pairs import SentencePair
 from mt.decoding.files import read_lines
 from mt.decoding.shards import Extent, Job, Shard

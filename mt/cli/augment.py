@@ -66,7 +66,7 @@ def backtranslate(
     with chosen_shard(shard) as part:
         from mt.augment.backtranslate import BackTranslation
         from mt.augment.teacher import Teacher
-        from mt.data.noise import Noise
+        from mt.data.augmentation import Noise
 
         options = [f"decoding.search={search}", *checked]
         teacher = Teacher.read(run, overrides=options, device=device)

@@ -10,8 +10,14 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from mt.data.augmentation import copied_text, with_copied_text, without_final_mark
-from mt.data.noise import in_capitals, with_typos, without_punctuation
+from mt.data.augmentation import (
+    copied_text,
+    in_capitals,
+    with_copied_text,
+    with_typos,
+    without_final_mark,
+    without_punctuation,
+)
 from mt.evaluation.scores import Evaluation, evaluate, form_of
 from mt.languages import written_without_spaces
 from mt.tables import aligned

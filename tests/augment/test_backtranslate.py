@@ -10,7 +10,7 @@ from mt.augment.backtranslate import BackTranslation
 from mt.augment.distill import Distillation
 from mt.augment.sources import Sources
 from mt.augment.teacher import Teacher
-from mt.data.noise import Noise
+from mt.data.augmentation import Noise
 from mt.data.pairs import SentencePair
 from mt.decoding.load import weights_of
 from mt.decoding.shards import Job, Record, Shard, complete

@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from mt.data.noise import with_typos, without_punctuation
+from mt.data.augmentation import with_typos, without_punctuation
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from mt.data.noise import FILLER, Noise
+from mt.data.augmentation import FILLER, Noise
 from mt.errors import UserError
 
 WORDS = [f"w{number}" for number in range(40)]
