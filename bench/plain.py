@@ -28,7 +28,8 @@ from mt.data.corpus_files import cache_folder
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
 from mt.data.store import Example, PairStore, prepare_store
-from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer, copy_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import UserError, listed, run_reporting_errors
 from mt.special_ids import BOS, PAD
 

@@ -29,7 +29,8 @@ from mt.config.data import CorpusSource
 from mt.config.loading import dump_config, load_config
 from mt.data.corpus_files import supplied_files
 from mt.data.sources import open_source
-from mt.data.tokenizer import copy_tokenizer, train_tokenizer
+from mt.data.tokenizer import copy_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import UserError, run_reporting_errors
 from mt.profiling.cost import Product, matmul_rate, model_products
 from mt.tables import aligned

@@ -15,7 +15,7 @@ from mt.data.batches import collate, plan_updates, split_update
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.store import prepare_store
-from mt.data.tokenizer import train_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator

@@ -18,8 +18,7 @@ import numpy as np
 
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.errors import UserError
 from mt.languages import FINAL_MARKS, written_without_spaces
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, joined, open_store, write_store
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import SPACE_MARK, Vocabulary
+from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
 from mt.files import locked
 
 Ids = NDArray[np.int32]

@@ -1,4 +1,4 @@
-"""Training and extension of SentencePiece models."""
+"""Training and extension of tokenizers: the tokenizer of a new run, and SentencePiece models."""
 
 import io
 import logging
@@ -6,17 +6,34 @@ import re
 import struct
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 import sentencepiece
 
+from mt.config import Config
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import bytes_field, number_field
-from mt.data.vocabulary import Vocabulary, escape
+from mt.data.tokenizer import (
+    JOINT,
+    LAYOUTS,
+    SOURCE,
+    SPACE_MARK,
+    TAG_LAST,
+    TARGET,
+    Tokenizer,
+    Vocabulary,
+    copy_tokenizer,
+    escape,
+    read_models,
+    write_models,
+)
 from mt.errors import ConfigError, DataError
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -31,6 +48,116 @@ _RESERVED = "\u2585"
 _ERRORS_ONLY = 2
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 _BLOCK_LINES = 1 << 16
+Pairs = Callable[[], Iterator[SentencePair]]
+"""Opens a corpus from its first pair."""
+TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
+    JOINT: lambda pairs: (line for pair in pairs for line in (pair.source, pair.target)),
+    TAG_LAST: lambda pairs: TRAINING_TEXT[JOINT](pairs),
+    SOURCE: lambda pairs: (pair.source for pair in pairs),
+    TARGET: lambda pairs: (pair.target for pair in pairs),
+}
+"""Training text of each model file."""
+
+
+def provide_tokenizer(
+    config: Config, folder: Path, *, corpora: Sequence[TrainingCorpus]
+) -> Tokenizer:
+    """Return the tokenizer in `folder`; create it as the config says if it does not exist.
+
+    It is trained on `corpora`, or copied from `tokenizer.from` or an initial run, and extended by
+    their `new_text` if the config adds tokens or tags. Raises ConfigError or DataError if it cannot
+    be created.
+    """
+    if any(folder.glob("*.json")):
+        return Tokenizer.load(folder)
+    settings, seed = config.tokenizer, config.seed
+    if config.tokenizer_origin is None:
+        return train_tokenizer(lambda: cleaned_pairs(corpora), folder, config=settings, seed=seed)
+    _, origin = config.tokenizer_origin
+    if not (settings.added_tokens or settings.tags):
+        return copy_tokenizer(origin, folder)
+    old = [Vocabulary.from_model(model) for model in read_models(origin).values()]
+    languages = new_languages(corpora, {tag for each in old for tag in each.tags})
+    if languages and settings.added_tokens:
+        _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(languages))
+
+    def pairs() -> Iterator[SentencePair]:
+        return new_text(corpora, old, languages) if languages else cleaned_pairs(corpora)
+
+    return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
+
+
+def new_languages(corpora: Sequence[TrainingCorpus], old_tags: set[str]) -> tuple[str, ...]:
+    """Return the languages that only corpora with a new tag have, in order."""
+    new: dict[str, None] = {}
+    replayed: set[str] = set()
+    for corpus in corpora:
+        if {corpus.tag, corpus.target_tag} - {None, *old_tags}:
+            new |= dict.fromkeys(corpus.languages)
+        else:
+            replayed.update(corpus.languages)
+    return tuple(language for language in new if language not in replayed)
+
+
+def new_text(
+    corpora: Sequence[TrainingCorpus], old: Sequence[Vocabulary], languages: Sequence[str]
+) -> Iterator[SentencePair]:
+    """Stream the cleaned pairs; a side in another language is empty.
+
+    Tokens learnt from it would change the segmentation of text that the old model translates. The
+    side stays if it has a character that its old vocabulary lacks; `old` has one vocabulary for
+    both sides, or one for each.
+    """
+    processors = [each.processor for each in (old[0], old[-1])]
+    known = [{SPACE_MARK, *each.texts().values()} for each in (old[0], old[-1])]
+
+    def kept(text: str, language: str, side: int) -> str:
+        is_new = language in languages
+        return text if is_new or {*processors[side].normalize(text)} - known[side] else ""
+
+    for corpus in corpora:
+        source, target = corpus.languages
+        for pair in corpus.cleaned():
+            yield replace(
+                pair,
+                source=kept(pair.source, source, 0),
+                target=kept(pair.target, target, 1),
+            )
+
+
+def extend_tokenizer(
+    source: Path, folder: Path, *, pairs: Pairs, config: TokenizerConfig, seed: int
+) -> Tokenizer:
+    """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
+
+    Empty lines do not count. Equal source, pairs, config and seed give equal files. Raises also
+    `DataError` if all lines are blank.
+    """
+    models = {
+        name: extend_model(
+            model, filter(None, TRAINING_TEXT[name](pairs())), config=config, seed=seed
+        )
+        for name, model in read_models(source).items()
+    }
+    return write_models(folder, models)
+
+
+def copied_layout(source: Path) -> Literal["joint", "separate"]:
+    """Return the layout of the vocabularies of a run folder or tokenizer folder."""
+    return "joint" if len(read_models(source)) == 1 else "separate"
+
+
+def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
+    """Train the vocabularies, write them into `folder` and load them.
+
+    Equal pairs, config and seed give equal files. Raises `DataError` if there is no text,
+    `ConfigError` if the vocabulary is too small for the characters.
+    """
+    names = LAYOUTS[0] if config.vocabulary == "joint" else LAYOUTS[1]
+    models = {
+        name: train_model(TRAINING_TEXT[name](pairs()), config=config, seed=seed) for name in names
+    }
+    return write_models(folder, models)
 
 
 def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> bytes:

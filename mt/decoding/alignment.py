@@ -9,8 +9,7 @@ from typing import Literal
 
 from mt.data.copied import is_unspaced
 from mt.data.sentencepiece_model import fields
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import SPACE_MARK, Vocabulary, escape
+from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS

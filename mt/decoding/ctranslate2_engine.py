@@ -12,8 +12,7 @@ import ctranslate2
 import numpy as np
 
 from mt.config import DecodingConfig
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.decoding.engine import (
     LENGTH_NORMALIZATIONS,
     ExplainingEngine,

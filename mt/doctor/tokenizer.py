@@ -14,11 +14,9 @@ import numpy.typing as npt
 from mt.config import Config
 from mt.config.data import SplitSource
 from mt.data.filters import cleaned_pairs
-from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.splits import open_split, open_training_corpora
-from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import sample_lines, shown_tokens
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer_training import provide_tokenizer, sample_lines, shown_tokens
 from mt.errors import DataError
 from mt.evaluation.scores import choose_tokenizer, evaluate
 from mt.languages import written_without_spaces

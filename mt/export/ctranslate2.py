@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from mt.config import ModelConfig
 from mt.config.model import Side
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.model.positional import POSITIONAL, alibi_slopes
 from mt.model.sublayers import deepnorm_constants
 from mt.model.transformer import alignment_layer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mt.config import ModelConfig
 from mt.data.sentencepiece_model import SPECIAL, tokens_of, with_tokens
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Vocabulary
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError
 from mt.export.marian import SHARED, generation_settings, layer_tensors, stack_settings

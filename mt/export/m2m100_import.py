@@ -27,8 +27,7 @@ from mt.data.sentencepiece_model import (
     tokens_of,
     with_tokens,
 )
-from mt.data.tokenizer import JOINT, TAG_LAST, write_models
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary, write_models
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 from mt.export.hugging_face import (
     FolderSettings,

@@ -20,9 +20,9 @@ from tqdm import tqdm
 from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import automatic_keys, value_at, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.new_tokenizer import copied_layout
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
+from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError
 from mt.languages import in_letters, written_without_spaces

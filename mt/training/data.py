@@ -16,13 +16,13 @@ from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
-from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
 from mt.data.splits import open_splits, open_training_corpora
 from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import provide_tokenizer
 from mt.doctor.first_look import first_look, language_warnings
 from mt.errors import ConfigError, RunError
 from mt.files import read_json, write_json

@@ -13,9 +13,9 @@ import torch
 from mt import __version__
 from mt.config import Config
 from mt.config.loading import automatic_keys, dump_config, load_config, value_at, with_values
-from mt.data.new_tokenizer import copied_layout
 from mt.data.pairs import Checksums
 from mt.data.splits import open_splits, open_training_corpora
+from mt.data.tokenizer_training import copied_layout
 from mt.errors import ConfigError, RunError, UserError
 from mt.files import read_json, validated, write_json, write_text
 from mt.runs import (

@@ -12,9 +12,8 @@ from mt.config.data import AugmentationConfig
 from mt.data.augmentation import Augmentation, copied_text
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, LeftOut, Rows
-from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
-from mt.data.vocabulary import Vocabulary
 
 PAIRS = [
     SentencePair(f"The café number {n} doesn't open.", f"Das Café Nummer {n} öffnet nicht!")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mt.config import Config
-from mt.data.new_tokenizer import provide_tokenizer
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
-from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import provide_tokenizer, train_tokenizer
 from tests.factories import config
 
 ALPHABETS = {"en": "abcdef", "de": "ghijkl", "fr": "mnopqr"}

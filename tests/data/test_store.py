@@ -18,7 +18,8 @@ from mt.config import TokenizerConfig
 from mt.data import store as store_module
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.store import LeftOut, PairStore, Rows, concatenate, prepare_store
-from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import DataError
 
 UNVERIFIED = Checksums("unverified", "unverified")

@@ -21,9 +21,8 @@ from mt.config import TokenizerConfig
 from mt.data import subword_sampling as sampling_module
 from mt.data.store import Chunk, LeftOut, PairStore, Rows, write_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path, drawn_store
-from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
-from mt.data.vocabulary import Vocabulary
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.factories import LINES_OF_TEXT
 
@@ -297,7 +296,7 @@ def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
         from mt.data.store import PairStore
         from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path
         from mt.data.tokenizer import Tokenizer
-        from mt.data.vocabulary import Vocabulary
+        from mt.data.tokenizer import Vocabulary
 
         words = Vocabulary.from_model(Path({str(tmp_path / "model")!r}).read_bytes())
         store = PairStore(Path({str(plain.path)!r}))

@@ -7,7 +7,8 @@ import pytest
 
 from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer, copy_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import RunError
 
 PAIRS = [

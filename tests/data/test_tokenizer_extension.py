@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
+from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import extend_model, former_rows, train_model
-from mt.data.vocabulary import Vocabulary
 from mt.special_ids import UNK
 
 Algorithm = Literal["bpe", "unigram"]

@@ -4,15 +4,9 @@ from typing import Any
 import pytest
 
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.new_tokenizer import extend_tokenizer
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import (
-    TAG_LAST,
-    Tokenizer,
-    copy_tokenizer,
-    train_tokenizer,
-    write_models,
-)
+from mt.data.tokenizer import TAG_LAST, Tokenizer, copy_tokenizer, write_models
+from mt.data.tokenizer_training import extend_tokenizer, train_tokenizer
 from mt.errors import ConfigError
 from mt.special_ids import EOS
 

@@ -6,8 +6,8 @@ import pytest
 
 from mt.config import TokenizerConfig
 from mt.data.sentencepiece_model import bytes_field, fields, number_field, varint
+from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import sample_lines, train_model
-from mt.data.vocabulary import Vocabulary
 from mt.errors import ConfigError, DataError
 
 Algorithm = Literal["bpe", "unigram"]

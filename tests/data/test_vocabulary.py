@@ -6,8 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
+from mt.data.tokenizer import Vocabulary, escape, unescape
 from mt.data.tokenizer_training import train_model
-from mt.data.vocabulary import Vocabulary, escape, unescape
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.factories import LINES_OF_TEXT
 

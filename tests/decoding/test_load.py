@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from mt.config import DecodingConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import train_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import weights_dtype
 from mt.decoding.scoring import Scorer
 from mt.decoding.torch_engine import TorchEngine

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, train_tokenizer
-from mt.data.tokenizer_training import train_model
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer_training import train_model, train_tokenizer
 from mt.decoding.preparation import (
     Prefix,
     encode_prefixes,

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mt.config import Config
-from mt.data.tokenizer import Tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.doctor.tokenizer import (
     SideReport,
     TokenizerReport,

@@ -9,7 +9,7 @@ import pytest
 from mt.config import DataConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import train_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import choose_split, read_info

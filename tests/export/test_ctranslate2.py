@@ -7,7 +7,8 @@ import torch
 
 from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine

@@ -14,7 +14,8 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from mt.config import DecodingConfig, ModelConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.tokenizer import Tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.engine import LENGTH_NORMALIZATIONS
 from mt.decoding.load import FinishedRun, read_run, weights_dtype
 from mt.errors import UserError

@@ -21,8 +21,7 @@ from transformers import (
 )
 
 from mt.config.loading import load_config
-from mt.data.tokenizer import copy_tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Vocabulary, copy_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError
 from mt.export.marian_import import import_marian, target_vocabulary

@@ -17,10 +17,9 @@ from mt.config import Config
 from mt.config.loading import dump_config, load_config
 from mt.config.training import Part
 from mt.data.batches import collate
-from mt.data.new_tokenizer import extend_tokenizer
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, copy_tokenizer, train_tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
+from mt.data.tokenizer_training import extend_tokenizer, train_tokenizer
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
