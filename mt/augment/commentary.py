@@ -6,7 +6,7 @@ right where the source is in quotation marks.
 
 import re
 
-from mt.data.pair_checks import has_markup
+from mt.data.filters import has_markup
 from mt.languages import base_language, language_name
 
 _REFUSAL = re.compile(

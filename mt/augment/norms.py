@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.augment.judge import Judge
-from mt.data.pair_checks import weighted_length
+from mt.data.filters import weighted_length
 from mt.doctor.alignment import Lexicon, learn_lexicon
 from mt.doctor.tally import Block
 

@@ -21,10 +21,15 @@ from mt.augment.distill import SIMILARITIES, Similarity
 from mt.augment.judge import Judge
 from mt.augment.norms import FAULTS, Norms
 from mt.augment.teacher import base_name, existing_text
-from mt.data import language_id
 from mt.data.copied import not_copied
 from mt.data.corpus_files import scan
-from mt.data.pair_checks import in_wrong_script, normalized, weighted_length
+from mt.data.filters import (
+    in_other_language,
+    in_wrong_script,
+    known_languages,
+    normalized,
+    weighted_length,
+)
 from mt.decoding.mbr import UTILITIES, expected_utilities
 from mt.decoding.second_search import repeats_itself
 from mt.decoding.shards import Extent, Job, Window
@@ -63,7 +68,7 @@ CHECKS: dict[str, Check] = {
     "commentary": lambda source, text, languages: is_commentary(source, text, languages[1]),
     "copy": _is_copy,
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
-    "language": lambda _source, text, languages: language_id.in_other_language(text, languages[1]),
+    "language": lambda _source, text, languages: in_other_language(text, languages[1]),
     "repetition": _repeats,
     "numbers": lambda source, text, _languages: bool(not_copied(source, text)),
 }
@@ -99,7 +104,7 @@ class Selection:
             self.judge.check(self.languages)
         if "language" not in self.allow:
             try:
-                language_id.known_languages()
+                known_languages()
             except DataError as error:
                 raise DataError(f"{error}, or add `--allow language`") from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.pair_checks import MAGNITUDE, numbers_differ
+from mt.data.filters import MAGNITUDE, numbers_differ
 from mt.languages import FINAL_MARKS, UNSPACED
 
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"

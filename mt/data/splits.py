@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mt.config.data import DataConfig, HeldOutSource
-from mt.data.filters import Cleaning, TrainingCorpus, hashes_of, text_hash
-from mt.data.pair_checks import has_empty_side
+from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hashes_of, text_hash
 from mt.data.pairs import ColumnSource, PairSource, SentencePair, expected_sums
 from mt.data.sources import open_source
 from mt.errors import ConfigError, DataError, listed

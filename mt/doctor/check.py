@@ -8,7 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mt.config import DataConfig
-from mt.data.language_id import in_other_language, known_languages
+from mt.data.filters import in_other_language, known_languages
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
 from mt.data.splits import HeldOutPairs, open_splits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mt.config.data import CleaningConfig
-from mt.data.pair_checks import (
+from mt.data.filters import (
     has_empty_side,
     has_identical_sides,
     has_markup,

@@ -8,9 +8,13 @@ from collections.abc import Iterator, Sequence
 from zlib import crc32
 
 from mt.config.data import HeldOutSource
-from mt.data.filters import TrainingCorpus
-from mt.data.language_id import can_be_judged, identify, in_other_language
-from mt.data.pair_checks import in_wrong_script
+from mt.data.filters import (
+    TrainingCorpus,
+    can_be_judged,
+    identify,
+    in_other_language,
+    in_wrong_script,
+)
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.doctor.alignment import (

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.data.corpus_files import LineReader, read_chunks
-from mt.data.pair_checks import normalized, weighted_length
+from mt.data.filters import normalized, weighted_length
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
 from mt.doctor.findings import CHECKS, MAX_LINES_SHOWN, Check, Finding, Histogram, Side

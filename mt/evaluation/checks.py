@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mt.data.corpus_files import LineReader
-from mt.data.language_id import can_be_judged, in_other_language
-from mt.data.pair_checks import in_wrong_script
+from mt.data.filters import can_be_judged, in_other_language, in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of
 from mt.files import existing_file, resolved

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mt.data.language_id import can_be_judged, in_other_language, model_version
+from mt.data.filters import can_be_judged, in_other_language, model_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 from mt import __version__
 from mt.data.corpus_files import LineReader
-from mt.data.language_id import model_version
+from mt.data.filters import model_version
 from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
 from mt.data.splits import open_split

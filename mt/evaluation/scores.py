@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mt.config.evaluation import MEANT_TOKENIZERS
-from mt.data.pair_checks import holds_tokens, looks_tokenized
+from mt.data.filters import holds_tokens, looks_tokenized
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.off_target import OffTarget
 from mt.languages import base_language, written_without_spaces

@@ -19,7 +19,7 @@ from mt.config.data import (
     XliffSource,
 )
 from mt.data.exchange import READERS
-from mt.data.language_id import language_of
+from mt.data.filters import language_of
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.records import field_names
 from mt.data.sources import open_source

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from fastapi import HTTPException
 
 from mt.config.data import Direction
-from mt.data.language_id import identify, in_other_language
+from mt.data.filters import identify, in_other_language
 from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
 from mt.languages import base_language, code_parts, language_name

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from mt.data import language_id
-from mt.data.language_id import identify, in_other_language
+from mt.data import filters
+from mt.data.filters import identify, in_other_language
 from mt.errors import DataError
 
 SENTENCES = {
@@ -38,9 +38,9 @@ def test_variants_and_what_cannot_be_judged_pass(text: str, language: str) -> No
 
 def test_missing_package_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    language_id._identifier.cache_clear()
+    filters._identifier.cache_clear()
     try:
         with pytest.raises(DataError, match="pip install .*py3langid"):
             identify("text")
     finally:
-        language_id._identifier.cache_clear()
+        filters._identifier.cache_clear()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mt.data import pair_checks as checks
+from mt.data import filters as checks
 from tests.factories import LINES_OF_TEXT
 
 GOOD = {

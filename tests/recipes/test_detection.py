@@ -8,7 +8,7 @@ import datasets
 import pytest
 
 from mt.config.data import HubSource, JsonlSource, Source
-from mt.data import language_id
+from mt.data import filters
 from mt.errors import DataError
 from mt.recipes.detection import corpora_at, languages_of, section_in
 
@@ -79,7 +79,7 @@ def test_without_the_identifier_the_options_are_asked_for(monkeypatch: pytest.Mo
     def missing() -> None:
         raise DataError("not installed")
 
-    monkeypatch.setattr(language_id, "_identifier", missing)
+    monkeypatch.setattr(filters, "_identifier", missing)
     with pytest.raises(DataError, match=r"give --source-language and --target-language, or inst"):
         found("a.tsv")
     assert found("a.tsv", source="de", target="en")[:2] == ("de", "en")
