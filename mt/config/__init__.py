@@ -1,8 +1,7 @@
 """Configuration of a run: strict, frozen sections read from YAML."""
 
 from mt.config.data import DataConfig, Source
-from mt.config.decoding import DecodingConfig
-from mt.config.evaluation import EvaluationConfig
+from mt.config.decoding import DecodingConfig, EvaluationConfig
 from mt.config.model import ModelConfig
 from mt.config.root import Config
 from mt.config.tokenizer import TokenizerConfig

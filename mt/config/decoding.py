@@ -1,8 +1,9 @@
-"""Configuration of the search for translations."""
+"""Configuration of the search for translations, and of their scores."""
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from mt.config.base import LocalPath, Section, TagText
 
@@ -73,3 +74,69 @@ class DecodingConfig(Section):
 
 ONE_SEARCH: dict[str, str] = {"on_repetition": "keep", "on_altered": "keep"}
 """Values of `DecodingConfig` without a second search."""
+
+Bleu = Annotated[float, Field(ge=0.0, le=100.0)]
+MEANT_TOKENIZERS = {"none": "already-tokenized"}
+"""Names of `evaluation.bleu_tokenizer` by sacreBLEU's name."""
+_STATED = "(nrefs|case|tok|text):[^|:]+"
+
+
+class Published(Section):
+    """A score published by others on a test split of the recipe."""
+
+    split: str
+    """Name of the test split in `data.tests`."""
+    system: Annotated[str, Field(min_length=1)]
+    """Short description of the system."""
+    score: Bleu
+    """Published BLEU."""
+    protocol: Annotated[str, Field(pattern=rf"^({_STATED}(\|{_STATED})*)?$")] = ""
+    """The stated part of the signature, such as `nrefs:1|case:mixed|tok:13a|text:plain`."""
+    source: Annotated[str, Field(min_length=1)]
+    """Publication, and where the score was read if elsewhere."""
+
+    @field_validator("protocol", mode="before")
+    @classmethod
+    def _refuse_mapping(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            raise ValueError(
+                "is one line of text, the stated part of a signature, such as "
+                "`nrefs:1|case:mixed|tok:13a|text:plain`"
+            )
+        return value
+
+
+class Band(Section):
+    """Range of BLEU that a recipe must reach."""
+
+    low: Bleu
+    """Lowest BLEU that passes."""
+    high: Bleu = 100.0
+    """Highest BLEU that passes."""
+
+    def _broken_rules(self) -> Iterator[str]:
+        if self.low > self.high:
+            yield f"`low` {self.low} is above `high` {self.high}"
+
+
+class EvaluationConfig(Section):
+    """BLEU and chrF by sacreBLEU."""
+
+    bleu_tokenizer: Literal[
+        "auto", "13a", "zh", "ja-mecab", "ko-mecab", "char", "intl", "already-tokenized"
+    ] = "auto"
+    """sacreBLEU's tokenizer; `auto`: by target language; `already-tokenized`: split at spaces."""
+    expected: dict[str, Band] = Field(default_factory=dict)
+    """Range of BLEU by test split; `make reproduce` fails outside it."""
+    published: Annotated[tuple[Published, ...], Field(strict=False)] = ()
+    """Published scores, which `make reproduce` compares with."""
+    seed_tolerance: Bleu = 0.0
+    """Largest difference in BLEU to a published score that is attributed to the seed."""
+
+    @field_validator("bleu_tokenizer", mode="before")
+    @classmethod
+    def _refuse_sacrebleu_name(cls, value: Any) -> Any:
+        if isinstance(value, str) and value in MEANT_TOKENIZERS:
+            meant = MEANT_TOKENIZERS[value]
+            raise ValueError(f"`{value}` is not the name of a tokenizer; did you mean `{meant}`?")
+        return value

@@ -19,6 +19,7 @@ from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, one_line
 RENAMED_KEYS = {
     "data.cleaning.pieces": "data.cleaning.tokens",
     "data.max_pieces": "data.max_tokens",
+    "evaluation.seed_band": "evaluation.seed_tolerance",
     "tokenizer.added_pieces": "tokenizer.added_tokens",
 }
 """New dotted key by old dotted key."""

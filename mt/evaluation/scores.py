@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from mt.config.evaluation import MEANT_TOKENIZERS
+from mt.config.decoding import MEANT_TOKENIZERS
 from mt.data.filters import holds_tokens, looks_tokenized
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.evaluation.off_target import OffTarget

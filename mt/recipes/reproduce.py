@@ -3,21 +3,22 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from mt.config import Config
-from mt.data.corpus_files import LineReader
+from mt.config.decoding import Band, Published
 from mt.data.filters import cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split, open_training_corpora
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
-from mt.evaluation.scores import evaluate
+from mt.evaluation.scores import Evaluation, Score, evaluate
 from mt.languages import written_without_spaces
-from mt.recipes.verdict import MAX_EXAMPLES, Example, Verdict, VerdictRow, verdict
+from mt.tables import aligned
 from mt.training.trainer import train
 
 MAX_TRAINING_PAIRS = 200_000
@@ -45,12 +46,14 @@ def nearest_targets(
         sizes.append(len(features))
     if not targets:
         return [""] * len(sources)
-    postings = {feature: np.asarray(found, dtype=np.int32) for feature, found in rows.items()}
+    postings = {
+        feature: np.asarray(positions, dtype=np.int32) for feature, positions in rows.items()
+    }
     total, empty = np.asarray(sizes), np.array([], dtype=np.int32)
     nearest = []
     for query in queries:
-        found = np.concatenate([empty, *(postings[feature] for feature in query)])
-        overlap = np.bincount(found, minlength=len(targets))
+        matches = np.concatenate([empty, *(postings[feature] for feature in query)])
+        overlap = np.bincount(matches, minlength=len(targets))
         f1 = 2 * overlap / np.maximum(total + len(query), 1)
         nearest.append(targets[int(np.argmax(f1))])
     return nearest
@@ -65,14 +68,57 @@ def _features(line: str, language: str) -> list[Feature]:
     if written_without_spaces(language):  # characters count as words
         words = list("".join(words))
     bag = Counter([*((word,) for word in words), *pairwise(words)])
-    return [(feature, number) for feature, count in bag.items() for number in range(count)]
+    return [(feature, copy) for feature, count in bag.items() for copy in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """Measured and expected scores of one split."""
+
+    split: str
+    evaluation: Evaluation
+    band: Band | None = None
+    """Expected BLEU; None if the recipe sets no band."""
+    nearest: Score | None = None
+    """BLEU of the translations of the nearest training sentences."""
+    published: tuple[Published, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True if BLEU, rounded to two decimals, is in the band."""
+        bleu = round(self.evaluation.bleu.value, 2)
+        return self.band is None or self.band.low <= bleu <= self.band.high
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row of the verdict's table."""
+        expected, result = "-", "no band set"
+        if self.band:
+            expected = f"{self.band.low:.2f} to {self.band.high:.2f}"
+            result = "pass" if self.passed else "FAIL"
+        return (
+            self.split,
+            expected,
+            f"{self.evaluation.bleu.value:.2f}",
+            result,
+            f"{self.nearest.value:.2f}" if self.nearest else "-",
+            f"{self.evaluation.chrf.value:.2f}",
+            str(self.evaluation.sentences),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Text to print; `passed` is False if a split is outside its band."""
+
+    text: str
+    passed: bool
 
 
 def reproduce(config: Config, run: Path) -> Verdict:
     """Train a recipe unless it is trained, score every test split and return the verdict."""
     sys.stderr.write(f"{train(config, run)}\n")
-    rows, examples = [], []
-    corpora, published = open_training_corpora(config.data), config.evaluation.published
+    results = []
+    corpora = open_training_corpora(config.data)
     for split, source in config.data.tests.items():
         pairs = tuple(open_split(config.data, split).pairs())
         evaluation = evaluate_run(
@@ -90,19 +136,84 @@ def reproduce(config: Config, run: Path) -> Verdict:
             target_language=data.target_language,
             tokenizer=config.evaluation.bleu_tokenizer,
         )
-        rows.append(
-            VerdictRow(
-                split=split,
-                evaluation=evaluation,
-                band=config.evaluation.expected.get(split),
-                nearest=nearest.bleu,
-                published=tuple(each for each in published if each.split == split),
-                seed_band=config.evaluation.seed_band,
-            )
+        published = tuple(score for score in config.evaluation.published if score.split == split)
+        band = config.evaluation.expected.get(split)
+        results.append(SplitResult(split, evaluation, band, nearest.bleu, published))
+    return judge_results(results, seed_tolerance=config.evaluation.seed_tolerance)
+
+
+def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0) -> Verdict:
+    """Return the verdict on a finished run: its scores, the bands and published scores.
+
+    Published scores do not affect whether it passes.
+    """
+    head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2", "sentences")
+    table = aligned([head, *(result.cells() for result in results)], right=[2, 4, 5, 6])
+    parts = [table, _list_signatures(results)]
+    if any(result.nearest for result in results):
+        parts.append(
+            "nearest copy: BLEU of copying the translation of the most similar training sentence; "
+            "a model\nthat has learned to translate is far above."
         )
-        translated = list(zip(pairs, LineReader(Path(evaluation.hypotheses)), strict=True))
-        examples += [
-            Example(pair.source, pair.target, translation)
-            for pair, translation in translated[:: max(1, len(pairs) // MAX_EXAMPLES)]
-        ]
-    return verdict(rows, run=run, examples=examples[:MAX_EXAMPLES])
+    failed = [result.split for result in results if not result.passed]
+    if failed:
+        parts.append(f"FAIL: BLEU outside the expected band on {', '.join(failed)}")
+    elif any(result.band for result in results):
+        parts.append("pass: BLEU is in the expected band of every split that has one")
+    else:
+        parts.append("no band set: the recipe has no expected scores")
+    comparisons = [
+        f"{result.split}: "
+        + compare_with_published(score, result.evaluation.bleu, seed_tolerance=seed_tolerance)
+        for result in results
+        for score in result.published
+    ]
+    return Verdict("\n\n".join([*parts, "\n".join(comparisons)]).rstrip(), passed=not failed)
+
+
+def compare_with_published(
+    published: Published, measured: Score, *, seed_tolerance: float = 0.0
+) -> str:
+    """Return a published and a measured BLEU with their difference.
+
+    If the protocols differ, or the source does not state a setting, the first such setting takes
+    the place of the difference.
+    """
+    outcome = f"{round(measured.value - published.score, 2):+.2f}"
+    if seed_tolerance:
+        outcome += f", seeds vary by ± {seed_tolerance:.2f}"
+    if difference := _protocol_difference(published.protocol, measured.signature):
+        outcome = f"not comparable: {difference}"
+    return (
+        f"{published.system} {published.score:.2f}, here {measured.value:.2f} "
+        f"({outcome}) [{published.source}]"
+    )
+
+
+def _protocol_difference(protocol: str, signature: str) -> str | None:
+    """Return the first setting of a signature that a protocol does not state or has differently."""
+    stated = dict(part.split(":", 1) for part in protocol.split("|") if part)
+    measured = {"text": "plain", **dict(part.split(":", 1) for part in signature.split("|"))}
+    for name in ("nrefs", "case", "tok", "text"):
+        if name not in stated:
+            return f"its source does not state `{name}`"
+        # The signature of MeCab's tokenizers has a version at the end.
+        if not f"{measured[name]}-".startswith(f"{stated[name]}-"):
+            return f"`{name}` is `{stated[name]}` there and `{measured[name]}` here"
+    if forced := measured.get("forced"):
+        return f"the score here is forced (`{forced}`)"
+    return None
+
+
+def _list_signatures(results: Sequence[SplitResult]) -> str:
+    """Return each signature once, with its splits if a metric has several."""
+    splits: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for score in (result.evaluation.bleu, result.evaluation.chrf):
+            splits.setdefault((score.name, score.signature), []).append(result.split)
+    for result in results:
+        if result.nearest:
+            key = ("nearest copy", result.nearest.signature)
+            splits.setdefault(key, []).append(result.split)
+    several = len(splits) > len({name for name, _ in splits})
+    return aligned([(*key, ", ".join(names) if several else "") for key, names in splits.items()])

@@ -51,7 +51,7 @@ _CHANGEABLE = (
     "decoding",
     "evaluation.expected",
     "evaluation.published",
-    "evaluation.seed_band",
+    "evaluation.seed_tolerance",
 )
 
 

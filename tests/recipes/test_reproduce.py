@@ -1,15 +1,31 @@
 import itertools
+import re
 import shutil
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from mt.config.decoding import Band, Published
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
-from mt.recipes.reproduce import nearest_targets, reproduce
+from mt.errors import ConfigError
+from mt.evaluation.scores import TOKENIZERS, Evaluation, Score, evaluate
+from mt.recipes.reproduce import (
+    SplitResult,
+    compare_with_published,
+    judge_results,
+    nearest_targets,
+    reproduce,
+)
+
+BLEU = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+CHRF = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0"
+TOKENIZED = f"{BLEU.replace('13a', 'none')}|text:tokenised,lower-cased"
+PROTOCOL = "nrefs:1|case:mixed|tok:none|text:tokenised,lower-cased"
 
 
 def pairs(*sources: str) -> list[SentencePair]:
@@ -60,15 +76,119 @@ def test_reproduction_ends_with_the_published_scores(
     finished_run: Path, tiny_recipe: Path, tmp_path: Path
 ) -> None:
     run = shutil.copytree(finished_run, tmp_path / "run")
-    known = "protocol: {scorer: sacrebleu, tokenizer: 13a, case: kept, text: plain}"
+    protocol = "protocol: 'nrefs:1|case:mixed|tok:13a|text:plain'"
     published = (
-        f"[{{split: test, system: best, score: 99.9, {known}, source: one paper}}, "
+        f"[{{split: test, system: best, score: 99.9, {protocol}, source: one paper}}, "
         "{split: test, system: old, score: 3, source: another}]"
     )
-    settings = [f"evaluation.published={published}", "evaluation.seed_band=0.7"]
+    settings = [f"evaluation.published={published}", "evaluation.seed_tolerance=0.7"]
     result = reproduce(load_config(tiny_recipe, overrides=settings), run)
     assert result.passed
     best, old = result.text.split("\n")[-2:]
     assert best.startswith("test: best 99.90, here ")
     assert best.endswith(", seeds vary by ± 0.70) [one paper]")
-    assert old.endswith("(not comparable: its source does not state `scorer`) [another]")
+    assert old.endswith("(not comparable: its source does not state `nrefs`) [another]")
+
+
+def test_protocol_of_five_keys_is_refused_with_its_replacement(tiny_recipe: Path) -> None:
+    published = "{split: test, system: s, score: 1, source: p, protocol: {case: kept}}"
+    with pytest.raises(ConfigError, match="is one line of text, the stated part of a signature"):
+        load_config(tiny_recipe, overrides=[f"evaluation.published=[{published}]"])
+
+
+def split_result(
+    bleu: float = 85.0, signature: str = BLEU, *, split: str = "test", **more: Any
+) -> SplitResult:
+    scores = Score("BLEU", bleu, signature), Score("chrF2", 88.125, CHRF)
+    return SplitResult(split, Evaluation(*scores, 500, "zh"), **more)
+
+
+@pytest.mark.parametrize(
+    ("bleu", "band", "result"),
+    [
+        (80.0, Band(low=80.0), "pass"),
+        (90.0, Band(low=80.0, high=90.0), "pass"),
+        (79.994, Band(low=80.0), "FAIL"),
+        (90.01, Band(low=80.0, high=90.0), "FAIL"),
+        (79.996, Band(low=80.0), "pass"),  # shown as 80.00
+        (1.0, None, "no band set"),
+    ],
+)
+def test_split_passes_inside_its_band(bleu: float, band: Band | None, result: str) -> None:
+    verdict = judge_results([split_result(bleu, band=band)])
+    assert verdict.passed is (result != "FAIL")
+    assert result in verdict.text.split("\n")[1]
+
+
+def test_one_failure_fails_the_verdict() -> None:
+    results = [
+        split_result(85.0, band=Band(low=80.0)),
+        split_result(10.0, band=Band(low=20.0), split="news"),
+    ]
+    verdict = judge_results(results)
+    assert not verdict.passed
+    assert verdict.text.split("\n")[-1] == "FAIL: BLEU outside the expected band on news"
+
+
+def test_table_shows_the_score_next_to_the_nearest_copy() -> None:
+    nearest = Score("BLEU", 35.1, BLEU)
+    results = [
+        split_result(91.234, band=Band(low=80.0), nearest=nearest),
+        split_result(7.0, split="会话"),
+    ]
+    lines = judge_results(results).text.split("\n")
+    assert lines[1:3] == [
+        "test   80.00 to 100.00  91.23  pass                35.10  88.12        500",
+        "会话   -                 7.00  no band set             -  88.12        500",
+    ]
+
+
+def test_signatures_of_some_splits_name_them() -> None:
+    splits = {"one": BLEU, "two": TOKENIZED, "three": BLEU}
+    results = [split_result(41.2, signature, split=name) for name, signature in splits.items()]
+    lines = judge_results(results).text.split("\n\n")[1].splitlines()
+    assert [re.split(" {2,}", line) for line in lines] == [
+        ["BLEU", BLEU, "one, three"],
+        ["chrF2", CHRF, "one, two, three"],
+        ["BLEU", TOKENIZED, "two"],
+    ]
+
+
+def published(protocol: str) -> Published:
+    return Published(split="test", system="Tiny", score=41.02, protocol=protocol, source="a paper")
+
+
+@pytest.mark.parametrize(
+    ("signature", "protocol", "difference"),
+    [
+        (TOKENIZED, PROTOCOL, ""),
+        (BLEU, PROTOCOL, "`tok` is `none` there and `13a` here"),
+        (TOKENIZED, "nrefs:1|case:mixed", "its source does not state `tok`"),
+        (TOKENIZED, "", "its source does not state `nrefs`"),
+        (BLEU.replace("mixed", "lc"), PROTOCOL, "`case` is `mixed` there and `lc` here"),
+        (
+            TOKENIZED,
+            "nrefs:1|case:mixed|tok:none|text:plain",
+            "`text` is `plain` there and `tokenised,lower-cased` here",
+        ),
+        (TOKENIZED, PROTOCOL.replace("nrefs:1", "nrefs:4"), "`nrefs` is `4` there and `1` here"),
+        (f"{TOKENIZED}|forced:tokens", PROTOCOL, "the score here is forced (`tokens`)"),
+    ],
+)
+def test_published_score_is_compared_by_the_same_protocol(
+    signature: str, protocol: str, difference: str
+) -> None:
+    here = Score("BLEU", 41.524, signature)
+    outcome = f"not comparable: {difference}" if difference else "+0.50, seeds vary by ± 0.30"
+    comparison = compare_with_published(published(protocol), here, seed_tolerance=0.3)
+    assert comparison == f"Tiny 41.02, here 41.52 ({outcome}) [a paper]"
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_protocol_is_part_of_a_real_signature(tokenizer: str) -> None:
+    cut = [f"the dog number {number} , here , is not a cat ." for number in range(9)]
+    plain = [line.replace(" ,", ",").replace(" .", ".").capitalize() for line in cut]
+    for lines, form in ((plain, "plain"), (cut, "tokenised,lower-cased")):
+        scored = evaluate(lines, [lines], target_language="en", tokenizer=tokenizer).bleu
+        protocol = f"nrefs:1|case:mixed|tok:{TOKENIZERS[tokenizer]}|text:{form}"
+        assert compare_with_published(published(protocol), scored).endswith("(+58.98) [a paper]")
