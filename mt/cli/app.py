@@ -13,11 +13,10 @@ from mt.cli.compare import compare
 from mt.cli.data import data
 from mt.cli.evaluate import evaluate
 from mt.cli.export import export, import_
-from mt.cli.init import init
 from mt.cli.inspect import info, inspect, plot
 from mt.cli.options import print_help
 from mt.cli.plan import plan
-from mt.cli.train import ablate, average, reproduce, train
+from mt.cli.train import ablate, average, init, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
 
@@ -28,7 +27,11 @@ EXAMPLES = """\
    mt train train.yaml
    echo "Guten Morgen." | mt translate runs/train"""
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "mt ablate --json": "each run folder has its scores in metrics.jsonl and evaluations/",
+    "mt ablate --runs": "the runs are in runs/ablation-NAME-OF-FILE",
+    "mt init --force": "delete the existing config, or choose another --output",
+}
 """Replacement by removed command or option, such as "mt plot masks" or "mt bench --phases"."""
 
 

@@ -1,4 +1,4 @@
-"""Commands `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
+"""Commands `mt init`, `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import AsJson, Device, Overrides, RunArgument, load
+from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
 from mt.runs import CONFIG_FILE
 
@@ -19,6 +19,56 @@ RunOption = Annotated[
     Path | None,
     typer.Option("--run", metavar="DIR", help="Run folder; default: runs/NAME-OF-CONFIG."),
 ]
+
+
+def init(
+    corpora: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CORPUS...",
+            help="Source file and target file, line by line, or one .tsv, .tmx, .xliff, .po, "
+            ".jsonl or .parquet file, a folder, or hub:OWNER/NAME@COMMIT; several form a mixture.",
+        ),
+    ],
+    valid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Validation pairs; give it twice for two text files."),
+    ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Test pairs, in the same way; repeatable."),
+    ] = None,
+    source_language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Source language, such as zh.")
+    ] = None,
+    target_language: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Target language, such as en.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time for the training, such as 30m or 2h.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Config to write; default: NAME-OF-CORPUS.yaml."),
+    ] = None,
+) -> None:
+    """Write a config for a corpus, with cleaning and settings chosen for it.
+
+    Languages come from the file names, such as train.zh and train.en, or from the text. Without
+    --valid or --test, pairs of the corpus are held out of the training for them.
+    """
+    from mt.recipes.init import Request, write_new_config
+
+    request = Request(
+        train=corpora,
+        valid=valid or (),
+        test=test or (),
+        source_language=source_language,
+        target_language=target_language,
+        budget=budget,
+        output=output,
+    )
+    typer.echo(write_new_config(request))
 
 
 def train(
@@ -85,24 +135,16 @@ def reproduce(config: ConfigFile, run: RunOption = None) -> None:
 
 def ablate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Ablation, a YAML file.")],
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the run folders; default: runs/ablation-NAME-OF-FILE."
-        ),
-    ] = None,
-    as_json: AsJson = False,
 ) -> None:
-    """Train a config with one change at a time, and compare the results."""
-    from mt.config.ablation import load_ablation
+    """Train a config with one change at a time, and compare the results.
+
+    The run folders are runs/ablation-NAME-OF-FILE/VARIANT-seedN.
+    """
+    from mt.recipes.ablation import format_scores, load_ablation, run_ablation
 
     ablation = load_ablation(file)
-    from mt.recipes.ablation import run_ablation
-
-    results = run_ablation(ablation, runs or Path("runs") / f"ablation-{file.stem}")
-    typer.echo(results.as_json() if as_json else results.as_text())
-    if results.exit_status:
-        raise typer.Exit(results.exit_status)
+    scores = run_ablation(ablation, Path("runs") / f"ablation-{file.stem}")
+    typer.echo(format_scores(scores, ablation.split))
 
 
 def average(

@@ -1,307 +1,221 @@
-"""Ablation: training and evaluation of variants over seeds, and a table of the results."""
+"""Ablation: a base config, trained and scored with one change at a time over some seeds."""
 
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from safetensors.torch import load_file
 
 from mt.config import Config
-from mt.config.ablation import BASE, Ablation
-from mt.errors import DivergedError, RunError, listed
+from mt.config.base import LocalPath, Section
+from mt.config.document import read_document
+from mt.config.loading import load_config, validate_document
+from mt.errors import ConfigError, DivergedError, RunError, did_you_mean, listed
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.run_info import read_events, weights_sha256
 from mt.evaluation.scores import Score
 from mt.files import read_json
-from mt.training.interruption import interruptible
+from mt.runs import EVALUATIONS_FOLDER
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.trainer import train
 
+BASE = "base"
+"""Name of the variant without a change."""
+ChangeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""A name that can begin the name of a run folder."""
+Overrides = Annotated[tuple[str, ...], Field(strict=False)]
+"""`KEY=VALUE` overrides, as for `--set`."""
+
+
+class AblationFile(Section):
+    """Content of an ablation file."""
+
+    config: LocalPath
+    """Recipe of the base variant."""
+    set_: Annotated[Overrides, Field(alias="set")] = ()
+    """`KEY=VALUE` overrides of every variant, the base included."""
+    seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, min_length=1)
+    ]
+    """Seeds; every variant is trained once with each."""
+    split: str | None = None
+    """Split to score besides validation; null: none."""
+    changes: dict[ChangeName, Overrides] = Field(default_factory=dict)
+    """`KEY=VALUE` overrides by name of the variant."""
+
+    def _broken_rules(self) -> Iterator[str]:
+        if len(set(self.seeds)) < len(self.seeds):
+            yield "`seeds` has a duplicate: it would train the same run again"
+        if BASE in self.changes:
+            yield f"`changes.{BASE}`: this name is reserved for the variant without a change"
+        for overrides in (self.set_, *self.changes.values()):
+            if any(override.startswith("seed=") for override in overrides):
+                yield "`set` and `changes` cannot set the seed, which comes from `seeds`"
+
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
-    """Results of one run."""
+class Ablation:
+    """Configs to train with each seed."""
+
+    configs: Mapping[str, Config]
+    """Config by name of the variant, the base first."""
+    seeds: tuple[int, ...]
+    split: str | None
+    """Split to score besides validation."""
+
+
+def load_ablation(path: Path) -> Ablation:
+    """Read an ablation file and check the config of every variant.
+
+    Raises ConfigError for an invalid file or variant, and for a change that changes nothing.
+    """
+    file = validate_document(AblationFile, read_document(path), file=str(path))
+    configs: dict[str, Config] = {}
+    for name, changes in {BASE: (), **file.changes}.items():
+        try:
+            config = load_config(file.config, overrides=[*file.set_, *changes])
+            splits = config.data.split_names()
+            if file.split is not None and file.split not in splits:
+                near = did_you_mean(file.split, splits) or f"; there are {listed(splits)}"
+                raise ConfigError(f"the config has no split `{file.split}`{near}")
+            if config == configs.get(BASE):
+                raise ConfigError(f"changes nothing; it is the same as `{BASE}`")
+        except ConfigError as error:
+            key = BASE if name == BASE else f"changes.{name}"
+            raise ConfigError(f"{path}: `{key}`: {error}") from None
+        configs[name] = config
+    return Ablation(configs, file.seeds, file.split)
+
+
+@dataclass(frozen=True, slots=True)
+class RunScores:
+    """Numbers of one run."""
 
     parameters: int
-    updates_per_second: float
-    """Rate of training, without validation and start-up."""
+    tokens_per_second: float
+    """Median rate of target tokens, without validation and start-up."""
     valid_loss: float
     """Nats per target token."""
     valid_bleu: Score
-    test_bleu: Score | None
-    """Test score; None if the ablation names no split."""
+    test_bleu: Score | None = None
+    """None if the ablation names no split."""
+
+    def values(self) -> list[float]:
+        """Return the numbers in the order of the table."""
+        test = [self.test_bleu.value] if self.test_bleu else []
+        return [self.tokens_per_second, self.valid_loss, self.valid_bleu.value, *test]
 
 
-@dataclass(frozen=True, slots=True)
-class VariantResults:
-    """Finished runs of a variant."""
-
-    name: str
-    changes: tuple[str, ...]
-    outcomes: dict[int, RunResult | None] = field(default_factory=dict)
-    """Results by seed; None for a diverged run."""
-
-    @property
-    def runs(self) -> dict[int, RunResult]:
-        """Runs with a model, by seed."""
-        return {seed: run for seed, run in self.outcomes.items() if run}
-
-    @property
-    def diverged(self) -> list[int]:
-        """Seeds of diverged runs."""
-        return [seed for seed, run in self.outcomes.items() if not run]
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the first run; vocabularies may differ between seeds."""
-        return next(iter(self.runs.values())).parameters
-
-    @property
-    def signatures(self) -> list[str]:
-        """Signatures of all scores, without repetition."""
-        scores = [score for run in self.runs.values() for score in (run.valid_bleu, run.test_bleu)]
-        return list(dict.fromkeys(score.signature for score in scores if score))
+AblationScores = dict[str, dict[int, RunScores | None]]
+"""Scores by variant and seed; None for a diverged run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Number to report for every run."""
-
-    key: str
-    """Attribute of `RunResult`."""
-    heading: str
-    digits: int
-    is_ratio: bool = False
-    """True if a variant relates to the base by a ratio instead of a difference."""
-
-    def of(self, run: RunResult) -> float:
-        """Return the number of a run."""
-        found = getattr(run, self.key)
-        return float(found.value if isinstance(found, Score) else found)
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Measure over the seeds of a variant."""
-
-    mean: float
-    deviation: float | None
-    """Sample standard deviation (n - 1); None for one seed."""
-    to_base: float | None
-    """Ratio to or difference from the base over common seeds, if any; None for the base."""
-
-
-@dataclass(frozen=True)
-class AblationResults:
-    """Results of the variants with a finished run, the base first."""
-
-    variants: tuple[VariantResults, ...]
-    split: str | None
-    """Test split, if any."""
-    exit_status: int = 0
-    """Exit status; not 0 if a signal stopped the ablation."""
-
-    def as_text(self) -> str:
-        """Return a Markdown table, with signatures and notes below it."""
-        if not self.variants:
-            return "no run has ended"
-        measures = _measures(self.split)
-        heads = [head for measure in measures for head in (measure.heading, "vs base")]
-        rows = [self._row(variant, measures) for variant in self.variants]
-        table = _markdown([["variant", "parameters", *heads, "seeds"], *rows])
-        return "\n".join([table, "", *(f"- {note}" for note in self._notes())])
-
-    def as_json(self) -> str:
-        """Return the results of variants and runs in full precision, as indented JSON."""
-        return json.dumps(self.as_record(), indent=2, ensure_ascii=False)
-
-    def as_record(self) -> dict[str, Any]:
-        """Return the results as plain data."""
-        return {"split": self.split, "variants": [self._record(each) for each in self.variants]}
-
-    def compared(self, measure: Measure, variant: VariantResults) -> Compared | None:
-        """Compare a measure of a variant with the base; return None if all runs diverged."""
-        values = {seed: measure.of(run) for seed, run in variant.runs.items()}
-        if not values:
-            return None
-        base = {seed: measure.of(run) for seed, run in self.variants[0].runs.items()}
-        both = [seed for seed in values if seed in base and variant.name != BASE]
-        to_base = None
-        if both:
-            own, other = (fmean(each[seed] for seed in both) for each in (values, base))
-            to_base = own / other if measure.is_ratio else own - other
-        deviation = stdev(values.values()) if len(values) > 1 else None
-        return Compared(fmean(values.values()), deviation, to_base)
-
-    def _row(self, variant: VariantResults, measures: Sequence[Measure]) -> list[str]:
-        row = [variant.name, f"{variant.parameters:,}" if variant.runs else "-"]
-        for measure in measures:
-            row += _cells(measure, self.compared(measure, variant))
-        diverged = [f"{len(variant.diverged)} diverged"] if variant.diverged else []
-        return [*row, ", ".join([str(len(variant.runs)), *diverged])]
-
-    def _record(self, variant: VariantResults) -> dict[str, Any]:
-        compared = {each.key: self.compared(each, variant) for each in _measures(self.split)}
-        return {
-            "name": variant.name,
-            "changes": list(variant.changes),
-            "parameters": variant.parameters if variant.runs else None,
-            **{key: asdict(value) if value else None for key, value in compared.items()},
-            "bleu_signatures": variant.signatures,
-            "seeds": list(variant.runs),
-            "diverged_seeds": variant.diverged,
-            "runs": [{"seed": seed, **asdict(run)} for seed, run in variant.runs.items()],
-        }
-
-    def _notes(self) -> Iterator[str]:
-        named = {
-            signature: [each.name for each in self.variants if signature in each.signatures]
-            for variant in self.variants
-            for signature in variant.signatures
-        }
-        for signature, names in named.items():
-            yield f"BLEU{f' of {listed(names)}' if len(named) > 1 else ''}: {signature}"
-        yield (
-            "updates/s: rate of training without validation and start-up; other load on the "
-            "machine lowers it"
-        )
-        yield (
-            "each number is the mean over the seeds, ± the sample standard deviation; `vs base` is "
-            "over the seeds in common"
-        )
-        single = [variant.name for variant in self.variants if len(variant.runs) == 1]
-        if single:
-            yield f"only one seed, so that a difference may be chance: {listed(single)}"
-        if self.exit_status:
-            yield "stopped early: these are the finished runs"
-
-
-def _measures(split: str | None) -> list[Measure]:
-    measures = [
-        Measure("updates_per_second", "updates/s", 2, is_ratio=True),
-        Measure("valid_loss", "valid loss", 3),
-        Measure("valid_bleu", "valid BLEU", 2),
-    ]
-    if split is not None:
-        measures.append(Measure("test_bleu", f"{split} BLEU", 2))
-    return measures
-
-
-def _cells(measure: Measure, compared: Compared | None) -> tuple[str, str]:
-    if compared is None:
-        return "-", "-"
-    digits, to_base = measure.digits, compared.to_base
-    mean = f"{compared.mean:.{digits}f}"
-    if compared.deviation is not None:
-        mean += f" ± {compared.deviation:.{digits}f}"
-    if to_base is None:
-        return mean, "-"
-    return mean, f"{to_base:.{digits}f}x" if measure.is_ratio else f"{to_base:+.{digits}f}"
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with aligned columns; the first row is the header."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rule = [f"{'-' * (width - 1)}{':' if place else '-'}" for place, width in enumerate(widths)]
-    lines = [
-        [
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in (rows[0], rule, *rows[1:])
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def run_ablation(ablation: Ablation, runs: Path) -> AblationResults:
+def run_ablation(ablation: Ablation, runs: Path) -> AblationScores:
     """Train and score every variant with the first seed, then with the next, and so on.
 
     The run folders are `runs`/NAME-seedN; a finished run is not trained again. A diverged run is
-    logged and does not stop the ablation. A signal stops it at the same point as `mt train`; the
-    results are then those of the finished runs, with the exit status of the signal.
+    logged and does not stop the ablation. A signal ends it as it ends `mt train`.
     """
-    rows = [VariantResults(each.name, each.changes) for each in ablation.variants]
     planned = [
-        (row, variant.seeded(seed), runs / f"{variant.name}-seed{seed}")
+        (name, config.changed(seed=seed), runs / f"{name}-seed{seed}")
         for seed in ablation.seeds
-        for row, variant in zip(rows, ablation.variants, strict=True)
+        for name, config in ablation.configs.items()
     ]
     for _, config, run in planned:
         if run.exists():
             open_run(run, config)  # raises RunError if another config trained there
-    with interruptible() as interruption:
-        for number, (row, config, run) in enumerate(planned, 1):
-            _log(f"run {number} of {len(planned)}: {run.name}")
-            try:
-                row.outcomes[config.seed] = _train_and_score(config, run, ablation.split)
-            except SystemExit:  # ends a training run that a signal stopped
-                if not interruption.signal:
-                    raise
-            if interruption.signal:
-                break
-    ended = tuple(row for row in rows if row.outcomes)
-    status = interruption.exit_status if interruption.signal else 0
-    return AblationResults(ended, split=ablation.split, exit_status=status)
+    scores: AblationScores = {name: {} for name in ablation.configs}
+    for position, (name, config, run) in enumerate(planned, 1):
+        _log(f"run {position} of {len(planned)}: {run.name}")
+        try:
+            scores[name][config.seed] = _train_and_score(config, run, ablation.split)
+        except DivergedError as error:
+            _log(f"diverged: {error}")
+            scores[name][config.seed] = None
+    return scores
 
 
-def updates_per_second(events: Iterable[Mapping[str, Any]]) -> float:
-    """Return the median rate of updates between `train` events of a journal.
-
-    The median excludes the intervals that start-up, checkpoints or other load slow down.
-
-    Raises DivergedError if no update had a finite loss and gradient.
-    """
-    rates: list[float] = []
-    before = 0
-    for event in events:
-        if event["event"] == "train" and event["target_tokens"]:
-            seconds = event["target_tokens"] / event["target_tokens_per_second"]
-            rates.append((event["update"] - before) / seconds)
-        if event["event"] in ("start", "resume", "train", "rollback"):
-            before = event["update"]
-    if not rates:
-        raise DivergedError("no update had a finite loss and gradient")
-    return median(rates)
-
-
-def _train_and_score(config: Config, run: Path, split: str | None) -> RunResult | None:
-    """Train and score one run; return None if it diverges."""
+def _train_and_score(config: Config, run: Path, split: str | None) -> RunScores:
+    """Train and score one run; raise DivergedError if it diverges."""
     folder = RunFolder(run)
-    try:
-        _log(train(config, run))
-        events = list(read_events(folder.metrics))
-        final = [event for event in events if event["event"] == "final"]
-        rate = updates_per_second(events) if final else 0.0
-    except DivergedError as error:
-        _log(f"diverged: {error}")
-        return None
+    _log(train(config, run))
+    events = list(read_events(folder.metrics))
+    final = [event for event in events if event["event"] == "final"]
+    trained = [event for event in events if event["event"] == "train" and event["target_tokens"]]
     if not final:
         raise RunError(f"{folder.metrics}: ends before the run that {folder.model.name} describes")
-    return RunResult(
+    if not trained:
+        raise DivergedError(f"{run}: no update had a finite loss and gradient")
+    return RunScores(
         parameters=sum(tensor.numel() for tensor in load_file(folder.weights).values()),
-        updates_per_second=rate,
+        tokens_per_second=median(event["target_tokens_per_second"] for event in trained),
         valid_loss=final[-1]["loss"],
         valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
-        test_bleu=None if split is None else _score_split(config, folder, split),
+        test_bleu=None if split is None else _score_split(config, run, split),
     )
 
 
-def _score_split(config: Config, folder: RunFolder, split: str) -> Score:
+def _score_split(config: Config, run: Path, split: str) -> Score:
     """Score the split, unless it was scored with these weights and decoding settings."""
-    path = folder.path / "evaluations" / f"{split}.json"
     with suppress(FileNotFoundError, RunError, KeyError, TypeError):
-        written = read_json(path, dict[str, Any])
-        scored = weights_sha256(folder.path), config.decoding.model_dump(mode="json")
-        if (written["weights"], written["decoding"]) == scored:
-            return Score("BLEU", written["bleu"]["score"], written["bleu"]["signature"])
-    device, job = config.training.device, EvaluationJob(allow=FORMS)
-    return evaluate_run(folder.path, split=split, device=device, job=job).bleu
+        record = read_json(run / EVALUATIONS_FOLDER / f"{split}.json", dict[str, Any])
+        decoding = config.decoding.model_dump(mode="json")
+        if (record["weights"], record["decoding"]) == (weights_sha256(run), decoding):
+            return Score("BLEU", record["bleu"]["score"], record["bleu"]["signature"])
+    job = EvaluationJob(allow=FORMS)
+    return evaluate_run(run, split=split, device=config.training.device, job=job).bleu
+
+
+def format_scores(scores: AblationScores, split: str | None) -> str:
+    """Return a Markdown table of means and deviations, with signatures and notes below it."""
+    headings = ["tokens/s", "valid loss", "valid BLEU", *([f"{split} BLEU"] if split else [])]
+    head = [cell for heading in headings for cell in (heading, "vs base")]
+    rows = [["variant", "parameters", *head, "seeds"]]
+    signatures: dict[str, dict[str, None]] = {}
+    base = {seed: run.values() for seed, run in scores[BASE].items() if run}
+    for name, runs in scores.items():
+        finished = {seed: run for seed, run in runs.items() if run}
+        row = [name, "-"]
+        for run in finished.values():
+            row[1] = f"{run.parameters:,}"
+            for score in filter(None, (run.valid_bleu, run.test_bleu)):
+                signatures.setdefault(score.signature, {})[name] = None
+        for column, heading in enumerate(headings):
+            values = {seed: run.values()[column] for seed, run in finished.items()}
+            others = {seed: numbers[column] for seed, numbers in base.items() if name != BASE}
+            digits = {"tokens/s": 0, "valid loss": 3}.get(heading, 2)
+            row += _format_cells(values, others, digits=digits)
+        diverged = len(runs) - len(finished)
+        rows.append([*row, f"{len(finished)}{f', {diverged} diverged' if diverged else ''}"])
+    notes = [
+        f"BLEU{f' of {listed(names)}' if len(signatures) > 1 else ''}: {signature}"
+        for signature, names in signatures.items()
+    ]
+    notes.append("mean over the seeds, ± sample standard deviation; `vs base`: over common seeds")
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|" + " --- |" * len(rows[0]))
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes)])
+
+
+def _format_cells(
+    values: Mapping[int, float], base: Mapping[int, float], *, digits: int
+) -> tuple[str, str]:
+    """Return the mean with its deviation, and the difference from the base over common seeds."""
+    if not values:
+        return "-", "-"
+    mean = f"{fmean(values.values()):.{digits}f}"
+    if len(values) > 1:
+        mean += f" ± {stdev(values.values()):.{digits}f}"
+    common = values.keys() & base.keys()
+    if not common:
+        return mean, "-"
+    return mean, f"{fmean(values[seed] - base[seed] for seed in common):+.{digits}f}"
 
 
 def _log(message: str) -> None:

@@ -92,8 +92,6 @@ class Request:
     budget: str | None = None
     output: Path | None = None
     """None: NAME.yaml in the current folder, named after the first corpus."""
-    replace: bool = False
-    """Replace an existing config."""
 
 
 def write_new_config(request: Request) -> Path:
@@ -106,8 +104,8 @@ def write_new_config(request: Request) -> Path:
     train = corpora_at(request.train)
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
-    if output.exists() and not request.replace:
-        raise UserError(f"{output}: exists; replace it with --force, or choose another --output")
+    if output.exists():
+        raise UserError(f"{output}: exists; delete it, or choose another --output")
     data = _given_data(request, train)
     size = _count(data)
     data = _with_held_out(data, size, request)

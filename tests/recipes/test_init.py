@@ -74,7 +74,7 @@ BAD = {
     "train.zh train.en --valid valid.zh": "valid.zh: a text file is one side of a corpus",
     "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
     "train.zh train.en --budget 0.1s": "budget 0.1s: too short; on this machine",
-    "train.zh train.en --output kept.yaml": "kept.yaml: exists; replace it with --force",
+    "train.zh train.en --output kept.yaml": "kept.yaml: exists; delete it, or choose",
     "train.zh train.en --output no/a.yaml": "no/a.yaml: there is no folder no",
     "hub:owner/name --source-language zh": "name a commit, 40 hexadecimal digits",
     "hub:name@abc": "write a dataset of the hub as hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]",
@@ -187,10 +187,10 @@ def test_given_splits_and_several_corpora(program: Program) -> None:
     swapped = [(target, source) for source, target in pairs(3000, 500)]
     write("more/train", swapped, "en.txt zh.txt")
     arguments = "train.zh train.en more/train.en.txt more/train.zh.txt --valid valid.zh --valid "
-    arguments += "valid.en --test few.zh --test few.en --output kept.yaml --force"
+    arguments += "valid.en --test few.zh --test few.en --output new.yaml"
     status, _, err = program("init", *arguments.split())
     assert status == 0, err
-    data = load_config(Path("kept.yaml")).data
+    data = load_config(Path("new.yaml")).data
     assert isinstance(data.train, MixtureSource)
     assert data.train.corpora == {
         "train": TextSource(source="train.zh", target="train.en"),
@@ -199,7 +199,7 @@ def test_given_splits_and_several_corpora(program: Program) -> None:
     assert data.valid == TextSource(source="valid.zh", target="valid.en")
     assert data.tests == {"test": TextSource(source="few.zh", target="few.en")}
     assert data.cleaning.overlap == "normalized"
-    assert "# 150 of 150 in `test`" in Path("kept.yaml").read_text(encoding="utf-8")
+    assert "# 150 of 150 in `test`" in Path("new.yaml").read_text(encoding="utf-8")
 
 
 def test_swapped_suffixes_and_short_budgets_are_warnings(
