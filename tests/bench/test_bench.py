@@ -5,12 +5,10 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
 from mt.config.loading import load_config
-from mt.errors import UserError
 from mt.export.export import export_ctranslate2
 from mt.training.trainer import train
 
@@ -33,11 +31,9 @@ class Script:
         spec.loader.exec_module(module)
         return module
 
-    def run(self, name: str, *arguments: object, **constants: Any) -> list[str]:
-        """Return the lines on stdout; `constants` replace those of the module."""
+    def run(self, name: str, *arguments: object) -> list[str]:
+        """Return the lines on stdout."""
         module = self.load(name)
-        for key, value in constants.items():
-            self.patch.setattr(module, key, value)
         self.patch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
         assert not module.main()
         return self.capsys.readouterr().out.splitlines()
@@ -82,47 +78,9 @@ def test_decoding(script: Script, finished_run: Path, tmp_path: Path) -> None:
     assert of_torch.startswith("run in PyTorch: ")
 
 
-def test_lengths(script: Script, tmp_path: Path) -> None:
-    arguments = ("--lengths", 8, 4, "--rounds", 1, "--device", "cpu", "-o", tmp_path / "cost.svg")
-    lines = script.run("lengths", *arguments, POSITIONS_A_ROUND=1)
-    assert lines.count("| part | 4 | 8 |") == 4
-    assert (tmp_path / "cost.svg").exists()
-
-
-def test_length_generalisation(script: Script, tiny_recipe: Path, tmp_path: Path) -> None:
-    sizes = ("data.max_tokens=10", "model.d_model=16", "training.max_updates=2")
-    settings = [f"--set={each}" for each in (*sizes, "decoding.max_length_extra=3")]
-    arguments = ("--config", tiny_recipe, "--runs", tmp_path, "--kinds", "none", "--pairs", 5)
-    lines = script.run("length_generalisation", *arguments, "--ends", 40, *settings)
-    assert lines.count("| positional | 1-10 | 11-40 |") == 3
-
-
 def test_time_to_quality(script: Script, tiny_recipe: Path, tmp_path: Path) -> None:
     settings = ["training.max_updates=20", "training.keep_last=9"]
     train(load_config(tiny_recipe, overrides=settings), tmp_path / "run")
     lines = script.run("time_to_quality", tmp_path / "run")
     assert [line.split()[1] for line in lines[2:4]] == ["10", "20"]
     assert lines[-1].startswith("BLEU signature: ")
-
-
-def test_tags(script: Script, finished_run: Path) -> None:
-    module = script.load("tags")
-    golds = module.gold_alignment()
-    assert len(golds) == 491
-    first = next(gold for gold in golds if gold.source.startswith("Please put my son's brown"))
-    assert [
-        (first.source[slice(*each.source)], first.target[slice(*each.target)])
-        for each in first.phrases
-    ] == [
-        ("my son's", "我儿子"),
-        ("brown", "棕色"),
-        ("pillow", "枕头"),
-        ("in the suitcase", "行李箱里"),
-    ]
-    perfect = [[(each.source, each.target) for each in gold.phrases] for gold in golds]
-    assert module.alignment_error_rate(golds, perfect) == 0.0
-    assert module.tag_shares(golds, perfect) == {"tags": 1999, "covered": 1.0, "exact": 1.0}
-    wrong = [[(each.source, golds[0].phrases[0].target) for each in g.phrases] for g in golds]
-    assert module.alignment_error_rate(golds, wrong) > 0.7
-    with pytest.raises(UserError, match="no translation equals its reference"):
-        script.run("tags", finished_run)
