@@ -31,6 +31,8 @@ REMOVED: dict[str, str] = {
     "mt ablate --json": "each run folder has its scores in metrics.jsonl and evaluations/",
     "mt ablate --runs": "the runs are in runs/ablation-NAME-OF-FILE",
     "mt init --force": "delete the existing config, or choose another --output",
+    "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",
+    "mt plot schedule": "the notebook docs/quickstart.ipynb draws the learning rate",
 }
 """Replacement by removed command or option, such as "mt plot masks" or "mt bench --phases"."""
 

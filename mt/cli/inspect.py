@@ -241,7 +241,7 @@ Output = Annotated[
         help="Output file, .png or .svg; an existing file is replaced.",
     ),
 ]
-plot = command_group("plot", "Draw positions, masks, attention or schedules.")
+plot = command_group("plot", "Draw position encodings or attention.")
 
 
 @plot.command()
@@ -264,38 +264,11 @@ def positions(
     from mt.plotting.positions import plot_learned_positions, plot_positions
 
     if config is None:
-        typer.echo(plot_learned_positions(source, output, positions=positions))
+        picture = plot_learned_positions(source, output, positions=positions)
     else:
-        typer.echo(plot_positions(config, output, name=str(source), positions=positions))
-
-
-@plot.command()
-def masks(output: Output) -> None:
-    """Draw the attention masks of encoder and decoder for a small batch."""
-    _require_matplotlib()
-    from mt.plotting.attention import plot_masks
-
-    typer.echo(plot_masks(output))
-
-
-@plot.command()
-def schedule(
-    configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG", help="Configs, with a line for each.")
-    ],
-    output: Output,
-    updates: Annotated[
-        int | None,
-        typer.Option(min=1, max=10**8, metavar="N", help="Number of updates; default: to the end."),
-    ] = None,
-    overrides: Overrides = None,
-) -> None:
-    """Draw the learning rate over the updates."""
-    loaded = {str(path): load(path, overrides) for path in configs}
-    _require_matplotlib()
-    from mt.plotting.schedule import plot_schedules
-
-    typer.echo(plot_schedules(loaded, output, updates=updates))
+        model, seed, title = config.model, config.seed, str(source)
+        picture = plot_positions(model, output, seed=seed, title=title, positions=positions)
+    typer.echo(picture)
 
 
 @plot.command()

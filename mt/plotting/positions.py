@@ -7,13 +7,14 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import torch
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mt.config import Config, ModelConfig
+from mt.config import ModelConfig
 from mt.config.loading import load_config
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
@@ -29,17 +30,13 @@ from mt.model.positional import (
     Rotary,
     Sinusoidal,
 )
-from mt.plotting.figures import (
-    HIDDEN,
-    SIGNED,
-    check_picture,
-    legend_beside,
-    line_look,
-    write_picture,
-)
+from mt.plotting.figures import HIDDEN, SIGNED, check_picture, write_picture
 from mt.runs import CONFIG_FILE
 
 Array = NDArray[np.float32]
+# Colours that the colour-blind can distinguish (Okabe and Ito 2008).
+_COLOURS = cycler(color=["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9"])
+_LINE_STYLES = cycler(linestyle=["-", "--", "-.", ":"]) * _COLOURS
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Encoding:
     curves: Curves
 
 
-def encodings(
+def describe_encodings(
     config: ModelConfig, encoder: Positional, decoder: Positional, *, positions: int
 ) -> list[Encoding]:
     """Return the encodings of both stacks, or a single one where they are equal.
@@ -85,38 +82,40 @@ def encodings(
     half as far to both sides.
     """
     with torch.inference_mode():
-        of_encoder = list(_of_stack(config, encoder, positions))
-        of_decoder = list(_of_stack(config, decoder, positions))
+        of_encoder = list(_describe_stack(config, encoder, positions))
+        of_decoder = list(_describe_stack(config, decoder, positions))
     both = of_encoder + of_decoder
     if len(both) == 2 and np.array_equal(both[0].table.values, both[1].table.values):
         return [replace(both[0], owner="encoder and decoder")]
     return both
 
 
-def _of_stack(config: ModelConfig, positional: Positional, positions: int) -> Iterator[Encoding]:
+def _describe_stack(
+    config: ModelConfig, positional: Positional, positions: int
+) -> Iterator[Encoding]:
     side = positional.side
     match positional:
         case Sinusoidal() | Learned():
             count = min(positions, positional.longest or positions)
-            yield Encoding(side, *_added(positional, count, config.d_model))
+            yield Encoding(side, *_describe_added(positional, count, config.d_model))
         case Rotary():
-            yield Encoding(side, *_rotated(positional, positions, config.key_width))
+            yield Encoding(side, *_describe_rotation(positional, positions, config.key_width))
         case RelativeBias() | Alibi():
-            yield Encoding(side, *_biased(positional, positions // 2))
+            yield Encoding(side, *_describe_bias(positional, positions // 2))
         case Relative():
-            for number, layer in enumerate(positional.layers, start=1):
+            for layer_number, layer in enumerate(positional.layers, start=1):
                 assert isinstance(layer, RelativeLayer)
-                yield Encoding(f"{side}, layer {number}", *_offset_vectors(layer))
+                yield Encoding(f"{side}, layer {layer_number}", *_describe_offsets(layer))
 
 
-def _added(positional: Positional, positions: int, d_model: int) -> tuple[Table, Curves]:
+def _describe_added(positional: Positional, positions: int, d_model: int) -> tuple[Table, Curves]:
     """Return the vectors that are added to embeddings, and their mean dot product by offset."""
     vectors = positional.embed(torch.zeros(1, positions, d_model), 0)[0]
     table = Table(vectors.numpy(), "position", 0, "feature", 0, "value added to the embedding")
-    return table, _by_offset(vectors @ vectors.T, "dot product of two positions")
+    return table, _average_by_offset(vectors @ vectors.T, "dot product of two positions")
 
 
-def _rotated(positional: Positional, positions: int, width: int) -> tuple[Table, Curves]:
+def _describe_rotation(positional: Positional, positions: int, width: int) -> tuple[Table, Curves]:
     """Return cosines and sines of the rotations, and the mean score of two equal unit vectors.
 
     The mean is that over any orthonormal basis: the trace of the rotation over its width.
@@ -128,23 +127,23 @@ def _rotated(positional: Positional, positions: int, width: int) -> tuple[Table,
     columns = "feature of a head: cosine and sine of each pair's angle"
     return (
         Table(table.numpy(), "position", 0, columns, 0, "cosine or sine"),
-        _by_offset(scores, "mean score of two equal unit vectors"),
+        _average_by_offset(scores, "mean score of two equal unit vectors"),
     )
 
 
-def _biased(positional: Positional, reach: int) -> tuple[Table, Curves]:
+def _describe_bias(positional: Positional, reach: int) -> tuple[Table, Curves]:
     """Return the bias of each head by offset."""
     length = 2 * reach + 1
     bias = positional.bias(length, length)
     assert bias is not None
     by_head = bias[0, :, reach].masked_fill(bias[0, :, reach].isinf(), float("nan")).numpy()
-    lines = {f"head {number}": line for number, line in enumerate(by_head, start=1)}
+    lines = {f"head {head}": line for head, line in enumerate(by_head, start=1)}
     offset, unit = "offset (key position - query position)", "added to the score"
     table = Table(by_head, "head", 1, offset, -reach, unit)
     return table, Curves(np.arange(-reach, reach + 1), lines, unit)
 
 
-def _offset_vectors(layer: RelativeLayer) -> tuple[Table, Curves]:
+def _describe_offsets(layer: RelativeLayer) -> tuple[Table, Curves]:
     """Return the key vectors by offset, and the dot product of each with that of offset 0."""
     keys = layer.keys.detach()
     like_zero = (keys @ keys[layer.clip]).numpy()
@@ -153,7 +152,7 @@ def _offset_vectors(layer: RelativeLayer) -> tuple[Table, Curves]:
     return table, Curves(offsets, {"": like_zero}, "dot product with offset 0")
 
 
-def _by_offset(scores: Tensor, unit: str) -> Curves:
+def _average_by_offset(scores: Tensor, unit: str) -> Curves:
     """Average scores [query key] over equal offsets, up to half the positions."""
     reach = len(scores) // 2
     offsets = np.arange(-reach, reach + 1)
@@ -161,22 +160,25 @@ def _by_offset(scores: Tensor, unit: str) -> Curves:
     return Curves(offsets, {"": torch.stack(means).numpy()}, unit)
 
 
-def plot_positions(config: Config, output: Path, *, name: str, positions: int) -> Path:
-    """Draw the position encoding of a config's untrained model; return `output`.
+def plot_positions(
+    model: ModelConfig, output: Path, *, seed: int, title: str, positions: int
+) -> Path:
+    """Draw the position encoding of an untrained model; return `output`.
 
-    Learned encodings are random, drawn by the config's seed. Raises UserError for
+    Learned encodings are random, drawn by the seed. Raises UserError for
     `model.positional: none`.
     """
     check_picture(output)
-    kind = _kind(config, name)
+    _require_positions(model, title)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        encoder = POSITIONAL[kind](config.model, "encoder")
-        decoder = POSITIONAL[kind](config.model, "decoder")
+        torch.manual_seed(seed)
+        encoder = POSITIONAL[model.positional](model, "encoder")
+        decoder = POSITIONAL[model.positional](model, "decoder")
     learned = any(True for _ in encoder.parameters())
     state = "random, as before training" if learned else "nothing in it is learned"
-    drawn = encodings(config.model, encoder, decoder, positions=positions)
-    write_picture(output, lambda: _draw(drawn, f"{name} - positional: {kind} ({state})"))
+    encodings = describe_encodings(model, encoder, decoder, positions=positions)
+    title = f"{title} - positional: {model.positional} ({state})"
+    write_picture(output, lambda: _draw_encodings(encodings, title))
     return output
 
 
@@ -188,28 +190,27 @@ def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
     check_picture(output)
     engine = load_translator(run, device="cpu").engine
     assert isinstance(engine, TorchEngine)
-    config = load_config(run / CONFIG_FILE)
-    kind = _kind(config, str(run))
+    model = load_config(run / CONFIG_FILE).model
+    _require_positions(model, str(run))
     encoder, decoder = engine.model.encoder_positional, engine.model.decoder_positional
-    drawn = encodings(config.model, encoder, decoder, positions=positions)
-    write_picture(output, lambda: _draw(drawn, f"{run} - positional: {kind} (after training)"))
+    encodings = describe_encodings(model, encoder, decoder, positions=positions)
+    title = f"{run} - positional: {model.positional} (after training)"
+    write_picture(output, lambda: _draw_encodings(encodings, title))
     return output
 
 
-def _kind(config: Config, name: str) -> str:
-    kind = config.model.positional
-    if kind == "none":
+def _require_positions(model: ModelConfig, name: str) -> None:
+    if model.positional == "none":
         raise UserError(
             f"{name}: `model.positional: none` has nothing to draw; choose another encoding"
         )
-    return kind
 
 
-def _draw(drawn: Sequence[Encoding], title: str) -> Figure:
-    figure = Figure(figsize=(12, 3.2 * len(drawn) + 0.5), layout="constrained")
+def _draw_encodings(encodings: Sequence[Encoding], title: str) -> Figure:
+    figure = Figure(figsize=(12, 3.2 * len(encodings) + 0.5), layout="constrained")
     figure.suptitle(title)
-    grid = figure.subplots(len(drawn), 2, squeeze=False, width_ratios=(3, 2))
-    for (left, right), encoding in zip(grid, drawn, strict=True):
+    grid = figure.subplots(len(encodings), 2, squeeze=False, width_ratios=(3, 2))
+    for (left, right), encoding in zip(grid, encodings, strict=True):
         left.set_title(f"{encoding.owner}: values")
         _draw_table(figure, left, encoding.table)
         right.set_title(f"{encoding.owner}: by distance")
@@ -236,11 +237,19 @@ def _draw_table(figure: Figure, axes: Axes, table: Table) -> None:
 
 
 def _draw_curves(axes: Axes, curves: Curves) -> None:
-    for number, (name, line) in enumerate(curves.lines.items()):
-        axes.plot(curves.offsets, line, label=name, **line_look(number))
+    axes.set_prop_cycle(_LINE_STYLES)
+    for name, line in curves.lines.items():
+        axes.plot(curves.offsets, line, label=name)
     axes.axvline(0, color=HIDDEN, zorder=0)
     axes.axhline(0, color=HIDDEN, zorder=0)
     axes.set(xlabel="offset (key position - query position)", ylabel=curves.unit)
     if len(curves.lines) > 1:
-        columns = 1 + len(curves.lines) // 20
-        legend_beside(axes, ncols=columns, fontsize=8, labelspacing=0.2)
+        axes.legend(
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(1, 1),  # beside the axes, where it hides no line
+            handlelength=3,
+            ncols=1 + len(curves.lines) // 20,
+            fontsize=8,
+            labelspacing=0.2,
+        )

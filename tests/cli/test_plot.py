@@ -18,14 +18,6 @@ def test_positions_of_a_config_and_of_a_run(
     assert program(*call) == (0, f"{place}\n", "")
 
 
-def test_masks_and_schedules(program: Program, tiny_recipe: Path, tmp_path: Path) -> None:
-    place = tmp_path / "a.svg"
-    assert program("plot", "masks", "-o", place) == (0, f"{place}\n", "")
-    call = ("plot", "schedule", tiny_recipe, tiny_recipe, "-o", place, "--updates", "90")
-    assert program(*call, "--set", "training.schedule=noam") == (0, f"{place}\n", "")
-    assert place.read_bytes().startswith(b"<?xml")
-
-
 def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None:
     status, out, err = program(
         *("plot", "attention", finished_run, "one two", "-o", tmp_path / "a.png"),

@@ -1,4 +1,4 @@
-"""Plots of attention: the weights of a translated sentence, and masks."""
+"""Plots of the attention weights of a translated sentence."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.model.attention_hooks import record_attention
-from mt.plotting.attention import attention_maps, example_masks, plot_attention, plot_masks
+from mt.plotting.attention import compute_maps, plot_attention
 from mt.special_ids import BOS
 
 SENTENCE = "one two three"
@@ -18,7 +18,7 @@ SENTENCE = "one two three"
 
 def test_maps_are_those_of_the_sentence_and_its_translation(finished_run: Path) -> None:
     translator = load_translator(finished_run, device="cpu")
-    encoder, decoder, cross = attention_maps(translator, SENTENCE, languages=("en", "de"))
+    encoder, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
     tokenizer, engine = translator.tokenizer, translator.engine
     assert isinstance(engine, TorchEngine)
     source = tokenizer.encode_source([SENTENCE])[0]
@@ -45,7 +45,7 @@ def test_an_incomplete_translation_has_no_eos(
 ) -> None:
     settings = ["decoding.max_length_ratio=0.0", "decoding.max_length_extra=1"]
     translator = load_translator(finished_run, overrides=settings, device="cpu")
-    _, decoder, cross = attention_maps(translator, SENTENCE, languages=("en", "de"))
+    _, decoder, cross = compute_maps(translator, SENTENCE, languages=("en", "de"))
     assert decoder.keys.tokens == ("<s>",)
     assert len(cross.queries.tokens) == 1
     assert cross.queries.tokens != ("</s>",)
@@ -69,36 +69,13 @@ def test_a_sentence_that_cannot_be_translated_is_an_error(
 
 
 def test_three_pictures_are_written(finished_run: Path, tmp_path: Path) -> None:
-    places = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
+    pictures = plot_attention(finished_run, SENTENCE, output=tmp_path / "a.b.svg")
     names = ["a.b-encoder.svg", "a.b-decoder.svg", "a.b-cross.svg"]
-    assert [place.name for place in places] == names
-    assert all(place.stat().st_size > 5_000 for place in places)
+    assert [picture.name for picture in pictures] == names
+    assert all(picture.stat().st_size > 5_000 for picture in pictures)
 
 
 def test_an_output_that_cannot_be_written_is_an_error_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "a-cross.png").mkdir()
     with pytest.raises(UserError, match=r"a-cross\.png: is a folder"):
         plot_attention(tmp_path / "no run", SENTENCE, output=tmp_path / "a.png")
-
-
-def test_masks_hide_padding_and_later_tokens() -> None:
-    encoder, decoder, cross = example_masks()
-    words = ("the", "dog", "sleeps", "</s>", "<pad>", "<pad>", "<pad>")
-    assert encoder.keys.tokens == encoder.queries.tokens == cross.keys.tokens == words
-    assert (
-        decoder.queries.tokens[:4] == cross.queries.tokens[:4] == ("der", "Hund", "schläft", "</s>")
-    )
-    assert decoder.keys.tokens[:5] == ("<s>", "der", "Hund", "schläft", "<pad>")
-    real = np.array([word != "<pad>" for word in words])
-    np.testing.assert_array_equal(encoder.allowed, np.tile(real, (7, 1)))
-    np.testing.assert_array_equal(cross.allowed, np.tile(real, (7, 1)))
-    np.testing.assert_array_equal(decoder.allowed, np.tri(7, dtype=bool))
-
-
-def test_drawing_masks_does_not_change_the_random_state(tmp_path: Path) -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    assert plot_masks(tmp_path / "a.svg") == tmp_path / "a.svg"
-    assert torch.equal(torch.rand(3), expected)
-    assert (tmp_path / "a.svg").stat().st_size > 10_000

@@ -7,25 +7,29 @@ import numpy as np
 import pytest
 import torch
 
-from mt.config.loading import load_config
 from mt.errors import UserError
 from mt.model.positional import POSITIONAL, Positional, RelativeLayer
-from mt.plotting.positions import Encoding, encodings, plot_learned_positions, plot_positions
+from mt.plotting.positions import (
+    Encoding,
+    describe_encodings,
+    plot_learned_positions,
+    plot_positions,
+)
 from tests.factories import model_config
 
 POSITIONS = 24
 
 
-def shown(positional: str, **keys: object) -> tuple[Positional, Positional, list[Encoding]]:
+def describe(positional: str, **keys: object) -> tuple[Positional, Positional, list[Encoding]]:
     """Return the position encoding of both stacks, and what is shown of them."""
     config = model_config(heads=4, encoder_layers=2, positional=positional, **keys)
     kind = POSITIONAL[positional]
     encoder, decoder = kind(config, "encoder"), kind(config, "decoder")
-    return encoder, decoder, encodings(config, encoder, decoder, positions=POSITIONS)
+    return encoder, decoder, describe_encodings(config, encoder, decoder, positions=POSITIONS)
 
 
 def test_sinusoids_and_the_dot_product_that_depends_on_the_offset_alone() -> None:
-    _, _, (encoding,) = shown("sinusoidal")
+    _, _, (encoding,) = describe("sinusoidal")
     assert encoding.owner == "encoder and decoder"
     values = encoding.table.values
     assert values.shape == (POSITIONS, 16)
@@ -38,8 +42,8 @@ def test_sinusoids_and_the_dot_product_that_depends_on_the_offset_alone() -> Non
 
 
 def test_rotary_shows_the_angles_and_the_mean_score_of_equal_vectors() -> None:
-    _, _, (encoding,) = shown("rotary", d_head=6, d_value=4, rotary_base=100.0)
-    frequencies = 100.0 ** -(np.arange(0, 6, 2) / 6)
+    _, _, (encoding,) = describe("rotary", d_head=6, d_value=4)
+    frequencies = 10000.0 ** -(np.arange(0, 6, 2) / 6)
     angles = np.arange(POSITIONS)[:, None] * frequencies
     np.testing.assert_allclose(encoding.table.values[:, 0::2], np.cos(angles), atol=1e-5)
     np.testing.assert_allclose(encoding.table.values[:, 1::2], np.sin(angles), atol=1e-5)
@@ -48,7 +52,7 @@ def test_rotary_shows_the_angles_and_the_mean_score_of_equal_vectors() -> None:
 
 
 def test_alibi_falls_with_the_distance_and_the_decoder_sees_nothing_later() -> None:
-    _, _, (encoder, decoder) = shown("alibi")
+    _, _, (encoder, decoder) = describe("alibi")
     assert [encoder.owner, decoder.owner] == ["encoder", "decoder"]
     slopes = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
     expected = [[-slope * abs(offset) for offset in range(-12, 13)] for slope in slopes]
@@ -60,7 +64,7 @@ def test_alibi_falls_with_the_distance_and_the_decoder_sees_nothing_later() -> N
 
 
 def test_the_relative_bias_is_that_of_any_two_positions_so_far_apart() -> None:
-    *stacks, rows = shown("relative_bias")
+    *stacks, rows = describe("relative_bias")
     for positional, encoding in zip(stacks, rows, strict=True):
         bias = positional.bias(30, 30)
         assert bias is not None
@@ -70,7 +74,7 @@ def test_the_relative_bias_is_that_of_any_two_positions_so_far_apart() -> None:
 
 
 def test_learned_positions_end_where_the_table_ends() -> None:
-    *stacks, rows = shown("learned", max_positions=10)
+    *stacks, rows = describe("learned", max_positions=10)
     assert [row.owner for row in rows] == ["encoder", "decoder"]
     for row, positional in zip(rows, stacks, strict=True):
         table = dict(positional.named_parameters())["table"].detach().numpy()
@@ -80,7 +84,7 @@ def test_learned_positions_end_where_the_table_ends() -> None:
 
 
 def test_relative_vectors_of_every_layer() -> None:
-    encoder, decoder, rows = shown("relative", relative_clip=3)
+    encoder, decoder, rows = describe("relative", relative_clip=3)
     owners = ["encoder, layer 1", "encoder, layer 2", "decoder, layer 1"]
     assert [row.owner for row in rows] == owners
     second, last = encoder.layer(1), decoder.layer(0)
@@ -94,25 +98,25 @@ def test_relative_vectors_of_every_layer() -> None:
     assert rows[2].table.first_row == -3
 
 
-def test_a_picture_depends_on_the_config_only(tiny_recipe: Path, tmp_path: Path) -> None:
-    recipe = load_config(tiny_recipe, overrides=["model.positional=relative_bias"])
+def test_a_picture_depends_on_the_config_only(tmp_path: Path) -> None:
     contents = []
     for seed in (5, 6):
         torch.manual_seed(seed)
         before = torch.get_rng_state()
-        place = plot_positions(recipe, tmp_path / f"{seed}.svg", name="a.yaml", positions=4)
+        model = model_config(positional="relative_bias")
+        path = plot_positions(model, tmp_path / f"{seed}.svg", seed=1, title="a", positions=4)
         assert torch.equal(torch.get_rng_state(), before)
-        contents.append(place.read_bytes())
+        contents.append(path.read_bytes())
     assert contents[0] == contents[1]
     assert len(contents[0]) > 10_000
 
 
-def test_a_model_without_positions_is_an_error(tiny_recipe: Path, tmp_path: Path) -> None:
-    recipe = load_config(tiny_recipe, overrides=["model.positional=none"])
+def test_a_model_without_positions_is_an_error(tmp_path: Path) -> None:
+    model = model_config(positional="none")
     with pytest.raises(UserError, match=r"a\.yaml: `model\.positional: none` has nothing to draw"):
-        plot_positions(recipe, tmp_path / "a.png", name="a.yaml", positions=9)
+        plot_positions(model, tmp_path / "a.png", seed=1, title="a.yaml", positions=9)
 
 
 def test_a_run_is_drawn_with_its_learned_positions(finished_run: Path, tmp_path: Path) -> None:
-    place = plot_learned_positions(finished_run, tmp_path / "a.png", positions=9)
-    assert place.read_bytes().startswith(b"\x89PNG")
+    path = plot_learned_positions(finished_run, tmp_path / "a.png", positions=9)
+    assert path.read_bytes().startswith(b"\x89PNG")
