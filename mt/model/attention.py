@@ -13,7 +13,6 @@ from mt.model.sublayers import Dropout
 from mt.model.weights import Gains, glorot
 
 _INITIAL_CAPACITY = 16
-"""Devices on which training joins projections of the same tensor."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import shutil
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from mt.config import TrainingConfig
 from mt.errors import UserError
 from mt.model.transformer import Transformer
+from mt.training.loss import ChunkLoss, chunk_loss
 
 _LEAST_UPDATES = 5000
 _LEAST_SECONDS = 3600.0
@@ -81,3 +83,17 @@ def compile_stacks(model: Transformer, *, positions: int = 0, graphs: bool = Fal
         return compiled(source, target_in, real, source_tokens=source_tokens)
 
     model.states = states  # type: ignore[method-assign]
+
+
+def choose_loss(training: TrainingConfig, device: torch.device) -> ChunkLoss:
+    """Return `chunk_loss`; if the stacks are compiled on a GPU, compiled for any number of rows."""
+    if not training.is_compiled or device.type == "cpu":
+        return chunk_loss
+    compiled = torch.compile(chunk_loss)
+
+    def loss_of(states: Tensor, matrix: Tensor, labels: Tensor, **keys: Any) -> Any:
+        for each in (states, labels):
+            torch._dynamo.maybe_mark_dynamic(each, 0)
+        return compiled(states, matrix, labels, **keys)
+
+    return loss_of

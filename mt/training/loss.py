@@ -1,5 +1,6 @@
 """Label-smoothed cross-entropy of the output layer, summed over target tokens."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mt.model.device import device_traits
-from mt.training.chunk_loss import ChunkLoss, chunk_loss
+
+ChunkLoss = Callable[..., tuple[Tensor, Tensor, Tensor | None]]
+"""Type of `chunk_loss`, which may be compiled."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,39 @@ class LossSums:
     def objective(self) -> Tensor:
         """The sum that training minimises; it carries the gradient."""
         return self.smoothed
+
+
+def chunk_loss(
+    states: Tensor,
+    matrix: Tensor,
+    labels: Tensor,
+    *,
+    smoothing: float,
+    vocabulary: int,
+    gradient_dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return smoothed and plain loss, summed, and the gradient of the logits [n V'] in a dtype.
+
+    The logits are states [n D] x matrix [V' D], without the columns from `vocabulary` on: their
+    gradient is 0. `labels` are [n 1]. Without a dtype, the gradient is None.
+    """
+    log_probs = F.log_softmax((states @ matrix.T)[:, :vocabulary], dim=-1, dtype=torch.float32)
+    nll = -log_probs.gather(1, labels).sum()
+    smoothed = (1.0 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum()
+    if gradient_dtype is None:
+        return smoothed, nll, None
+    gradient = log_probs.exp_()
+    if smoothing:
+        gradient.sub_(smoothing / vocabulary)
+    if torch.compiler.is_compiling():  # one kernel with the rest; alone, it takes longer
+        columns = torch.arange(vocabulary, device=labels.device)
+        gradient = torch.where(columns == labels, gradient + (smoothing - 1.0), gradient)
+    else:
+        reference = gradient.new_full((1, 1), smoothing - 1.0).expand(labels.shape)
+        gradient.scatter_add_(1, labels, reference)
+    padding = len(matrix) - vocabulary
+    gradient = gradient.to(gradient_dtype)
+    return smoothed, nll, F.pad(gradient, (0, padding)) if padding else gradient
 
 
 def label_smoothed_loss(
@@ -42,7 +78,22 @@ def label_smoothed_loss(
     return LossSums(smoothed, nll, len(targets))
 
 
-class _LabelSmoothedLoss(torch.autograd.Function):
+class FusedLoss(torch.autograd.Function):
+    """Loss of states and weight whose gradients are computed in the forward pass.
+
+    The forward pass takes three more arguments, and saves the gradients of states and weight, None
+    if frozen.
+    """
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the saved gradients times that of the loss."""
+        states, weight = ctx.saved_tensors
+        scaled_weight = None if weight is None else weight * upstream
+        return states * upstream, scaled_weight, None, None, None
+
+
+class _LabelSmoothedLoss(FusedLoss):
     """Output layer and loss in chunks of rows; each chunk's gradient is computed while in cache.
 
     The logits of a batch never exist together. Takes 0.46 of the time of log_softmax and nll_loss
@@ -92,16 +143,6 @@ class _LabelSmoothedLoss(torch.autograd.Function):
         ctx.save_for_backward(state_gradient, weight_gradient)
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, upstream), None, None, None
-
-
-def scaled_gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the saved gradients of states and weight, None if frozen, times that of the loss."""
-    states, weight = ctx.saved_tensors
-    return states * upstream, None if weight is None else weight * upstream
 
 
 def _pad_rows(weight: Tensor) -> Tensor:

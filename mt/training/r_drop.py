@@ -20,8 +20,8 @@ from torch.nn import functional as F
 from mt.config import TrainingConfig
 from mt.data.batches import Batch
 from mt.model.transformer import Transformer
-from mt.training.chunk_loss import choose_loss
-from mt.training.loss import LossSums, add_product, chunks, compute_dtype, scaled_gradients
+from mt.training.compilation import choose_loss
+from mt.training.loss import FusedLoss, LossSums, add_product, chunks, compute_dtype
 from mt.training.step import TrainingPass
 
 
@@ -80,7 +80,7 @@ def r_drop_loss(
     return RDropSums(smoothed, nll, len(targets), regularized=objective)
 
 
-class _RDropLoss(torch.autograd.Function):
+class _RDropLoss(FusedLoss):
     """Output layer and loss in chunks of rows, as in `label_smoothed_loss`."""
 
     @staticmethod
@@ -113,10 +113,6 @@ class _RDropLoss(torch.autograd.Function):
         objective, smoothed, nll = sums.unbind()
         ctx.mark_non_differentiable(smoothed, nll)
         return objective, smoothed, nll
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        return *scaled_gradients(ctx, upstream), None, None, None
 
 
 def _sums_and_gradient(

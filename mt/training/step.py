@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mt.data.batches import Batch
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.training.chunk_loss import ChunkLoss, chunk_loss
 from mt.training.distributed import ALONE, World, accumulate
-from mt.training.loss import LossSums, label_smoothed_loss
+from mt.training.loss import ChunkLoss, LossSums, chunk_loss, label_smoothed_loss
 from mt.training.optimizer import MovingAverage, Precision
 
 
