@@ -19,7 +19,7 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
 from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.config.problems import config_error, fields, problems_in, sections_at
+from mt.config.problems import REMOVED_DEFAULTS, config_error, fields, problems_in, sections_at
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean
 
@@ -36,7 +36,10 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     Raises ConfigError with all problems at once, each with its line, dotted key and nearest valid
     name. Rules across fields are checked once the fields themselves are valid.
     """
-    document = reduce(_with_override, overrides, read_document(path))
+    document = read_document(path)
+    for key, default in REMOVED_DEFAULTS.items():
+        document = replace(document, values=_without(document.values, key.split("."), default))
+    document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
 
 
@@ -174,6 +177,16 @@ def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str
     if len(keys) == 1:
         return {**here, keys[0]: value}
     return {**here, keys[0]: _with_value(here.get(keys[0]), keys[1:], value)}
+
+
+def _without(tree: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return a tree without the key of this path if it has this value."""
+    key, *rest = keys
+    if not rest and tree.get(key) == value:
+        return {name: tree[name] for name in tree if name != key}
+    if rest and isinstance(tree.get(key), dict):
+        return {**tree, key: _without(tree[key], rest, value)}
+    return tree
 
 
 def _without_corpus(values: dict[str, Any], keys: Keys) -> dict[str, Any]:

@@ -26,8 +26,18 @@ RENAMED_KEYS = {
 REMOVED_KEYS = {
     f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
     for name in ("case", "punctuation", "typos", "seed")
+} | {
+    "training.compile: graphs": "use `training.compile: on`",
+    "training.packing": "batches are rectangles",
 }
-"""Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message."""
+"""Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message.
+
+A removed value of a key is given as `key: value`.
+"""
+REMOVED_DEFAULTS: dict[str, Any] = {
+    "training.packing": "off",
+}
+"""Default of removed keys: with it, a key is ignored, because older runs store all defaults."""
 
 ANY_NAME = "NAME"
 """Placeholder in a key for a name chosen by the user, as in `data.tests.NAME.source`."""
@@ -123,6 +133,8 @@ def _problem(
                 text = f"not possible here, where `format` is one of {listed}"
         else:
             text = f"expected keys such as `corpus`, got {_shown(value)}"
+    elif kind == "literal_error" and (reason := REMOVED_KEYS.get(f"{place.dotted}: {value}")):
+        text = f"`{value}` is removed; {reason}"
     elif kind == "literal_error" and place.field:
         text = _not_a_choice(value, choices(place.field.annotation))
     elif details["loc"][-1:] == ("[key]",):

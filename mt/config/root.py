@@ -21,10 +21,6 @@ _TIED_PARTS: dict[str, tuple[Part, ...]] = {
     "none": (),
 }
 """Parts that share one matrix, by `model.tie_embeddings`."""
-_ADDED_TO_SCORES = {"relative", "relative_bias", "alibi"}
-"""Position encodings that attention of variable length cannot have."""
-_WIDTH_UNIT, _MAX_WIDTH = 8, 256
-"""Of the heads of that attention."""
 
 
 class Config(Section):
@@ -95,8 +91,6 @@ class Config(Section):
             )
         if self.training.guided_alignment:
             yield from self._broken_guided_alignment()
-        if self.training.packing == "on":
-            yield from self._broken_packing()
         yield from self._missing_tags()
         yield from self._partly_frozen_matrix()
         yield from self._missing_splits()
@@ -105,27 +99,12 @@ class Config(Section):
         training = self.training
         excluded = {
             "training.r_drop": training.r_drop > 0,
-            f"training.compile: {training.compile}": training.is_compiled,
+            "training.compile: on": training.compile == "on",
             "training.recompute: on": training.recompute == "on",
         }
-        yield from _excluded("training.guided_alignment", excluded)
-
-    def _broken_packing(self) -> Iterator[str]:
-        model, training = self.model, self.training
-        excluded = {
-            f"model.positional: {model.positional}": model.positional in _ADDED_TO_SCORES,
-            "model.attention_dropout": model.attention_dropout > 0,
-            "training.guided_alignment": training.guided_alignment > 0,
-            f"training.compile: {training.compile}": training.is_compiled,
-            "training.precision: fp32": training.precision == "fp32",
-        }
-        yield from _excluded("training.packing: on", excluded)
-        width = model.key_width
-        if model.value_width != width or width % _WIDTH_UNIT or width > _MAX_WIDTH:
-            yield (
-                "`training.packing: on` needs equal `model.d_head` and `model.d_value`, a multiple "
-                f"of {_WIDTH_UNIT} up to {_MAX_WIDTH}: they are {width} and {model.value_width}"
-            )
+        for setting, is_used in excluded.items():
+            if is_used:
+                yield f"`training.guided_alignment` does not work with `{setting}`: choose one"
 
     def _missing_splits(self) -> Iterator[str]:
         """Yield a message for each unknown split named in `evaluation`."""
@@ -162,10 +141,3 @@ class Config(Section):
                 f"`training.freeze` names {listed(frozen)}, but `model.tie_embeddings: {tied}` "
                 f"makes one matrix of {listed(shared)}: freeze all of them, or none"
             )
-
-
-def _excluded(setting: str, others: dict[str, bool]) -> Iterator[str]:
-    """Yield a message for each other setting that is in use."""
-    for other, is_used in others.items():
-        if is_used:
-            yield f"`{setting}` does not work with `{other}`: choose one"

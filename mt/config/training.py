@@ -88,12 +88,9 @@ class TrainingConfig(Section):
     """Arithmetic; weights stay fp32 except for `pure_bf16`, which takes half of the memory and
     loses small steps. `auto`: bf16 on a GPU that supports it, on a CPU with AMX if `d_model` is 256
     or more, and with AVX-512 BF16 alone if 128 or more; else fp32."""
-    compile: Literal["auto", "on", "graphs", "off"] = "auto"
+    compile: Literal["auto", "on", "off"] = "auto"
     """Compile the model with torch.compile, which takes about a minute. `auto`: on CUDA with Triton
-    and a C++ compiler, from 5,000 updates or a budget of one hour on. `graphs`: also record CUDA
-    graphs, one for each shape of a batch."""
-    packing: Literal["on", "off"] = "off"
-    """Compute batches without their padding, in bf16 or fp16 on CUDA from Ampere on."""
+    and a C++ compiler, from 5,000 updates or a budget of one hour on."""
     validate_every: Annotated[Count, Automatic] = 1000
     """Updates between two validations; each validation writes a checkpoint."""
     validation_pairs: Annotated[Count | None, Automatic] = None
@@ -121,11 +118,6 @@ class TrainingConfig(Section):
         """The budget in seconds."""
         return float(self.budget[:-1]) * _SECONDS[self.budget[-1]] if self.budget else None
 
-    @property
-    def is_compiled(self) -> bool:
-        """True for `on` and `graphs`; each session replaces `auto`."""
-        return self.compile in {"on", "graphs"}
-
     def _broken_rules(self) -> Iterator[str]:
         if not (self.max_updates or self.max_epochs or self.patience):
             yield (
@@ -143,11 +135,8 @@ class TrainingConfig(Section):
                 "`training.ema_decay` does not work with `training.precision: pure_bf16`, which "
                 "rounds its small steps away: choose one"
             )
-        if self.recompute == "on" and self.is_compiled:
-            yield (
-                "`training.recompute: on` does not work with `training.compile: "
-                f"{self.compile}`: choose one"
-            )
+        if self.recompute == "on" and self.compile == "on":
+            yield ("`training.recompute: on` does not work with `training.compile: on`: choose one")
         if set(self.freeze) == set(get_args(Part)):
             yield "`training.freeze` names every part: no weight is left to train"
         if self.schedule in {"cosine", "linear"}:

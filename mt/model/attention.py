@@ -38,12 +38,6 @@ class Mask:
             bias = bias.masked_fill(~self.scores, float("-inf"))
         return Mask(bias, rows=self.rows)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float, dropout: float) -> Tensor:
-        """Return the output of each head [B H T V], for keys [B H S K] and values [B H S V]."""
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=self.scores, dropout_p=dropout, is_causal=self.causal, scale=scale
-        )
-
 
 EVERYWHERE = Mask()
 CAUSAL = Mask(causal=True)
@@ -100,7 +94,15 @@ class Attention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Return the output of each head [B H T V]."""
         k, v, dropout = self.for_queries(k), self.for_queries(v), self.dropout * self.training
-        return mask.attend(q, k, v, scale=self.scale, dropout=dropout)
+        return F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask.scores,
+            dropout_p=dropout,
+            is_causal=mask.causal,
+            scale=self.scale,
+        )
 
     def for_queries(self, heads: Tensor) -> Tensor:
         """Repeat keys or values [B G S K] for each head of queries: [B H S K]."""

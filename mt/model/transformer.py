@@ -100,29 +100,20 @@ class Transformer(nn.Module):
         source_mask = None if is_full else _padding_mask(source)
         positional, length = self.encoder_positional, source.shape[1]
         mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
-        return Memory(self.encoder_states(source, mask, positional), source_mask)
-
-    def encoder_states(self, source: Tensor, mask: Mask, positional: Positional) -> Tensor:
-        """Return the encoder's output [B S D] for a mask and an encoding of positions."""
         x = self._embed(self.source_embedding, source, positional, first=0)
-        for number, layer in enumerate(self.encoder):
-            x = layer(x, mask, positional.layer(number))
-        return self.encoder_norm(x)  # type: ignore[no-any-return]
+        for index, layer in enumerate(self.encoder):
+            x = layer(x, mask, positional.layer(index))
+        return Memory(self.encoder_norm(x), source_mask)
 
     def decode(self, target_in: Tensor, memory: Memory) -> Tensor:
         """Return decoder states [B T D]; the state at t depends on target_in[:, :t + 1] only."""
         # Padding is at the end, so the causal mask already hides it from real positions.
         positional, length = self.decoder_positional, target_in.shape[1]
-        masks = CAUSAL.with_bias(positional.bias(length, length)), _memory_mask(memory.source_mask)
-        return self.decoder_states(target_in, masks, memory.states, positional)
-
-    def decoder_states(
-        self, target_in: Tensor, masks: tuple[Mask, Mask], memory: Tensor, positional: Positional
-    ) -> Tensor:
-        """Return the decoder's output [B T D] for the masks of self- and cross-attention."""
+        mask = CAUSAL.with_bias(positional.bias(length, length))
+        memory_mask = _memory_mask(memory.source_mask)
         x = self._embed(self.target_embedding, target_in, positional, first=0)
-        for number, layer in enumerate(self.decoder):
-            x = layer(x, masks[0], memory, masks[1], positional.layer(number))
+        for index, layer in enumerate(self.decoder):
+            x = layer(x, mask, memory.states, memory_mask, positional.layer(index))
         return self.decoder_norm(x)  # type: ignore[no-any-return]
 
     def start(self, memory: Memory, rows_per_sentence: int) -> "DecoderState":

@@ -188,7 +188,7 @@ def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
         for name, update in _SAVES_MEMORY.items()
         if any(getattr(training, key) != value for key, value in update.items())
     }
-    if training.guided_alignment or training.is_compiled:  # refused with recomputation
+    if training.guided_alignment or training.compile == "on":  # refused with recomputation
         less.pop("recompute: on", None)
     return {"heaviest_batch": sizes, "memory_bytes": most, "memory_with": less}
 

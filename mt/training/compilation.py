@@ -24,11 +24,7 @@ _LEAST_CAPABILITY = (7, 0)
 
 def is_worthwhile(training: TrainingConfig, device: torch.device) -> bool:
     """Return whether `training.compile: auto` compiles a training on this device."""
-    if (
-        device.type != "cuda"
-        or training.guided_alignment
-        or "on" in {training.recompute, training.packing}
-    ):
+    if device.type != "cuda" or training.guided_alignment or training.recompute == "on":
         return False
     if training.max_updates is not None:
         is_long = training.max_updates >= _LEAST_UPDATES
@@ -50,12 +46,12 @@ def _compiler() -> tuple[str, bool]:
     return name, shutil.which(name) is not None
 
 
-def compile_stacks(model: Transformer, *, positions: int = 0, graphs: bool = False) -> None:
+def compile_stacks(model: Transformer, *, positions: int = 0) -> None:
     """Compile encoder and decoder at their first use in training.
 
     Lengths are dynamic: two compilations serve all batches of a precision with several pairs, with
-    and without padding, and sequences of at most `positions` tokens. `graphs` also records a CUDA
-    graph for each shape. Raises UserError without a C++ compiler.
+    and without padding, and sequences of at most `positions` tokens. Raises UserError without a C++
+    compiler.
     """
     compiler, is_installed = _compiler()
     if not is_installed:
@@ -68,13 +64,7 @@ def compile_stacks(model: Transformer, *, positions: int = 0, graphs: bool = Fal
     # With and without padding, of a single pair or several, in training and validation.
     torch._dynamo.config.recompile_limit = 16
     model.reserve_positions(positions)
-    compiled = torch.compile(
-        model.states, dynamic=True, mode="reduce-overhead" if graphs else "default"
-    )
-    if graphs:
-        # The next batch of an update overwrites the memory of a graph, gradients included.
-        for parameter in filter(lambda each: each.requires_grad, model.parameters()):
-            parameter.register_hook(torch.clone)  # type: ignore[no-untyped-call]
+    compiled = torch.compile(model.states, dynamic=True)
 
     def states(
         source: Tensor, target_in: Tensor, real: Tensor, *, source_tokens: int | None = None
@@ -87,7 +77,7 @@ def compile_stacks(model: Transformer, *, positions: int = 0, graphs: bool = Fal
 
 def choose_loss(training: TrainingConfig, device: torch.device) -> ChunkLoss:
     """Return `chunk_loss`; if the stacks are compiled on a GPU, compiled for any number of rows."""
-    if not training.is_compiled or device.type == "cpu":
+    if training.compile != "on" or device.type == "cpu":
         return chunk_loss
     compiled = torch.compile(chunk_loss)
 

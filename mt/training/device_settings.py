@@ -16,8 +16,6 @@ def for_device(config: Config, device: torch.device) -> Config:
     changes: dict[str, Any] = {"max_tokens_per_batch": batch_tokens(config, device)}
     if config.training.compile == "auto":
         changes["compile"] = "on" if is_worthwhile(config.training, device) else "off"
-    elif config.training.compile == "graphs" and device.type != "cuda":
-        changes["compile"] = "on"
     return _with_training(config, changes)
 
 

@@ -249,7 +249,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        # By value: compiled graphs and CUDA graphs refer to the weights by address.
+        # By value: compiled graphs refer to the weights by address.
         for name, average in self._averages.items():
             weight = self._weights[name]
             kept = weight.clone()

@@ -47,7 +47,6 @@ _CHANGEABLE = (
     "training.on_divergence",
     "training.device",
     "training.compile",
-    "training.packing",
     "decoding",
     "evaluation.expected",
     "evaluation.published",

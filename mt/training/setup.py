@@ -20,7 +20,6 @@ from mt.training.distributed import ALONE, World, settle
 from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
-from mt.training.packing import pack_batches
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_data
 from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment
@@ -95,7 +94,7 @@ def start(
         max_updates=most_updates(config.training, len(plan)),
         board=board,
     )
-    compiled = ", compiled in the first updates" if config.training.is_compiled else ""
+    compiled = ", compiled in the first updates" if config.training.compile == "on" else ""
     for line in [
         describe_data(
             corpus,
@@ -138,12 +137,10 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
     choose_weights(model, config)
-    if training.packing == "on":
-        pack_batches(model, device)
-    if training.is_compiled:
+    if training.compile == "on":
         longest = config.data.max_tokens
         positions = max(longest, length_limit(longest, config.decoding))
-        compile_stacks(model, positions=positions, graphs=training.compile == "graphs")
+        compile_stacks(model, positions=positions)
     return Learner(
         model=model,
         training_pass=choose_training_pass(model, training),

@@ -4,13 +4,16 @@ import json
 import random
 import string
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from mt.config import Config
 from mt.config.document import parse_value
+from mt.config.loading import load_config
 from mt.config.problems import (
     ANY_NAME,
+    REMOVED_DEFAULTS,
     REMOVED_KEYS,
     RENAMED_KEYS,
     all_places,
@@ -175,6 +178,26 @@ def test_removed_key_is_refused_with_the_reason(
     assert not REMOVED_KEYS.keys() & KEYS.keys()
     monkeypatch.setitem(REMOVED_KEYS, "model.old", "use `model.norm`")
     assert refuse(f"{RECIPE}model: {{old: 1}}") == "FILE:8: `model.old`: removed; use `model.norm`"
+
+
+def test_removed_value_is_refused_with_the_reason(refuse: Refuse) -> None:
+    message = "--set training.compile: `graphs` is removed; use `training.compile: on`"
+    assert refuse(RECIPE, "training.compile=graphs") == message
+
+
+def test_removed_keys_with_their_defaults_are_ignored(tmp_path: Path, refuse: Refuse) -> None:
+    assert not REMOVED_DEFAULTS.keys() & KEYS.keys()
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE, encoding="utf-8")
+    expected = load_config(recipe)
+    tree = parse_value(RECIPE)
+    for key, default in REMOVED_DEFAULTS.items():
+        section, name = key.split(".")
+        tree.setdefault(section, {})[name] = default
+    recipe.write_text(json.dumps(tree), encoding="utf-8")
+    assert load_config(recipe) == expected
+    message = refuse(RECIPE.replace("training:", "training:\n  packing: on"))
+    assert message == "FILE:7: `training.packing`: removed; batches are rectangles"
 
 
 def test_nearly_all_typos_get_the_right_suggestion(refuse: Refuse) -> None:

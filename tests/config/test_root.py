@@ -31,23 +31,10 @@ BROKEN = {
         f"`{shown or other.replace('=', ': ')}`: choose one"
         for other, shown in {
             "training.r_drop=5": "training.r_drop",
-            "training.compile=graphs": "",
+            "training.compile=on": "",
             "training.recompute=on": "",
         }.items()
     },
-    **{
-        f"training.packing=on; {other}": "`training.packing: on` does not work with "
-        f"`{shown or other.replace('=', ': ')}`: choose one"
-        for other, shown in {
-            "model.positional=alibi": "",
-            "model.attention_dropout=0.1": "model.attention_dropout",
-            "training.guided_alignment=0.2": "training.guided_alignment",
-            "training.compile=graphs": "",
-            "training.precision=fp32": "",
-        }.items()
-    },
-    "training.packing=on; model.d_head=20": "`training.packing: on` needs equal `model.d_head` "
-    "and `model.d_value`, a multiple of 8 up to 256: they are 20 and 64",
     "evaluation.expected.vaild.low=3": "`evaluation.expected.vaild`: no split has this name; did "
     "you mean `valid`?",
     "evaluation.published=[{split: tset, system: s, score: 1, source: p}]": (

@@ -24,7 +24,6 @@ from mt.training import compilation
 from mt.training.compilation import compile_stacks
 from mt.training.device_settings import for_device
 from mt.training.distributed import World
-from mt.training.setup import build_learner
 from mt.training.step import TrainingPass
 from tests import factories
 from tests.factories import transformer
@@ -122,20 +121,6 @@ def test_compilation_without_a_compiler_is_an_error(monkeypatch: pytest.MonkeyPa
         losses_and_gradients(compiled=True)
 
 
-def test_graphs_are_recorded_on_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = []
-
-    def compiled(function: object, **settings: Any) -> object:
-        modes.append(settings["mode"])
-        return function
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    for value in ("on", "graphs"):
-        model = transformer()
-        build_learner(factories.config(training={"compile": value}), model, factories.CPU)
-    assert modes == ["default", "reduce-overhead"]
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # torch warns about its own code
 @pytest.mark.timeout(600)
@@ -157,10 +142,7 @@ LONG: dict[str, Any] = {"max_updates": 5000}
         ({"max_updates": None, "budget": "59m"}, {}, "off"),
         ({"max_updates": None, "patience": 5}, {}, "on"),
         ({**LONG, "guided_alignment": 0.2}, {}, "off"),
-        ({**LONG, "packing": "on"}, {}, "off"),
         ({**LONG, "compile": "off"}, {}, "off"),
-        ({"max_updates": 1, "compile": "graphs"}, {}, "graphs"),
-        ({"max_updates": 1, "compile": "graphs"}, {"device": "cpu"}, "on"),
         ({"max_updates": 1, "compile": "on"}, {"device": "cpu"}, "on"),
         (LONG, {"device": "cpu"}, "off"),
         (LONG, {"device": "mps"}, "off"),
