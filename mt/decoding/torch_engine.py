@@ -115,7 +115,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         )
         steps = _Steps(self.models, source, decoding.beam)
         for state in steps.states:
-            state.alignment_cache.keeps_attention = bool(decoding.coverage_penalty)
+            state.alignment_cache.records_attention = bool(decoding.coverage_penalty)
         return beam(steps, limits, settings, constraints)
 
     def _sample(

@@ -1,6 +1,7 @@
 """Multi-head attention, its masks, and the decoder's cache of keys and values."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -83,26 +84,21 @@ class Attention(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Attend with queries [B H T K] to keys [B G S K] and values [B G S V]; return [B T D]."""
-        if q.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-            # On a CPU the backward pass of attention is 8 times as slow in bf16 as in fp32.
-            with torch.autocast("cpu", enabled=False):
-                heads = self._attend(q.float(), k.float(), v.float(), mask)
-        else:
-            heads = self._attend(q, k, v, mask)
+        # On a CPU the backward pass of attention is 8 times as slow in bf16 as in fp32.
+        in_fp32 = q.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if in_fp32:
+            q, k, v = q.float(), k.float(), v.float()
+        with torch.autocast("cpu", enabled=False) if in_fp32 else nullcontext():
+            heads = F.scaled_dot_product_attention(
+                q,
+                self.for_queries(k),
+                self.for_queries(v),
+                attn_mask=mask.scores,
+                dropout_p=self.dropout * self.training,
+                is_causal=mask.causal,
+                scale=self.scale,
+            )
         return self.join(heads)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Return the output of each head [B H T V]."""
-        k, v, dropout = self.for_queries(k), self.for_queries(v), self.dropout * self.training
-        return F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask.scores,
-            dropout_p=dropout,
-            is_causal=mask.causal,
-            scale=self.scale,
-        )
 
     def for_queries(self, heads: Tensor) -> Tensor:
         """Repeat keys or values [B G S K] for each head of queries: [B H S K]."""
@@ -169,7 +165,7 @@ class LayerCache:
         self.memory_values = memory_values
         self.rows = rows
         self.tokens = 0
-        self.keeps_attention = False
+        self.records_attention = False
         """Store the cross-attention of each step in `attention`."""
         self.attention: Tensor | None = None
         """Attention of the newest tokens to the memory [B K S], the mean of the heads."""

@@ -1,6 +1,8 @@
 """Position encodings: sinusoidal, learned, relative, ALiBi and rotary."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -49,9 +51,9 @@ class Positional(nn.Module):
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
         return heads
 
-    def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Attend with `attention`; return [B T D]."""
-        return attention(q, k, v, mask)  # type: ignore[no-any-return]
+    def choose_attention(self, attention: Attention) -> Callable[..., Tensor]:
+        """Return the function that attends with queries, keys and values: `attention` itself."""
+        return attention
 
 
 class Sinusoidal(Positional):
@@ -66,7 +68,7 @@ class Sinusoidal(Positional):
 
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add the table's rows to x [B T D]."""
-        return x + self.table.rows(first, first + x.shape[1])
+        return x + self.table.slice(first, first + x.shape[1])
 
 
 class Fairseq(Sinusoidal):
@@ -84,7 +86,7 @@ class Fairseq(Sinusoidal):
     def embed(self, x: Tensor, first: int) -> Tensor:
         """Add the table's rows to x [B T D]."""
         first += FAIRSEQ_START
-        rows = self.table.rows(first, first + x.shape[1])
+        rows = self.table.slice(first, first + x.shape[1])
         return x + torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
 
 
@@ -137,6 +139,10 @@ class RelativeLayer(Positional):
         self.values = nn.Parameter(torch.empty(rows, config.value_width))
         nn.init.xavier_uniform_(self.keys)
         nn.init.xavier_uniform_(self.values)
+
+    def choose_attention(self, attention: Attention) -> Callable[..., Tensor]:
+        """Return `attend` with the projections of `attention`."""
+        return partial(self.attend, attention)
 
     def attend(self, attention: Attention, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Attend with a^K added to keys and a^V to values (equations 3 and 4).
@@ -213,7 +219,7 @@ class Rotary(Positional):
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
-        return rotated(heads, self.table.rows(first, first + heads.shape[2]))
+        return rotated(heads, self.table.slice(first, first + heads.shape[2]))
 
 
 def rotated(heads: Tensor, rows: Tensor) -> Tensor:
@@ -246,14 +252,14 @@ class SinusoidTable(nn.Module):
         self.width, self.base = width, base
         self.register_buffer("table", sinusoids(256, width, base), persistent=False)
 
-    def rows(self, first: int, last: int) -> Tensor:
+    def slice(self, first: int, last: int) -> Tensor:
         """Return rows `first` to `last` - 1, [T width]."""
         table = self.table  # two threads may grow the table at once, and the shorter one may stay
         if last > len(table):
-            table = self.grown(2 * last)
+            table = self.extend_to(2 * last)
         return table[first:last]
 
-    def grown(self, positions: int) -> Tensor:
+    def extend_to(self, positions: int) -> Tensor:
         """Compute a table [positions width], store it and return it."""
         # Validation decodes in inference mode, and training uses the same table.
         with torch.inference_mode(mode=False):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from mt.config.model import Side
 from mt.model.weights import Gains, glorot
 
 Activation = Callable[[Tensor], Tensor]
-Sublayer = Callable[[Tensor], Tensor]
+Sublayer = Callable[..., Tensor]
 _DRAWS = 2**16
 """Number of values of the 16 random bits that decide about one element."""
 
@@ -120,9 +121,9 @@ class PostNorm(nn.Module):
         self.norm = NORMS[config.norm](config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Apply the wrapped sublayer to x [... D]; return the same shape."""
-        return self.norm(x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sublayer: Sublayer, *others: Any) -> Tensor:
+        """Apply the sublayer to x [... D] and its other arguments; return the shape of x."""
+        return self.norm(x + self.dropout(sublayer(x, *others)))  # type: ignore[no-any-return]
 
     @staticmethod
     def gains(config: ModelConfig, side: Side) -> Gains:
@@ -140,9 +141,9 @@ class PostNorm(nn.Module):
 class PreNorm(PostNorm):
     """x + Dropout(Sublayer(Norm(x))), and a norm after the last layer (Xiong et al. 2020)."""
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Apply the wrapped sublayer to x [... D]; return the same shape."""
-        return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sublayer: Sublayer, *others: Any) -> Tensor:
+        """Apply the sublayer to x [... D] and its other arguments; return the shape of x."""
+        return x + self.dropout(sublayer(self.norm(x), *others))  # type: ignore[no-any-return]
 
     @staticmethod
     def final_norm(config: ModelConfig) -> nn.Module:
@@ -157,9 +158,9 @@ class Sandwich(PreNorm):
         super().__init__(config, side)
         self.norm_after = NORMS[config.norm](config)
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Apply the wrapped sublayer to x [... D]; return the same shape."""
-        return x + self.norm_after(self.dropout(sublayer(self.norm(x))))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sublayer: Sublayer, *others: Any) -> Tensor:
+        """Apply the sublayer to x [... D] and its other arguments; return the shape of x."""
+        return x + self.norm_after(self.dropout(sublayer(self.norm(x), *others)))  # type: ignore[no-any-return]
 
 
 class DeepNorm(PostNorm):
@@ -169,9 +170,9 @@ class DeepNorm(PostNorm):
         super().__init__(config, side)
         self.alpha, _ = deepnorm_constants(config, side)
 
-    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
-        """Apply the wrapped sublayer to x [... D]; return the same shape."""
-        return self.norm(self.alpha * x + self.dropout(sublayer(x)))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sublayer: Sublayer, *others: Any) -> Tensor:
+        """Apply the sublayer to x [... D] and its other arguments; return the shape of x."""
+        return self.norm(self.alpha * x + self.dropout(sublayer(x, *others)))  # type: ignore[no-any-return]
 
     @staticmethod
     def gains(config: ModelConfig, side: Side) -> Gains:

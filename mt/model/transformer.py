@@ -72,7 +72,7 @@ class Transformer(nn.Module):
         """Compute position tables of this length, because no compiled graph can let them grow."""
         for module in self.modules():
             if isinstance(module, SinusoidTable) and positions + FAIRSEQ_START > len(module.table):
-                module.grown(positions + FAIRSEQ_START)
+                module.extend_to(positions + FAIRSEQ_START)
 
     def forward(self, source: Tensor, target_in: Tensor) -> Tensor:
         """Return the logits [N V] of the N real target positions, row after row.
@@ -203,7 +203,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
         """Map x [B S D] to [B S D]."""
-        x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
+        x = self.self_residual(x, self.self_attention, mask, positional)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -226,8 +226,8 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """Map x [B T D], with the memory [B S D], to [B T D]."""
         keys, values = self.cross_attention.keys_values(memory)
-        x = self.self_residual(x, lambda y: self.self_attention(y, mask, positional))
-        x = self.cross_residual(x, lambda y: self._cross(y, keys, values, memory_mask))
+        x = self.self_residual(x, self.self_attention, mask, positional)
+        x = self.cross_residual(x, self._attend_to_memory, keys, values, memory_mask)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
@@ -239,21 +239,25 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, cache: LayerCache, mask: Mask, memory_mask: Mask, positional: Positional
     ) -> Tensor:
         """Map the newest tokens x [B K D] to [B K D], and append them to the cache."""
-
-        def attend_to_memory(y: Tensor) -> Tensor:
-            if cache.keeps_attention:
-                attention = self.cross_attention
-                keys = attention.for_queries(cache.memory_keys)
-                weights = attention.weights(attention.queries(y), keys, memory_mask)
-                cache.attention = weights.mean(dim=1)
-            return self._cross(y, cache.memory_keys, cache.memory_values, memory_mask)
-
-        x = self.self_residual(x, lambda y: self.self_attention.step(y, cache, mask, positional))
-        x = self.cross_residual(x, attend_to_memory)
+        keys, values = cache.memory_keys, cache.memory_values
+        x = self.self_residual(x, self.self_attention.step, cache, mask, positional)
+        x = self.cross_residual(x, self._attend_to_memory, keys, values, memory_mask, cache)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
-    def _cross(self, x: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
-        return self.cross_attention(self.cross_attention.queries(x), keys, values, mask)  # type: ignore[no-any-return]
+    def _attend_to_memory(
+        self,
+        x: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Mask,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        attention = self.cross_attention
+        queries = attention.queries(x)
+        if cache is not None and cache.records_attention:
+            weights = attention.weights(queries, attention.for_queries(keys), mask)
+            cache.attention = weights.mean(dim=1)
+        return attention(queries, keys, values, mask)  # type: ignore[no-any-return]
 
 
 class SelfAttention(nn.Module):
@@ -267,7 +271,8 @@ class SelfAttention(nn.Module):
         """Map x [B T D] to [B T D]."""
         keys, values, queries = self.attention.keys_values_queries(x)
         keys, queries = positional.rotate(keys, 0), positional.rotate(queries, 0)
-        return positional.attend(self.attention, queries, keys, values, mask)
+        attend = positional.choose_attention(self.attention)
+        return attend(queries, keys, values, mask)
 
     def step(self, x: Tensor, cache: LayerCache, mask: Mask, positional: Positional) -> Tensor:
         """Append the newest tokens x [B K D] to the cache and attend to it where `mask` allows.
@@ -284,9 +289,8 @@ class SelfAttention(nn.Module):
         keys = positional.rotate(keys, cache.tokens)
         queries = positional.rotate(self.attention.queries(each), cache.tokens)
         cache.append(side_by_side(keys), side_by_side(values))
-        return positional.attend(
-            self.attention, side_by_side(queries), cache.keys, cache.values, mask
-        )
+        attend = positional.choose_attention(self.attention)
+        return attend(side_by_side(queries), cache.keys, cache.values, mask)
 
 
 @dataclass
@@ -316,7 +320,7 @@ class DecoderState:
     def attention(self) -> Tensor:
         """Return the attention of the last step to the source [R S], 1 at padding.
 
-        Set `alignment_cache.keeps_attention = True` before the step.
+        Set `alignment_cache.records_attention = True` before the step.
         """
         found = self.alignment_cache.attention
         assert found is not None, "attention is not kept"

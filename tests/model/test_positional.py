@@ -127,7 +127,7 @@ def test_a_shorter_table_from_another_thread_removes_no_rows() -> None:
             # The other thread needed fewer rows, and finished later.
             super().__setattr__(name, sinusoids(300, 8) if name == "table" else value)
 
-    assert torch.equal(Shared(8, 10000.0).rows(400, 402), sinusoids(402, 8)[400:])
+    assert torch.equal(Shared(8, 10000.0).slice(400, 402), sinusoids(402, 8)[400:])
 
 
 # Learned
