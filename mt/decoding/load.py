@@ -161,7 +161,7 @@ def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
     """Return a run with low-rank matrices that were trained on its weights."""
     from safetensors import SafetensorError, safe_open
 
-    from mt.model.lora import merged
+    from mt.model.weights import merge_low_rank
 
     path = run / ADAPTER_FILE
     check_finished(run)
@@ -179,7 +179,7 @@ def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
         raise RunError(f"{path}: was trained from another run than {finished.folder}")
     if tokenizer != finished.tokenizer.fingerprint:
         raise RunError(f"{path}: needs the tokenizer of its run; translate with {run}")
-    return replace(finished, weights=merged({**finished.weights, **learnt}, scale))
+    return replace(finished, weights=merge_low_rank({**finished.weights, **learnt}, scale))
 
 
 def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:

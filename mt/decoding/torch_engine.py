@@ -34,8 +34,8 @@ from mt.decoding.engine import (
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
-from mt.model.attention_hooks import recording
 from mt.model.device import is_out_of_memory
+from mt.model.hooks import recording
 from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
 from mt.special_ids import BOS
 

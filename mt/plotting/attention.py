@@ -16,7 +16,7 @@ from mt.config.loading import load_config
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import UserError
-from mt.model.attention_hooks import record_attention
+from mt.model.hooks import record_attention
 from mt.plotting.figures import (
     HIDDEN,
     WEIGHTS,

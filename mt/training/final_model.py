@@ -15,8 +15,7 @@ from mt.errors import RunError
 from mt.evaluation.model_card import refresh_card
 from mt.files import aside, file_sha256, read_json, replacing
 from mt.model.device import select_device
-from mt.model.lora import merged
-from mt.model.weights import load_parameters, parameter_tensors
+from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
@@ -159,7 +158,7 @@ def _write_model(
         }
         with replacing(folder.path / ADAPTER_FILE) as temporary:
             save_tensors({name: weights[name] for name in learnt}, temporary, facts)
-        weights = merged(weights, lora.scale)
+        weights = merge_low_rank(weights, lora.scale)
     with replacing(folder.weights) as temporary:
         save_tensors(weights, temporary)
     # Written last: it marks a finished run.

@@ -18,9 +18,8 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, did_you_mean
-from mt.model.lora import adapt
 from mt.model.transformer import Transformer
-from mt.model.weights import load_parameters
+from mt.model.weights import add_low_rank, load_parameters
 from mt.training.run_folder import differences
 
 PARTS: dict[str, tuple[str, ...]] = {
@@ -48,7 +47,8 @@ def choose_weights(model: Transformer, config: Config) -> None:
     training = config.training
     freeze(model, training.freeze)
     if training.lora:
-        adapt(model, ("encoder", "decoder"), rank=training.lora.rank, scale=training.lora.scale)
+        stacks = ("encoder", "decoder")
+        add_low_rank(model, stacks, rank=training.lora.rank, scale=training.lora.scale)
         if config.tokenizer.added_tokens or config.tokenizer.tags:
             for embedding in (model.source_embedding, model.target_embedding, model.output):
                 embedding.requires_grad_(requires_grad=True)

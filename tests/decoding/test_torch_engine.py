@@ -11,7 +11,7 @@ from mt.decoding import torch_engine
 from mt.decoding.engine import Hypothesis, TokenDetails, length_limit
 from mt.decoding.torch_engine import TorchEngine
 from mt.errors import DivergedError, UserError
-from mt.model.attention_hooks import record_attention
+from mt.model.hooks import record_attention
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, UNK
 from tests.factories import CPU, transformer

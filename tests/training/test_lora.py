@@ -15,7 +15,7 @@ from mt.data.batches import collate
 from mt.data.tokenizer_training import former_rows
 from mt.decoding.load import load_model, read_run
 from mt.errors import RunError
-from mt.model.lora import LowRankLinear, adapt, merged
+from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
 from mt.runs import ADAPTER_FILE
 from mt.training.initial_weights import choose_weights
 from mt.training.memory import estimate_memory
@@ -55,7 +55,7 @@ def test_layer_is_that_of_the_merged_matrix(width: int) -> None:
     assert torch.equal(layer(x), linear(x))
     nn.init.normal_(layer.up)
     names = {f"a.{name}": each for name, each in layer.named_parameters()}
-    both = merged(names, 0.5)
+    both = merge_low_rank(names, 0.5)
     assert set(both) == {"a.weight", "a.bias"}
     torch.testing.assert_close(layer(x), x @ both["a.weight"].T + both["a.bias"])
     torch.testing.assert_close(
@@ -66,7 +66,7 @@ def test_layer_is_that_of_the_merged_matrix(width: int) -> None:
 def test_only_low_rank_matrices_of_the_stacks_learn() -> None:
     model = transformer(encoder_layers=2)
     before = {name: each.clone() for name, each in model.state_dict().items()}
-    adapt(model, ("encoder", "decoder"), rank=2, scale=2.0)
+    add_low_rank(model, ("encoder", "decoder"), rank=2, scale=2.0)
     training = learner(model)
     for _ in range(3):
         train_step(training, [collate(examples())], 1e-2)

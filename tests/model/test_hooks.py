@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mt.config import ModelConfig
 from mt.model.attention import Attention
-from mt.model.attention_hooks import AttentionMaps, record_attention
+from mt.model.hooks import AttentionMaps, record_attention
 from mt.model.transformer import EncoderLayer, Transformer
 from mt.special_ids import BOS, EOS, PAD
 from tests.factories import transformer
