@@ -36,7 +36,7 @@ from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
 from mt.model.device import is_out_of_memory
 from mt.model.hooks import recording
-from mt.model.transformer import DecoderLayer, DecoderState, Transformer, alignment_layer
+from mt.model.transformer import DecoderState, Transformer
 from mt.special_ids import BOS
 
 T = TypeVar("T")
@@ -401,8 +401,7 @@ def _teacher_forced(
     model: Transformer, source: Tensor, target_in: Tensor, target_out: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities [N] of all real target tokens, and the attention [B T S]."""
-    layers = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
-    attention = layers[alignment_layer(len(layers))].cross_attention.weights
+    attention = model.alignment_attention.weights
     with torch.inference_mode(), recording(model) as weights:
         log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
         return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mt.model.attention import Attention, AttentionWeights
-from mt.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from mt.model.transformer import Transformer
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,10 @@ def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> A
     def stacked(attentions: list[Attention]) -> Tensor:
         return torch.stack([weights[attention.weights] for attention in attentions])
 
-    encoder = [layer for layer in model.encoder if isinstance(layer, EncoderLayer)]
-    decoder = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
     return AttentionMaps(
-        encoder=stacked([layer.self_attention.attention for layer in encoder]),
-        decoder=stacked([layer.self_attention.attention for layer in decoder]),
-        cross=stacked([layer.cross_attention for layer in decoder]),
+        encoder=stacked([layer.self_attention.attention for layer in model.encoder_layers]),
+        decoder=stacked([layer.self_attention.attention for layer in model.decoder_layers]),
+        cross=stacked([layer.cross_attention for layer in model.decoder_layers]),
     )
 
 

@@ -6,6 +6,7 @@ cached decoder, K rows (hypotheses) per sentence and R = B*K rows.
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,21 @@ class Transformer(nn.Module):
         """Maximum length of a sentence in tokens, EOS included; None if unlimited."""
         return self.decoder_positional.longest
 
+    @property
+    def encoder_layers(self) -> list["EncoderLayer"]:
+        """Layers of the encoder."""
+        return cast(list[EncoderLayer], [*self.encoder])
+
+    @property
+    def decoder_layers(self) -> list["DecoderLayer"]:
+        """Layers of the decoder."""
+        return cast(list[DecoderLayer], [*self.decoder])
+
+    @property
+    def alignment_attention(self) -> Attention:
+        """Cross-attention of the `alignment_layer`."""
+        return self.decoder_layers[alignment_layer(len(self.decoder))].cross_attention
+
     def reserve_positions(self, positions: int) -> None:
         """Compute position tables of this length, because no compiled graph can let them grow."""
         for module in self.modules():
@@ -119,7 +135,7 @@ class Transformer(nn.Module):
     def start(self, memory: Memory, rows_per_sentence: int) -> "DecoderState":
         """Return the state before the first step, with `rows_per_sentence` rows a sentence."""
         states = memory.states
-        layers = [layer.start(states, rows_per_sentence) for layer in self._decoder_layers()]
+        layers = [layer.start(states, rows_per_sentence) for layer in self.decoder_layers]
         shape = len(states), rows_per_sentence, 0
         ancestry = torch.empty(shape, dtype=torch.bool, device=states.device)
         return DecoderState(layers, memory.source_mask, ancestry)
@@ -136,7 +152,7 @@ class Transformer(nn.Module):
         state.extend()
         mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
         memory_mask = _memory_mask(state.source_mask)
-        for number, layer in enumerate(self._decoder_layers()):
+        for number, layer in enumerate(self.decoder_layers):
             x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
         return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
 
@@ -147,9 +163,6 @@ class Transformer(nn.Module):
             ids = ids.masked_fill(ids == BOS, EOS)
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
         return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
-
-    def _decoder_layers(self) -> list["DecoderLayer"]:
-        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
 
 def _layer_configs(config: ModelConfig, side: Side) -> list[ModelConfig]:

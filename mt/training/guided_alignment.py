@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mt.data.batches import Batch
 from mt.data.store import PairStore
 from mt.model.attention import Attention
-from mt.model.transformer import DecoderLayer, Transformer, alignment_layer
+from mt.model.transformer import Transformer
 from mt.special_ids import EOS, PAD
 from mt.training.loss import LossSums
 from mt.training.step import TrainingPass
@@ -129,8 +129,7 @@ class GuidedPass(nn.Module):
         self.weight = weight
         device = model.output.weight.device
         self.lexicon = Lexicon(lexicon.keys.to(device), lexicon.probabilities.to(device))
-        layers = [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
-        self.attention = layers[alignment_layer(len(layers))].cross_attention
+        self.attention = model.alignment_attention
 
     def forward(self, batch: Batch) -> GuidedSums:
         """Return the loss, summed over the batch's real target tokens."""

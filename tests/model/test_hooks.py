@@ -10,7 +10,7 @@ from torch import Tensor
 from mt.config import ModelConfig
 from mt.model.attention import Attention
 from mt.model.hooks import AttentionMaps, record_attention
-from mt.model.transformer import EncoderLayer, Transformer
+from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from tests.factories import transformer
 
@@ -75,8 +75,7 @@ def test_weights_times_values_are_the_outputs_of_the_model(positional: str, kv_h
 
 def test_weights_of_relative_positions_are_the_softmax_by_hand() -> None:
     model = tiny("relative", heads=1)
-    layer = model.encoder[0]
-    assert isinstance(layer, EncoderLayer)
+    layer = model.encoder_layers[0]
     attention = layer.self_attention.attention
     rows = model.get_parameter("encoder_positional.layers.0.keys")
     with torch.inference_mode():
