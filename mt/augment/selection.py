@@ -21,7 +21,6 @@ from mt.augment.distill import SIMILARITIES, Similarity
 from mt.augment.judge import Judge
 from mt.augment.norms import FAULTS, Norms
 from mt.augment.teacher import base_name, existing_text
-from mt.data.copied import not_copied
 from mt.data.corpus_files import scan
 from mt.data.filters import (
     in_other_language,
@@ -30,8 +29,9 @@ from mt.data.filters import (
     normalized,
     weighted_length,
 )
+from mt.data.verbatim import not_copied
 from mt.decoding.mbr import UTILITIES, expected_utilities
-from mt.decoding.second_search import repeats_itself
+from mt.decoding.retries import repeats_itself
 from mt.decoding.shards import Extent, Job, Window
 from mt.doctor.alignment import spread_stretches
 from mt.doctor.tally import BLOCK_LINES, Block

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from mt.data.copied import is_unspaced
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
+from mt.data.verbatim import is_unspaced
 from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS

@@ -9,9 +9,9 @@ from itertools import accumulate, chain, islice, pairwise, repeat, zip_longest
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.copied import change_words, without_copied
 from mt.data.sentences import Sentences, split_sentences, whole_line
 from mt.data.tokenizer import Tokenizer
+from mt.data.verbatim import change_words, without_copied
 from mt.errors import UserError
 from mt.languages import base_language, written_without_spaces
 from mt.special_ids import UNK

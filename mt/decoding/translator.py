@@ -10,8 +10,8 @@ from typing import Literal
 
 from mt.config import DecodingConfig
 from mt.config.data import Direction, chosen_direction
-from mt.data.copied import change_words, not_copied
 from mt.data.tokenizer import Tokenizer
+from mt.data.verbatim import change_words, not_copied
 from mt.decoding.alignment import Link, carried, links_of
 from mt.decoding.engine import Engine, ExplainingEngine, Part
 from mt.decoding.load import load_model, require_tag
@@ -22,7 +22,7 @@ from mt.decoding.preparation import (
     name_characters,
     pair_with_prefixes,
 )
-from mt.decoding.second_search import BLOCKED_NGRAM, Found, Searches
+from mt.decoding.retries import BLOCKED_NGRAM, Found, Searches
 from mt.errors import UserError, listed
 from mt.languages import base_language
 from mt.runs import LineShape

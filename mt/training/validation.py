@@ -17,7 +17,7 @@ from mt.config.training import Metric
 from mt.data.batches import Batch, Lengths, collate
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
-from mt.decoding.second_search import repeats_itself
+from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
@@ -229,7 +229,7 @@ class TranslationStatistics:
     copied: float
     """Share of translations equal to their source where the reference is not."""
     repeated: float
-    """Share with a loop, as `mt.decoding.second_search.repeats_itself` detects it."""
+    """Share with a loop, as `mt.decoding.retries.repeats_itself` detects it."""
     same_beginning: float
     """Share of the most frequent first word; first character in languages without spaces."""
     same_beginning_of_references: float

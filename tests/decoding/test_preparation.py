@@ -20,7 +20,7 @@ from mt.decoding.preparation import (
     split_line,
     unknown_characters,
 )
-from mt.decoding.second_search import longest_repetition, repeats_itself
+from mt.decoding.retries import longest_repetition, repeats_itself
 
 LONE = "lone surrogates are read as U+FFFD"
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"

@@ -8,7 +8,7 @@ import pytest
 
 from mt.decoding.engine import Engine, Hypothesis, Part, length_limit
 from mt.decoding.preparation import in_upper_case
-from mt.decoding.second_search import BLOCKED_NGRAM
+from mt.decoding.retries import BLOCKED_NGRAM
 from mt.decoding.translator import Alternative, Translation, log_notes
 from mt.errors import UserError
 from mt.runs import LineShape

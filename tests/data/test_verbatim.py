@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.data.copied import (
+from mt.data.verbatim import (
     _COPIED_OR_NUMBER,
     _HINT,
     change_words,

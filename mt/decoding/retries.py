@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mt.config import DecodingConfig
-from mt.data.copied import is_unspaced, not_copied, put_back, take_out
 from mt.data.tokenizer import Tokenizer
+from mt.data.verbatim import is_unspaced, not_copied, put_back, take_out
 from mt.decoding.alignment import links_of, place_by
 from mt.decoding.engine import Engine, Hypothesis, Part
 from mt.decoding.preparation import Input, in_one_line
