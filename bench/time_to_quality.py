@@ -43,7 +43,7 @@ def curve(run: Path, split: str | None) -> Iterator[Point]:
     folder = RunFolder(run)
     config = load_config(folder.config)
     # As in validation: an early checkpoint repeats itself.
-    translator = load_translator(run, overrides=["decoding.on_repetition=keep"])
+    translator = load_translator(run, overrides=["decoding.repair=off", "decoding.engine=torch"])
     assert isinstance(translator.engine, TorchEngine)
     pairs = tuple(open_split(config.data, choose_split(config.data, split)).pairs())
     checkpoints = folder.checkpoints

@@ -19,6 +19,8 @@ CORPORA_FILE, ENVIRONMENT_FILE, JOURNAL_FILE = "corpora.json", "environment.json
 CHECKPOINTS_FOLDER, CHECKPOINT_STATE = "checkpoints", "state.json"
 CHECKPOINT_MANIFEST = "manifest.json"
 EXPORT_FILE, EXPORTED_MODEL = "export.json", "model.bin"
+EXPORT_FOLDER = "ctranslate2"
+"""Export in a run that `mt train` or `mt export` wrote."""
 MODEL_FORMAT = EXPORT_FORMAT = 1
 
 

@@ -23,7 +23,7 @@ TABLES = {
     "training.precision": "mt.training.optimizer:_AUTOCAST",
     "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",
     "decoding.length_normalization": "mt.decoding.engine:LENGTH_NORMALIZATIONS",
-    "decoding.mbr": "mt.decoding.mbr:UTILITIES",
+    "decoding.mbr": "mt.decoding.sampling:UTILITIES",
     "evaluation.bleu_tokenizer": "mt.evaluation.scores:TOKENIZERS",
 }
 """The choice of the config, and the table that knows what each word means."""

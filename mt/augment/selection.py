@@ -29,9 +29,9 @@ from mt.data.filters import (
     normalized,
     weighted_length,
 )
-from mt.data.verbatim import not_copied
-from mt.decoding.mbr import UTILITIES, expected_utilities
+from mt.data.verbatim import missing_verbatim
 from mt.decoding.retries import repeats_itself
+from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.shards import Extent, Job, Window
 from mt.doctor.alignment import spread_stretches
 from mt.doctor.tally import BLOCK_LINES, Block
@@ -70,7 +70,7 @@ CHECKS: dict[str, Check] = {
     "script": lambda _source, text, languages: in_wrong_script(text, languages[1]),
     "language": lambda _source, text, languages: in_other_language(text, languages[1]),
     "repetition": _repeats,
-    "numbers": lambda source, text, _languages: bool(not_copied(source, text)),
+    "numbers": lambda source, text, _languages: bool(missing_verbatim(source, text)),
 }
 """Filters of one candidate by name, in order of application; True rejects."""
 REASONS = (*CHECKS, "agreement", *FAULTS)
@@ -217,7 +217,7 @@ class Selection:
             # Without the similarity of a text to itself, which is 100.
             others = [
                 utility * len(kept) - 100
-                for utility in expected_utilities(texts, UTILITIES["chrf"]())
+                for utility in compute_expected_utilities(texts, UTILITIES["chrf"]())
             ]
             for each, similarity in zip(kept, others, strict=True):
                 if similarity < _AGREEING * max(others):
@@ -244,7 +244,7 @@ class Selection:
         scores = [each.log_prob for each in kept]
         if self.choice == "agreement":
             metric = SIMILARITIES[self.similarity](self.languages[1])
-            scores = expected_utilities(
+            scores = compute_expected_utilities(
                 texts, lambda text, other: metric.sentence_score(text, [other]).score
             )
         return texts[scores.index(max(scores))]

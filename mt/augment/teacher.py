@@ -14,7 +14,7 @@ from mt.config.loading import load_config, require_section
 from mt.data.pairs import SentencePair
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Shard, Window
-from mt.decoding.translator import LOOK_AHEAD_BATCHES, Alternative, Translator
+from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
 from mt.errors import UserError
 from mt.files import existing_file
 from mt.languages import base_language
@@ -154,7 +154,7 @@ def why_not_translated(source: str) -> str | None:
     return None
 
 
-def why_left_out(source: str, choice: Alternative | None = None) -> str | None:
+def why_left_out(source: str, choice: RankedTranslation | None = None) -> str | None:
     """Return why a line and its translation cannot be a training pair, or None."""
     if reason := why_not_translated(source):
         return reason

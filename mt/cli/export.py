@@ -36,7 +36,6 @@ def export(
     """
     if to == "huggingface" and quantization != "none":
         raise UserError("--quantization cannot be combined with --to huggingface; leave it out")
-    from mt.decoding.cached_export import NOT_EXPORTED
     from mt.export.export import export_ctranslate2, export_huggingface
 
     folder = output or run / (to if quantization == "none" else f"{to}-{quantization}")
@@ -50,7 +49,7 @@ def export(
         usage = f"`mt translate {folder}` translates with it"
     typer.echo(result.parity.as_text())
     if result.failure is not None:
-        typer.echo(f"{NOT_EXPORTED}{result.failure}", err=True)
+        typer.echo(f"not exported: {result.failure}", err=True)
         raise typer.Exit(1)
     typer.echo(f"\n{folder}: {usage}")
 

@@ -23,13 +23,13 @@ def plan(
 ) -> None:
     """Estimate memory, disk space and time of a training."""
     recipe = load(config, overrides)
-    from mt.decoding.engine import why_not_decoded
+    from mt.decoding.engine import describe_unsupported
     from mt.export.marian import why_not_marian
     from mt.profiling.plan import plan_training
 
     planned = plan_training(recipe, run or default_run(config))
     refused = {
-        "ctranslate2": why_not_decoded(recipe.decoding),
+        "ctranslate2": describe_unsupported(recipe.decoding),
         "huggingface": why_not_marian(recipe.model),
     }
     if as_json:

@@ -43,12 +43,9 @@ class DecodingConfig(Section):
     """Number of candidates for `mbr`, from samples or the beam."""
     no_repeat_ngram: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Length of n-grams that must not occur twice in a translation; null: no limit."""
-    on_repetition: Literal["again", "keep"] = "again"
-    """For a loop or thrice the source's length: search again without repeated trigrams, or keep."""
-    on_altered: Literal["restore", "keep"] = "restore"
-    """Copy text without words or in unknown characters, and put back lost numbers and addresses."""
-    capitals: Literal["lower", "keep"] = "lower"
-    """For a sentence in capitals: translate it in lower case and return capitals, or keep it."""
+    repair: Literal["on", "off"] = "on"
+    """Search again after loops, put back lost numbers and addresses, translate capitals in lower
+    case, copy text without words."""
     repetition_penalty: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
     """Factor on the log-probability of tokens that are already in the translation; 1: off."""
     min_length_ratio: Annotated[float, Field(ge=0.0, le=1000.0)] = 0.0
@@ -72,7 +69,7 @@ class DecodingConfig(Section):
         return self.batch_size or 64
 
 
-ONE_SEARCH: dict[str, str] = {"on_repetition": "keep", "on_altered": "keep"}
+ONE_SEARCH: dict[str, str] = {"repair": "off"}
 """Values of `DecodingConfig` without a second search."""
 
 Bleu = Annotated[float, Field(ge=0.0, le=100.0)]

@@ -23,10 +23,14 @@ RENAMED_KEYS = {
     "tokenizer.added_pieces": "tokenizer.added_tokens",
 }
 """New dotted key by old dotted key."""
+_REPAIR = "`decoding.repair: off` switches all repairs off"
 REMOVED_KEYS = {
     f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
     for name in ("case", "punctuation", "typos", "seed")
 } | {
+    "decoding.capitals": _REPAIR,
+    "decoding.on_altered": _REPAIR,
+    "decoding.on_repetition": _REPAIR,
     "training.compile: graphs": "use `training.compile: on`",
     "training.packing": "batches are rectangles",
 }
@@ -35,6 +39,9 @@ REMOVED_KEYS = {
 A removed value of a key is given as `key: value`.
 """
 REMOVED_DEFAULTS: dict[str, Any] = {
+    "decoding.capitals": "lower",
+    "decoding.on_altered": "restore",
+    "decoding.on_repetition": "again",
     "training.packing": "off",
 }
 """Default of removed keys: with it, a key is ignored, because older runs store all defaults."""

@@ -67,7 +67,7 @@ def change_words(text: str, change: Callable[[str], str]) -> str:
     return "".join(pieces)
 
 
-def not_copied(source: str, translation: str) -> list[str]:
+def missing_verbatim(source: str, translation: str) -> list[str]:
     """Return the parts of a source that a translation lacks; of its numbers, those that differ.
 
     A short number that the translation may have in words is no difference, nor are digits of
@@ -113,7 +113,7 @@ def _in_ascii_digits(text: str) -> str:
     return "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
 
 
-def take_out(text: str) -> tuple[str, list[tuple[int, str]]]:
+def extract_verbatim(text: str) -> tuple[str, list[tuple[int, str]]]:
     """Return a text without its copied parts and numbers, and these with their places in it."""
     rest, parts, end = "", [], 0
     for part in _COPIED_OR_NUMBER.finditer(text):
@@ -128,10 +128,10 @@ def take_out(text: str) -> tuple[str, list[tuple[int, str]]]:
     return rest + text[end:], parts
 
 
-def put_back(
+def reinsert(
     translation: str, parts: Sequence[tuple[int, str]], place: Callable[[int], int]
 ) -> str:
-    """Return the translation of the rest of `take_out` with the parts.
+    """Return the translation of the rest of `extract_verbatim` with the parts.
 
     `place` returns the place in the translation for one in the rest. A run of marks replaces a mark
     before it.

@@ -10,7 +10,7 @@ from typing import Literal
 from mt.data.sentencepiece_model import fields
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary, escape
 from mt.data.verbatim import is_unspaced
-from mt.decoding.engine import Engine, ExplainingEngine, Part, TokenDetails
+from mt.decoding.engine import Engine, ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.preparation import repair_unicode
 from mt.languages import FINAL_MARKS
 
@@ -28,14 +28,14 @@ class Link:
     """Place of the target token in the translation."""
 
 
-def links_of(
-    parts: Sequence[Part], engine: Engine, tokenizer: Tokenizer
+def align_words(
+    parts: Sequence[TranslatedPart], engine: Engine, tokenizer: Tokenizer
 ) -> list[list[Link] | None]:
     """Return the links of each part, in the order of the target tokens, by one more pass.
 
-    Places are those in `Part.source_text` and in the decoded tokens of the hypothesis. None: the
-    engine does not explain. A target token has a link for each source token with which it is
-    aligned, at most one with the engines of `mt`.
+    Places are those in `TranslatedPart.source_text` and in the decoded tokens of the hypothesis.
+    None: the engine does not explain. A target token has a link for each source token with which it
+    is aligned, at most one with the engines of `mt`.
 
     No span is empty, and none begins or ends with white space. The text of a span is the text of
     its token, except for
@@ -53,7 +53,7 @@ def links_of(
     return [list(_links(part, each, tokenizer)) for part, each in zip(parts, details, strict=True)]
 
 
-def place_by(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:
+def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:
     """Return a function from places in a source text to places in its translation.
 
     A place is beside the word aligned with the nearest one in the source, on the same side; without
@@ -98,7 +98,7 @@ def _is_inside_word(around: str) -> bool:
     return around.isalnum() and not any(map(is_unspaced, around))
 
 
-def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
+def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[Link]:
     source = _spans(part.source_text, _source_tokens(part, tokenizer))
     written = part.hypothesis.ids
     target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
@@ -111,7 +111,7 @@ def _links(part: Part, details: TokenDetails, tokenizer: Tokenizer) -> Iterator[
             yield Link(source[source_token], target[target_token])
 
 
-def carried(
+def map_spans_to_line(
     spans: Sequence[Sequence[Span]], texts: Sequence[str], line: str
 ) -> Iterator[list[Span | None]]:
     """Yield the spans of each text as spans of a line that holds the texts in this order.
@@ -191,7 +191,7 @@ _TOKEN, _SURFACE = 2, 3
 """Fields of SentencePieceText and of its tokens in sentencepiece.proto."""
 
 
-def _source_tokens(part: Part, tokenizer: Tokenizer) -> _Tokens:
+def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
     """Return the tokens of each character in the text of a part, before its normalization."""
     encode = tokenizer.source.processor.encode
     message = encode(escape(part.source_text), out_type="serialized_proto")

@@ -1,4 +1,4 @@
-"""Decoding engine for models exported to CTranslate2; needs no torch."""
+"""Decoding engine for models exported to CTranslate2, alone or beside PyTorch; imports no torch."""
 
 import itertools
 import os
@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import ctranslate2
 import numpy as np
@@ -20,16 +21,20 @@ from mt.decoding.engine import (
     ScoringEngine,
     TargetPrefixes,
     TokenDetails,
-    length_batches,
+    choose_rank_device,
+    describe_unsupported,
+    find_differing_key,
     length_limit,
     minimum_length,
-    why_not_decoded,
+    plan_batches,
 )
-from mt.decoding.shards import own_device
 from mt.errors import RunError, UserError
 from mt.files import read_json
 from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
+
+if TYPE_CHECKING:
+    from mt.decoding.torch_engine import TorchEngine
 
 Ids = Sequence[int]
 Tokens = Sequence[str]
@@ -76,7 +81,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self.target_tokens = _tokens(tokenizer.target)
         self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
         self._check_details(folder)
-        gpu = own_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
+        gpu = choose_rank_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         try:
             self.translator = ctranslate2.Translator(
                 str(folder),
@@ -112,7 +117,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
 
         Raises UserError if CTranslate2 does not support `decoding`.
         """
-        if reason := why_not_decoded(decoding):
+        if reason := describe_unsupported(decoding):
             raise UserError(reason)
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
@@ -325,6 +330,68 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         return [[self.target_tokens[token] for token in row] for row in rows]
 
 
+class CombinedEngine(ExplainingEngine, ScoringEngine):
+    """CTranslate2 for the searches that it does as PyTorch does, PyTorch for all other requests.
+
+    The former are greedy searches, and beam searches for the best translation without constraints
+    and prefixes. Lines and statuses are those of `TorchEngine`, which the first other request
+    loads.
+    """
+
+    def __init__(self, fast: CTranslate2Engine, load_torch: Callable[[], "TorchEngine"]) -> None:
+        self.fast = fast
+        self._load_torch = load_torch
+        self._torch: TorchEngine | None = None
+        self._lock = Lock()
+
+    @property
+    def torch(self) -> "TorchEngine":
+        """The PyTorch engine of the same run."""
+        with self._lock:
+            if self._torch is None:
+                self._torch = self._load_torch()
+            return self._torch
+
+    def n_best_ids(
+        self,
+        sources: Sequence[Ids],
+        decoding: DecodingConfig,
+        count: int,
+        *,
+        prefixes: TargetPrefixes = (),
+    ) -> list[list[Hypothesis]]:
+        """Return hypotheses as `TorchEngine` does."""
+        by_source: dict[int, list[Hypothesis]] = {}
+        is_free = decoding.search == "greedy" or not any(prefixes)
+        if count == 1 and is_free and find_differing_key(decoding) is None:
+            by_source = self.fast.best_as_in_torch(sources, decoding, prefixes)
+        rest = [index for index in range(len(sources)) if index not in by_source]
+        if rest:
+            hypotheses = self.torch.n_best_ids(
+                [sources[index] for index in rest],
+                decoding,
+                count,
+                prefixes=[prefixes[index] for index in rest] if prefixes else (),
+            )
+            by_source.update(zip(rest, hypotheses, strict=True))
+        return [by_source[index] for index in range(len(sources))]
+
+    def explain(
+        self, sources: Sequence[Ids], hypotheses: Sequence[Hypothesis]
+    ) -> list[TokenDetails]:
+        """Return the details of one hypothesis per source, by PyTorch."""
+        return self.torch.explain(sources, hypotheses)
+
+    @property
+    def longest(self) -> int | None:
+        """Largest number of tokens of a source or a target, including EOS; None: unlimited."""
+        return self.torch.longest
+
+    def score(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
+        """Return the natural log-probability of each target token, by PyTorch."""
+        return self.torch.score(sources, targets)
+
+
 def _batches(
     lengths: Sequence[int], decoding: DecodingConfig, prefixes: TargetPrefixes
 ) -> Iterator[list[int]]:
@@ -335,14 +402,12 @@ def _batches(
     ending at the first step.
     """
 
-    def kind(number: int) -> tuple[bool, int]:
-        return bool(prefixes[number]), lengths[number] if decoding.min_length_ratio else 0
-
-    order = sorted(range(len(lengths)), key=lambda place: (bool(prefixes[place]), -lengths[place]))
-    for _, group in itertools.groupby(order, key=kind):
-        run = list(group)
-        for start in range(0, len(run), decoding.sentences_at_once):
-            yield run[start : start + decoding.sentences_at_once]
+    groups: dict[tuple[bool, int], dict[int, int]] = {}
+    for index, length in enumerate(lengths):
+        kind = bool(prefixes[index]), -length if decoding.min_length_ratio else 0
+        groups.setdefault(kind, {})[index] = length
+    for _, group in sorted(groups.items()):
+        yield from plan_batches(group, lambda _: decoding.sentences_at_once)
 
 
 def _in_batches(
@@ -354,7 +419,7 @@ def _in_batches(
     """Yield the numbers of some pairs and their results; all batches start before the first."""
     lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
     jobs = []
-    for batch in length_batches(lengths, positions=_FORCED_POSITIONS):
+    for batch in plan_batches(lengths, lambda longest: _FORCED_POSITIONS // longest):
         pairs = [sources[number] for number in batch], [targets[number] for number in batch]
         jobs.append((batch, start(*pairs, max_input_length=0, asynchronous=True)))
     for batch, results in jobs:

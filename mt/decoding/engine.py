@@ -1,6 +1,7 @@
 """Interface of decoding engines: token ids in, hypotheses out. Imports no torch."""
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TranslatedPart:
     """Input and output of an engine for a sentence, or for a part of a long sentence."""
 
     source: Sequence[int]
@@ -78,8 +79,8 @@ class Engine(ABC):
         prefixes: TargetPrefixes = (),
     ) -> list[Hypothesis]:
         """Return the best hypothesis of each source."""
-        found = self.n_best_ids(sources, decoding, 1, prefixes=prefixes)
-        return [hypotheses[0] for hypotheses in found]
+        lists = self.n_best_ids(sources, decoding, 1, prefixes=prefixes)
+        return [hypotheses[0] for hypotheses in lists]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,23 +143,29 @@ def minimum_length(source_tokens: int, decoding: DecodingConfig) -> int:
     return max(1, math.ceil(decoding.min_length_ratio * source_tokens))
 
 
-def length_batches(lengths: Mapping[int, int], *, positions: int) -> Iterator[list[int]]:
+def plan_batches(lengths: Mapping[int, int], size: Callable[[int], int]) -> Iterator[list[int]]:
     """Yield the keys of `lengths` in batches, longest first.
 
-    A batch of n sentences with a longest length of l has at most `positions` positions, n * l;
-    a longer sentence forms a batch of its own.
+    `size` maps the longest length of a batch to its number of sentences, of which it has at least
+    one.
     """
-    order = sorted(lengths, key=lambda number: -lengths[number])
+    order = sorted(lengths, key=lambda key: -lengths[key])
     while order:
-        rows = max(1, positions // lengths[order[0]])
-        yield order[:rows]
-        order = order[rows:]
+        count = max(1, size(lengths[order[0]]))
+        yield order[:count]
+        order = order[count:]
 
 
-def why_not_decoded(decoding: DecodingConfig) -> str | None:
+def choose_rank_device(count: int) -> int | None:
+    """Return the index of this rank's device among the `count` of its host; None: no torchrun."""
+    rank = os.environ.get("LOCAL_RANK")
+    return None if rank is None else int(rank) % count
+
+
+def describe_unsupported(decoding: DecodingConfig) -> str | None:
     """Return an error message if CTranslate2 does not support `decoding`, else None."""
     formula = "would follow another formula; translate with the run"
-    for given, key, reason in (
+    for is_set, key, reason in (
         (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
         (decoding.adapter, "adapter", "has its weights; export the run of the adapter"),
         (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
@@ -170,6 +177,16 @@ def why_not_decoded(decoding: DecodingConfig) -> str | None:
             f"{formula}, or use `decoding.no_repeat_ngram`",
         ),
     ):
-        if given:
+        if is_set:
             return f"`decoding.{key}`: an exported model {reason}"
     return None
+
+
+def find_differing_key(decoding: DecodingConfig) -> str | None:
+    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None."""
+    if reason := describe_unsupported(decoding):
+        return reason.split("`")[1]
+    for key in ("no_repeat_ngram", "min_length_ratio"):
+        if decoding.search == "beam" and getattr(decoding, key):
+            return f"decoding.{key}"
+    return "decoding.precision: bf16" if decoding.precision == "bf16" else None

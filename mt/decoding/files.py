@@ -19,7 +19,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE, read_chunks, scan
-from mt.decoding.engine import ExplainingEngine, Part, TokenDetails
+from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
 from mt.decoding.translator import (
@@ -248,13 +248,15 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
             "token_log_probs": [x for each in found for x in each.log_probs] if is_known else None,
-            "alignment": list(_alignment(parts, found)) if is_known else None,
+            "alignment": list(_number_alignment(parts, found)) if is_known else None,
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def _alignment(parts: Sequence[Part], details: Sequence[TokenDetails]) -> Iterator[tuple[int, int]]:
+def _number_alignment(
+    parts: Sequence[TranslatedPart], details: Sequence[TokenDetails]
+) -> Iterator[tuple[int, int]]:
     """Yield the aligned pairs of a line, with its tokens numbered across the parts."""
     read = written = 0
     for part, each in zip(parts, details, strict=True):

@@ -27,8 +27,8 @@ _DOTTED_I = frozenset({"tr", "az"})
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
-    """Input of the engine for a sentence, or for a part of a long sentence."""
+class SearchInput:
+    """SearchInput of the engine for a sentence, or for a part of a long sentence."""
 
     text: str
     ids: Sequence[int]
@@ -47,7 +47,7 @@ class PreparedLine:
     text: str
     """The line with its invalid characters replaced."""
     sentences: tuple[str, ...]
-    inputs: list[Input]
+    inputs: list[SearchInput]
     gaps: list[str]
     """Text of the translation before each input and after the last: white space, and sentences
     without words.
@@ -110,12 +110,13 @@ class Preparation:
         text, notes = repair_unicode(line)
         sentences = self._sentences(text, repair_unicode(prefix)[0])
         is_foreign = False
-        if self.decoding.on_altered == "restore" and not prefix:
+        repairs = self.decoding.repair == "on" and not prefix
+        if repairs:
             sentences = sentences.without(lambda text: not _letters(text))
             known = sentences.without(self._is_foreign)
             is_foreign, sentences = known != sentences, known
         texts = list(sentences.texts)
-        if self.decoding.capitals == "lower" and not prefix:
+        if repairs:
             texts = [self._lowered(text) if _is_in_capitals(text) else text for text in texts]
         return _Line(line, text, notes, sentences, texts, is_foreign)
 
@@ -161,7 +162,7 @@ class Preparation:
         The usual gap between sentences of the source language becomes that of the target language.
         """
         usual, joiner = (joiner_of(each) for each in (self.direction.source, self.direction.target))
-        inputs: list[Input] = []
+        inputs: list[SearchInput] = []
         gaps: list[str] = []
         cut = ""
         *before, after = line.sentences.gaps
@@ -176,7 +177,7 @@ class Preparation:
             gaps += [joiner if number and gap == usual else gap, *[joiner] * (len(parts) - 1)]
             for part, tokens in parts:
                 forced = () if inputs else prefix.ids
-                inputs.append(Input(part, tokens, forced, from_capitals=text != sentence))
+                inputs.append(SearchInput(part, tokens, forced, from_capitals=text != sentence))
         if prefix.ids:
             gaps[:1] = [""] * bool(inputs)  # the translation begins with its prefix
         has_unknown = line.is_foreign or any(UNK in each.ids for each in inputs)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from mt.config import DecodingConfig
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import is_unspaced, not_copied, put_back, take_out
-from mt.decoding.alignment import links_of, place_by
-from mt.decoding.engine import Engine, Hypothesis, Part
-from mt.decoding.preparation import Input, in_one_line
+from mt.data.verbatim import extract_verbatim, is_unspaced, missing_verbatim, reinsert
+from mt.decoding.alignment import align_words, map_positions
+from mt.decoding.engine import Engine, Hypothesis, TranslatedPart
+from mt.decoding.preparation import SearchInput, in_one_line
 
 BLOCKED_NGRAM = 3
 """`no_repeat_ngram` of the second search for a translation that repeats itself."""
@@ -22,10 +22,10 @@ _MOST_TIMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Translations of one input."""
 
-    parts: list[Part]
+    parts: list[TranslatedPart]
     """Best first."""
     repeated: bool = False
     """True if the first search repeated itself or went on for too long; `parts` are of another."""
@@ -34,111 +34,140 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Searches:
-    """The searches for the translation of an input, as `decoding` says."""
+class RetryingSearch:
+    """Search of an engine, repeated with other settings for results that need it."""
 
     engine: Engine
     tokenizer: Tokenizer
     decoding: DecodingConfig
 
-    def find(self, inputs: Sequence[Input], n_best: int) -> list[Found]:
+    def find(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
         """Return up to `n_best` translations of each input."""
-        found = [Found(parts) for parts in self._search(inputs, n_best, self.decoding)]
-        if self.decoding.on_repetition == "again":
-            given = self.decoding.no_repeat_ngram or math.inf
-            blocked = {"no_repeat_ngram": min(given, BLOCKED_NGRAM)}
-            if given > BLOCKED_NGRAM:
-                self._replace(inputs, found, n_best, _is_loop, blocked)
-            # From two source tokens on, this limit is `_MOST_TIMES` at most.
-            short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
-            if self.decoding.min_length_ratio < 1:
-                self._replace(inputs, found, n_best, _may_be_shorter, short)
-        if self.decoding.on_altered == "restore":
-            self._restore(inputs, found, n_best)
-        return found
+        if self.decoding.repair == "off":
+            return self._find_once(inputs, n_best)
+        results = self._find_without_loops(inputs, n_best)
+        self._restore(inputs, results, n_best)
+        return results
+
+    def _find_once(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
+        return [SearchResult(parts) for parts in self._search(inputs, n_best, self.decoding)]
+
+    def _find_without_loops(self, inputs: Sequence[SearchInput], n_best: int) -> list[SearchResult]:
+        """Search, and again for translations that loop or are too long."""
+        results = self._find_once(inputs, n_best)
+        usual = self.decoding.no_repeat_ngram or math.inf
+        blocked = {"no_repeat_ngram": min(usual, BLOCKED_NGRAM)}
+        if usual > BLOCKED_NGRAM:
+            self._retry(inputs, results, n_best, _is_loop, blocked)
+        # From two source tokens on, this limit is `_MOST_TIMES` at most.
+        short = {**blocked, "max_length_ratio": _MOST_TIMES - 0.5, "max_length_extra": 1}
+        if self.decoding.min_length_ratio < 1:
+            self._retry(inputs, results, n_best, _may_be_shorter, short)
+        return results
 
     def _search(
-        self, inputs: Sequence[Input], n_best: int, decoding: DecodingConfig
-    ) -> list[list[Part]]:
-        found = self.engine.n_best_ids(
-            [each.ids for each in inputs],
+        self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
+    ) -> list[list[TranslatedPart]]:
+        candidates = self.engine.n_best_ids(
+            [given.ids for given in inputs],
             decoding,
-            n_best,
-            prefixes=[(*self.tokenizer.target_prefix, *each.prefix) for each in inputs],
+            n_best if decoding.mbr is None else decoding.mbr_candidates,
+            prefixes=[(*self.tokenizer.target_prefix, *given.prefix) for given in inputs],
         )
+        if decoding.mbr is not None:
+            from mt.decoding.sampling import UTILITIES, rank_by_utility
+
+            compare = UTILITIES[decoding.mbr]()
+            candidates = [
+                rank_by_utility(hypotheses, self._decode(hypotheses), compare)[:n_best]
+                for hypotheses in candidates
+            ]
         return [
-            [self._part(each, hypothesis) for hypothesis in hypotheses]
-            for each, hypotheses in zip(inputs, found, strict=True)
+            [self._part(given, hypothesis) for hypothesis in hypotheses]
+            for given, hypotheses in zip(inputs, candidates, strict=True)
         ]
 
-    def _part(self, given: Input, hypothesis: Hypothesis) -> Part:
+    def _decode(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
+        return [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
+
+    def _part(self, given: SearchInput, hypothesis: Hypothesis) -> TranslatedPart:
         # Byte tokens can spell a line end.
         text = in_one_line(self.tokenizer.decode_target(hypothesis.ids))
-        return Part(given.ids, hypothesis, given.text, text)
+        return TranslatedPart(given.ids, hypothesis, given.text, text)
 
-    def _replace(
+    def _retry(
         self,
-        inputs: Sequence[Input],
-        found: list[Found],
+        inputs: Sequence[SearchInput],
+        results: list[SearchResult],
         n_best: int,
-        is_wrong: Callable[[Input, Part], bool],
+        is_wrong: Callable[[SearchInput, TranslatedPart], bool],
         changes: Mapping[str, float],
     ) -> None:
         """Replace wrong translations by those of a search with changed settings."""
-        places = [
-            place for place, each in enumerate(found) if is_wrong(inputs[place], each.parts[0])
+        wrong = [
+            index
+            for index, result in enumerate(results)
+            if is_wrong(inputs[index], result.parts[0])
         ]
-        if places:
-            decoding = self.decoding.model_copy(update=changes)
-            again = self._search([inputs[place] for place in places], n_best, decoding)
-            for place, parts in zip(places, again, strict=True):
-                found[place] = Found(parts, repeated=True)
+        if wrong:
+            decoding = self.decoding.changed(**changes)
+            retried = self._search([inputs[index] for index in wrong], n_best, decoding)
+            for index, parts in zip(wrong, retried, strict=True):
+                results[index] = SearchResult(parts, repeated=True)
 
-    def _restore(self, inputs: Sequence[Input], found: list[Found], n_best: int) -> None:
+    def _restore(
+        self, inputs: Sequence[SearchInput], results: list[SearchResult], n_best: int
+    ) -> None:
         """Translate texts without what was altered, and put that back.
 
         The place is beside the word that is aligned with the neighbour in the source. A text
         without other words is copied; a translation without any word is not used.
         """
-        lacking = {
-            place: tuple(altered)
-            for place, (given, each) in enumerate(zip(inputs, found, strict=True))
-            if not given.prefix and (altered := not_copied(given.text, each.parts[0].text))
+        missing = {
+            index: tuple(altered)
+            for index, (given, result) in enumerate(zip(inputs, results, strict=True))
+            if not given.prefix and (altered := missing_verbatim(given.text, result.parts[0].text))
         }
-        taken = {place: take_out(inputs[place].text) for place in lacking}
-        for place, (rest, _) in [*taken.items()]:
+        extracted = {index: extract_verbatim(inputs[index].text) for index in missing}
+        for index, (rest, _) in list(extracted.items()):
             if not any(map(str.isalpha, rest)):
-                text = inputs[place].text
-                parts = [replace(part, text=text) for part in found[place].parts[:1]]
-                found[place] = Found(parts, found[place].repeated, restored=lacking[place])
-                del taken[place]
-        if not taken:
+                text, first = inputs[index].text, results[index]
+                parts = [replace(part, text=text) for part in first.parts[:1]]
+                results[index] = SearchResult(parts, first.repeated, restored=missing[index])
+                del extracted[index]
+        if not extracted:
             return
-        encoded = self.tokenizer.encode_source([rest for rest, _ in taken.values()])
-        rests = [Input(rest, ids) for (rest, _), ids in zip(taken.values(), encoded, strict=True)]
-        keeping = replace(self, decoding=self.decoding.model_copy(update={"on_altered": "keep"}))
-        again = keeping.find(rests, n_best)
-        every = [part for each in again for part in each.parts]
-        links = iter(links_of(every, self.engine, self.tokenizer))
-        for (place, (rest, cut)), each in zip(taken.items(), again, strict=True):
+        rests = [rest for rest, _ in extracted.values()]
+        encoded = self.tokenizer.encode_source(rests)
+        shorter = [SearchInput(rest, ids) for rest, ids in zip(rests, encoded, strict=True)]
+        retried = self._find_without_loops(shorter, n_best)
+        links = iter(
+            align_words(
+                [part for result in retried for part in result.parts], self.engine, self.tokenizer
+            )
+        )
+        for (index, (rest, verbatim)), result in zip(extracted.items(), retried, strict=True):
             parts = [
-                replace(part, text=put_back(part.text, cut, place_by(next(links), rest, part.text)))
-                for part in each.parts
+                replace(
+                    part,
+                    text=reinsert(part.text, verbatim, map_positions(next(links), rest, part.text)),
+                )
+                for part in result.parts
             ]
-            if each.parts[0].text.strip():
-                found[place] = Found(parts, each.repeated, restored=lacking[place])
+            if result.parts[0].text.strip():
+                results[index] = SearchResult(parts, result.repeated, restored=missing[index])
 
 
-def _is_loop(_: Input, part: Part) -> bool:
+def _is_loop(_: SearchInput, part: TranslatedPart) -> bool:
     hypothesis = part.hypothesis
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
-def _may_be_shorter(given: Input, part: Part) -> bool:
+def _may_be_shorter(given: SearchInput, part: TranslatedPart) -> bool:
     return is_too_long(part) and not given.prefix
 
 
-def is_too_long(part: Part) -> bool:
+def is_too_long(part: TranslatedPart) -> bool:
     """Test for more than three times the source, both in tokens and in characters."""
     written = len(part.hypothesis.ids) + part.hypothesis.finished  # with EOS, as the source
     is_longer = _length(part.text) > _MOST_TIMES * _length(part.source_text)

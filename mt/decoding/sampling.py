@@ -1,16 +1,19 @@
-"""Sampling from a step model.
+"""Sampling from a step model, and minimum Bayes risk decoding of a sample.
 
 Axes: R rows, one per sentence, V vocabulary, C tokens to draw from.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mt.config import DecodingConfig
 from mt.decoding.constraints import (
     NO_CONSTRAINTS,
     Constraints,
@@ -20,7 +23,12 @@ from mt.decoding.constraints import (
 )
 from mt.decoding.engine import Hypothesis
 from mt.decoding.search import StepModel, extend
+from mt.errors import UserError
 from mt.special_ids import EOS
+
+Utility = Literal["chrf", "bleu"]
+Compare = Callable[[str, str], float]
+"""Map a translation and a reference to a utility from 0 to 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +103,67 @@ def uniform_numbers(
         random = np.random.Generator(np.random.PCG64([seed, number, *words]))
         rows.append(random.random(length))
     return torch.from_numpy(np.stack(rows))
+
+
+def check_candidates(decoding: DecodingConfig) -> None:
+    """Raise UserError if the search finds fewer candidates than `decoding.mbr` needs."""
+    if decoding.mbr is None or decoding.search == "sample":
+        return
+    most = decoding.beam if decoding.search == "beam" else 1
+    if most < decoding.mbr_candidates:
+        raise UserError(
+            f"`decoding.mbr` chooses from {decoding.mbr_candidates} translations, and "
+            f"{decoding.search} search finds {most}: take `decoding.search` sample, a larger "
+            "`decoding.beam`, or fewer `decoding.mbr_candidates`"
+        )
+
+
+def rank_by_utility(
+    candidates: Sequence[Hypothesis], texts: Sequence[str], compare: Compare
+) -> list[Hypothesis]:
+    """Return the distinct candidates, whose texts are `texts`, highest expected utility first.
+
+    The utility is their score.
+    """
+    utilities = compute_expected_utilities(texts, compare)
+    scored = {
+        hypothesis.ids: replace(hypothesis, score=utility)
+        for hypothesis, utility in zip(candidates, utilities, strict=True)
+    }
+    return sorted(scored.values(), key=lambda hypothesis: -hypothesis.score)
+
+
+def compute_expected_utilities(texts: Sequence[str], compare: Compare) -> list[float]:
+    """Return the mean utility of each translation, with each of `texts` as the reference.
+
+    Kumar and Byrne 2004, equation 3, with the translations as a sample of the model's distribution
+    (Eikema and Aziz 2020, section 5); duplicates count as often as they were drawn.
+    """
+    counts = Counter(texts)
+    means = {
+        text: sum(count * compare(text, reference) for reference, count in counts.items())
+        / len(texts)
+        for text in counts
+    }
+    return [means[text] for text in texts]
+
+
+def _compare_by_chrf() -> Compare:
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF()
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+def _compare_by_bleu() -> Compare:
+    from sacrebleu.metrics.bleu import BLEU
+
+    # Character n-grams need no word boundaries and therefore no language.
+    metric = BLEU(tokenize="char", effective_order=True)
+    return lambda text, reference: metric.sentence_score(text, [reference]).score
+
+
+UTILITIES: dict[Utility, Callable[[], Compare]] = {
+    "chrf": _compare_by_chrf,
+    "bleu": _compare_by_bleu,
+}

@@ -27,9 +27,9 @@ from mt.decoding.engine import (
     ScoringEngine,
     TargetPrefixes,
     TokenDetails,
-    length_batches,
     length_limit,
     minimum_length,
+    plan_batches,
 )
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
@@ -74,26 +74,24 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         """
         search = self._sample if decoding.search == "sample" else self._search
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        rows = {"greedy": 1, "beam": decoding.beam, "sample": count}[decoding.search]
-        lengths = [len(source) for source in sources]
+        lengths = {index: len(source) for index, source in enumerate(sources)}
         if self.device.type == "cpu":
-            batches = _batches(lengths, decoding, threads)
+            size = _size_on_cpu(decoding, math.ceil(len(sources) / threads))
         else:
-            batches = _gpu_batches(lengths, decoding, rows)
+            size = _size_on_gpu(decoding, count)
+        batches = list(plan_batches(lengths, size))
 
-        def translate(numbers: list[int]) -> list[list[Hypothesis]]:
-            some = [prefixes[number] for number in numbers] if prefixes else ()
+        def translate(batch: list[int]) -> list[list[Hypothesis]]:
+            forced = [prefixes[index] for index in batch] if prefixes else ()
             with torch.inference_mode():
-                return search([sources[number] for number in numbers], decoding, count, some)
+                return search([sources[index] for index in batch], decoding, count, forced)
 
-        found: dict[int, list[Hypothesis]] = {}
+        by_source: dict[int, list[Hypothesis]] = {}
         fitting = partial(_in_smaller_batches, translate)
         with _evaluation_mode(self.models):
-            for numbers, hypotheses in zip(
-                batches, _in_threads(fitting, batches, threads), strict=True
-            ):
-                found.update(zip(numbers, hypotheses, strict=True))
-        lists = [found[number][:count] for number in range(len(sources))]
+            for batch, results in zip(batches, _in_threads(fitting, batches, threads), strict=True):
+                by_source.update(zip(batch, results, strict=True))
+        lists = [by_source[index][:count] for index in range(len(sources))]
         return self._add_prefix_log_probs(sources, lists, prefixes) if any(prefixes) else lists
 
     def _search(
@@ -183,7 +181,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
                 of = [targets[number] for number in numbers]
                 return [*_explain(models, some, of, self.device)]
 
-            for numbers in length_batches(lengths, positions=_EXPLAIN_POSITIONS):
+            for numbers in plan_batches(lengths, lambda longest: _EXPLAIN_POSITIONS // longest):
                 found = _in_smaller_batches(explain, numbers)
                 for number, each in zip(numbers, found, strict=True):
                     details[number] = each
@@ -255,42 +253,35 @@ def _evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
 _GREEDY_POSITIONS = 256 * 64
 
 
-def _batches(lengths: Sequence[int], decoding: DecodingConfig, threads: int) -> list[list[int]]:
-    """Return the numbers of sources of these lengths in batches, longest first.
+def _size_on_cpu(decoding: DecodingConfig, share: int) -> Callable[[int], int]:
+    """Return the number of sentences of a batch by its longest length; a thread has `share`.
 
     Greedy search has one row per sentence and takes up to 256 sentences: 1.25 times the throughput
     of 64. Batches of long sentences take no more memory than those of short ones, and each thread
     gets its share.
     """
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    share = math.ceil(len(order) / threads)
-    batches = []
-    while order:
-        size = decoding.sentences_at_once
-        if decoding.batch_size is None and decoding.search == "greedy":
-            size = max(size, min(256, share, _GREEDY_POSITIONS // lengths[order[0]]))
-        batches.append(order[:size])
-        order = order[size:]
-    return batches
+    size = decoding.sentences_at_once
+    if decoding.batch_size is None and decoding.search == "greedy":
+        return lambda longest: max(size, min(256, share, _GREEDY_POSITIONS // longest))
+    return lambda _: size
 
 
 # Rows of a batch, and rows times source positions.
 _GPU_ROWS, _GPU_POSITIONS = 2560, 2**17
 
 
-def _gpu_batches(lengths: Sequence[int], decoding: DecodingConfig, rows: int) -> list[list[int]]:
-    """Return the numbers of sources in batches for a GPU; each source has `rows` rows.
+def _size_on_gpu(decoding: DecodingConfig, count: int) -> Callable[[int], int]:
+    """Return the number of sentences of a batch by its longest length.
 
     A step takes about as long for any batch that does not fill the GPU.
     """
-    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
-    batches = []
-    while order:
-        fitting = min(_GPU_ROWS, _GPU_POSITIONS // lengths[order[0]]) // rows
-        size = decoding.batch_size or max(decoding.sentences_at_once, fitting)
-        batches.append(order[:size])
-        order = order[size:]
-    return batches
+    if (size := decoding.batch_size) is not None:
+        return lambda _: size
+    rows = 1
+    if decoding.search != "greedy":
+        rows = decoding.beam if decoding.search == "beam" else count
+    least = decoding.sentences_at_once
+    return lambda longest: max(least, min(_GPU_ROWS, _GPU_POSITIONS // longest) // rows)
 
 
 def _in_threads(
@@ -435,7 +426,7 @@ def _score(
         return [list(islice(scored, len(targets[number]))) for number in numbers]
 
     scores: list[list[float]] = [[] for _ in targets]
-    for numbers in length_batches(lengths, positions=_SCORE_POSITIONS):
+    for numbers in plan_batches(lengths, lambda longest: _SCORE_POSITIONS // longest):
         for number, found in zip(numbers, _in_smaller_batches(score, numbers), strict=True):
             scores[number] = found
     return scores

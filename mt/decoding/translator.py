@@ -11,9 +11,9 @@ from typing import Literal
 from mt.config import DecodingConfig
 from mt.config.data import Direction, chosen_direction
 from mt.data.tokenizer import Tokenizer
-from mt.data.verbatim import change_words, not_copied
-from mt.decoding.alignment import Link, carried, links_of
-from mt.decoding.engine import Engine, ExplainingEngine, Part
+from mt.data.verbatim import change_words, missing_verbatim
+from mt.decoding.alignment import Link, align_words, map_spans_to_line
+from mt.decoding.engine import Engine, ExplainingEngine, TranslatedPart
 from mt.decoding.load import load_model, require_tag
 from mt.decoding.preparation import (
     Preparation,
@@ -22,7 +22,7 @@ from mt.decoding.preparation import (
     name_characters,
     pair_with_prefixes,
 )
-from mt.decoding.retries import BLOCKED_NGRAM, Found, Searches
+from mt.decoding.retries import BLOCKED_NGRAM, RetryingSearch, SearchResult
 from mt.errors import UserError, listed
 from mt.languages import base_language
 from mt.runs import LineShape
@@ -53,14 +53,14 @@ is too long was translated in parts; ok: none of these.
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class RankedTranslation:
     """One of several translations of a line."""
 
     text: str
     """One line."""
     score: float
     """Score of the hypothesis; the sum over several parts."""
-    parts: tuple[Part, ...]
+    parts: tuple[TranslatedPart, ...]
     """Parts in order: none of a blank line, several of a line that was split."""
 
     @property
@@ -84,7 +84,7 @@ class Translation:
     """Score of the best alternative, 0 for a blank line."""
     notes: tuple[str, ...] = ()
     """Notes for the user, for example that the line was split; see `log_notes`."""
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[RankedTranslation, ...] = ()
     """Up to the requested number of translations, best first; the first one equals `text`."""
     sentences: tuple[str, ...] = ()
     """Sentences of the line that were translated one by one; the whole line if it was not split."""
@@ -97,6 +97,8 @@ def log_notes(translation: Translation, unit: Literal["line", "text"] = "line") 
 
 
 LOOK_AHEAD_BATCHES = 32
+_WORTH_AN_EXPORT = 1500
+"""Sentences at once. An export takes about as long as the translation of 1,000 sentences."""
 _SENTENCES_PER_LINE = 1.2
 """Mean of the training lines from which on a model has learned lines of several sentences."""
 
@@ -133,6 +135,8 @@ class Translator:
         few = line_shape is None or line_shape.sentences < _SENTENCES_PER_LINE
         self.splits_sentences = few if is_auto else decoding.split_sentences == "on"
         self.starts = line_shape.starts if line_shape else ()
+        self.advice = ""
+        """How to translate faster, logged once before the first long search."""
 
     @classmethod
     def load(
@@ -178,8 +182,8 @@ class Translator:
         The sentences of a line are translated one by one, as `decoding.split_sentences` says, and
         the white space around them is restored. A sentence too long for the model is translated in
         parts. Lone surrogates are read as U+FFFD. A line end in a translated sentence becomes a
-        space. A translation that repeats itself is decoded again, unless `decoding.on_repetition`
-        is `keep`. Each line has up to `n_best` alternatives; raises UserError at once if the search
+        space. A translation that repeats itself is decoded again, unless `decoding.repair`
+        is `off`. Each line has up to `n_best` alternatives; raises UserError at once if the search
         cannot find so many.
 
         Each translation begins with its prefix, which is target text and may be empty. A line whose
@@ -194,29 +198,32 @@ class Translator:
     def find_links(self, translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
         """Return the links between the words of each line and its best translation.
 
-        See `links_of`; text that was put back has no links. None: the engine does not explain.
+        See `align_words`; text that was put back has no links. None: the engine does not explain.
         """
         every = [each.alternatives[0].parts for each in translations]
-        found = iter(links_of([*chain.from_iterable(every)], self.engine, self.tokenizer))
+        found = iter(align_words([*chain.from_iterable(every)], self.engine, self.tokenizer))
         return [
-            self._carried(each, parts, [*islice(found, len(parts))])
+            self._map_links(each, parts, [*islice(found, len(parts))])
             for each, parts in zip(translations, every, strict=True)
         ]
 
-    def _carried(
-        self, translation: Translation, parts: Sequence[Part], found: list[list[Link] | None]
+    def _map_links(
+        self,
+        translation: Translation,
+        parts: Sequence[TranslatedPart],
+        found: list[list[Link] | None],
     ) -> tuple[Link, ...] | None:
         """Return the links of parts with their places in the line and its translation."""
         if not isinstance(self.engine, ExplainingEngine):
             return None
         links = [each or [] for each in found]
         written = [self.tokenizer.decode_target(part.hypothesis.ids) for part in parts]
-        sources = carried(
+        sources = map_spans_to_line(
             [[link.source for link in each] for each in links],
             [part.source_text for part in parts],
             translation.source,
         )
-        targets = carried(
+        targets = map_spans_to_line(
             [[link.target for link in each] for each in links], written, translation.text
         )
         pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
@@ -233,19 +240,23 @@ class Translator:
             self.splits_sentences,
             self.starts,
         )
-        searches = Searches(self.engine, self.tokenizer, self.decoding)
+        search = RetryingSearch(self.engine, self.tokenizer, self.decoding)
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
-            inputs = [each for line in lines for each in line.inputs]
+            inputs = [given for line in lines for given in line.inputs]
+            if self.advice and len(inputs) >= _WORTH_AN_EXPORT:
+                _logger.info("%s", self.advice)
+                self.advice = ""
             # A window without words does not call the engine.
-            found = iter(searches.find(inputs, n_best) if inputs else ())
-            for number, line in enumerate(lines, start=done + 1):
-                yield self._translation(number, line, list(islice(found, len(line.inputs))), n_best)
+            results = iter(search.find(inputs, n_best) if inputs else ())
+            for line_number, line in enumerate(lines, start=done + 1):
+                of_line = list(islice(results, len(line.inputs)))
+                yield self._translation(line_number, line, of_line, n_best)
             done += len(lines)
 
     def _translation(
-        self, number: int, line: PreparedLine, found: list[Found], n_best: int
+        self, number: int, line: PreparedLine, found: list[SearchResult], n_best: int
     ) -> Translation:
         choices = _best_choices([each.parts for each in found], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
@@ -262,7 +273,9 @@ class Translator:
             sentences=line.sentences,
         )
 
-    def _alternative(self, line: PreparedLine, parts: tuple[Part, ...]) -> Alternative:
+    def _alternative(
+        self, line: PreparedLine, parts: tuple[TranslatedPart, ...]
+    ) -> RankedTranslation:
         upper = partial(in_upper_case, language=base_language(self.direction.target))
         texts = [
             change_words(part.text, upper) if given.from_capitals else part.text
@@ -275,7 +288,7 @@ class Translator:
             ]
         *before, after = line.gaps
         pairs = zip(before, texts, strict=True)
-        return Alternative(
+        return RankedTranslation(
             text="".join(
                 chain(*((gap, text) for gap, text in pairs if text or gap.strip()), [after])
             ),
@@ -284,13 +297,13 @@ class Translator:
         )
 
     def _statuses(
-        self, line: PreparedLine, found: list[Found], text: str
+        self, line: PreparedLine, found: list[SearchResult], text: str
     ) -> list[tuple[Status, str]]:
         """Return each status that applies to a line, with a note, in the order of `Status`."""
         if not line.text.strip():
             return [("empty", "")]
         bests = [each.parts[0].hypothesis for each in found]
-        altered = not_copied(line.text, text)
+        altered = missing_verbatim(line.text, text)
         restored = [part for each in found for part in each.restored]
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
         unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
@@ -329,7 +342,7 @@ def load_translator(
     """Load a translator as `Translator.load` does, without requiring a tag."""
     loaded = load_model(run, overrides=overrides, device=device)
     decoding = loaded.config.decoding
-    return Translator(
+    translator = Translator(
         loaded.engine,
         loaded.tokenizer,
         decoding,
@@ -337,6 +350,8 @@ def load_translator(
         direction=chosen_direction(loaded.config.data, decoding.tag, decoding.target_tag),
         line_shape=loaded.line_shape,
     )
+    translator.advice = loaded.advice
+    return translator
 
 
 def default_look_ahead(decoding: DecodingConfig) -> int:
@@ -357,9 +372,11 @@ def check_n_best(n_best: int, decoding: DecodingConfig) -> None:
         )
 
 
-def _best_choices(inputs: list[list[Part]], count: int) -> list[tuple[Part, ...]]:
+def _best_choices(
+    inputs: list[list[TranslatedPart]], count: int
+) -> list[tuple[TranslatedPart, ...]]:
     """Return the best combinations of one translation per input, by the sum of their scores."""
-    choices: list[tuple[Part, ...]] = [()]
+    choices: list[tuple[TranslatedPart, ...]] = [()]
     for parts in inputs:
         longer = [(*choice, part) for choice in choices for part in parts]
         longer.sort(key=lambda choice: -sum(part.hypothesis.score for part in choice))

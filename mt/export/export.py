@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mt.data.tokenizer import copy_tokenizer
-from mt.decoding.cached_export import require_ctranslate2
-from mt.decoding.engine import length_limit, why_not_decoded
-from mt.decoding.load import FinishedRun, read_run
+from mt.decoding.engine import describe_unsupported, length_limit
+from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError, listed
 from mt.export.m2m100 import write_m2m100
@@ -62,7 +61,7 @@ def export_ctranslate2(
     require_ctranslate2()
     check_output_folder(output)
     finished = read_run(run)
-    if reason := why_not_decoded(finished.config.decoding):
+    if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
     lines = read_sample(finished.config, sample)
     with aside(output) as folder:

@@ -60,7 +60,7 @@ def plot_attention(
     }
     for picture in pictures.values():
         check_picture(picture)
-    translator = load_translator(run, overrides=overrides, device="cpu")
+    translator = load_translator(run, overrides=[*overrides, "decoding.engine=torch"], device="cpu")
     data = load_config(run / CONFIG_FILE).data
     languages = data.source_language, data.target_language
     for maps in compute_maps(translator, sentence, languages=languages):

@@ -188,7 +188,7 @@ def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
     Raises UserError as `plot_positions` and `load_translator` do.
     """
     check_picture(output)
-    engine = load_translator(run, device="cpu").engine
+    engine = load_translator(run, overrides=["decoding.engine=torch"], device="cpu").engine
     assert isinstance(engine, TorchEngine)
     model = load_config(run / CONFIG_FILE).model
     _require_positions(model, str(run))

@@ -54,6 +54,7 @@ def validate(
     changes = {
         "search": config.training.validation_search,
         **ONE_SEARCH,  # an early model repeats itself often
+        "mbr": None,
         **config.split_tags("valid"),
         "max_length_extra": limit,
     }

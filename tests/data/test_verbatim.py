@@ -11,9 +11,9 @@ from mt.data.verbatim import (
     _HINT,
     change_words,
     copied_parts,
-    not_copied,
-    put_back,
-    take_out,
+    extract_verbatim,
+    missing_verbatim,
+    reinsert,
 )
 
 
@@ -75,7 +75,7 @@ def test_addresses_placeholders_and_emoji_are_copied_parts() -> None:
     ],
 )
 def test_lost_parts_are_named(source: str, translation: str, lacking: list[str]) -> None:
-    assert not_copied(source, translation) == lacking
+    assert missing_verbatim(source, translation) == lacking
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_lost_parts_are_named(source: str, translation: str, lacking: list[str])
 def test_taken_out_parts_return_to_the_same_place(
     text: str, rest: str, parts: list[tuple[int, str]]
 ) -> None:
-    assert take_out(text) == (rest, parts)
-    written = put_back(rest, parts, lambda place: place)
+    assert extract_verbatim(text) == (rest, parts)
+    written = reinsert(rest, parts, lambda place: place)
     assert written.replace(" ", "") == text.replace(" ", "")
-    assert not_copied(text, written) == []
+    assert missing_verbatim(text, written) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_taken_out_parts_return_to_the_same_place(
     ],
 )
 def test_parts_are_spaced_as_words(translation: str, place: int, restored: str) -> None:
-    assert put_back(translation, [(3, "{n}")], lambda _: place) == restored
+    assert reinsert(translation, [(3, "{n}")], lambda _: place) == restored
 
 
 def test_changes_leave_copied_parts_alone() -> None:
@@ -124,9 +124,9 @@ def test_changes_leave_copied_parts_alone() -> None:
 
 
 def test_run_of_marks_replaces_the_mark_before_it() -> None:
-    rest, parts = take_out("A dog runs!!!")
+    rest, parts = extract_verbatim("A dog runs!!!")
     assert rest == "A dog runs"
-    assert put_back("Ein Hund rennt.", parts, lambda _: 15) == "Ein Hund rennt!!!"
+    assert reinsert("Ein Hund rennt.", parts, lambda _: 15) == "Ein Hund rennt!!!"
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_time_is_linear(part: str) -> None:
     for end in ("", "万", "@"):
         text = part * (60_000 // len(part)) + end
         started_at = time.process_time()
-        take_out(text)
-        not_copied(text, "")
+        extract_verbatim(text)
+        missing_verbatim(text, "")
         assert time.process_time() - started_at < 2
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mt.config import DecodingConfig, TokenizerConfig
 from mt.config.data import Direction
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.tokenizer_training import train_tokenizer
-from mt.decoding.alignment import Link, Span, carried, place_by
+from mt.data.tokenizer import Tokenizer, train_tokenizer
+from mt.data.vocabulary import Vocabulary
+from mt.decoding.alignment import Link, Span, map_positions, map_spans_to_line
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translator
@@ -74,8 +74,7 @@ def one_to_one(sources: int, targets: int) -> Iterable[tuple[int, int]]:
 
 
 def translator(engine: ExplainingEngine, tokenizer: Tokenizer, split: str = "on") -> Translator:
-    keys = {"split_sentences": split, "tag": tokenizer.tag, "capitals": "keep"}
-    keys |= {"on_repetition": "keep", "on_altered": "keep"}
+    keys = {"split_sentences": split, "tag": tokenizer.tag, "repair": "off"}
     direction = Direction("en", "de")
     decoding = DecodingConfig.model_validate(keys)
     return Translator(engine, tokenizer, decoding, longest_source=15, direction=direction)
@@ -185,12 +184,12 @@ def test_places_are_carried_over_changed_text() -> None:
     texts = ["See now.", "Ein Mann steht. Straße"]
     line = " SEE https://a.b NOW. EIN MANN 12 STEHT. STRASSE!"
     spans = [[(0, 3), (4, 7), (7, 8)], [(4, 8), (9, 15), (16, 22), (14, 15)]]
-    found = list(carried(spans, texts, line))
+    found = list(map_spans_to_line(spans, texts, line))
     written = [[line[slice(*each)] if each else None for each in some] for some in found]
     assert written == [["SEE", "NOW", "."], ["MANN", "STEHT.", "STRASS", "."]]
-    [[gone]] = carried([[(0, 5)]], ["there"], "here and there was")
+    [[gone]] = map_spans_to_line([[(0, 5)]], ["there"], "here and there was")
     assert gone == (9, 14)
-    assert list(carried([[(0, 4)]], ["gone"], "here and there")) == [[None]]
+    assert list(map_spans_to_line([[(0, 4)]], ["gone"], "here and there")) == [[None]]
 
 
 @pytest.mark.parametrize(
@@ -207,4 +206,4 @@ def test_a_place_is_beside_the_aligned_word(offset: int, place: int) -> None:
         )
         for left, right in pairs.items()
     ]
-    assert place_by(links, source, target)(offset) == place
+    assert map_positions(links, source, target)(offset) == place

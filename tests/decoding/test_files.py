@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from mt.decoding.engine import ExplainingEngine, Hypothesis, Part, TokenDetails
+from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails, TranslatedPart
 from mt.decoding.files import (
     FileJob,
     as_json,
@@ -24,7 +24,7 @@ from mt.decoding.files import (
     stdin_lines,
     translate_file,
 )
-from mt.decoding.translator import Alternative, Translation, Translator
+from mt.decoding.translator import RankedTranslation, Translation, Translator
 from mt.errors import DataError, UserError
 
 Program = Callable[..., tuple[int, str, str]]
@@ -316,12 +316,12 @@ def test_progress_bar_does_not_consume_a_pipe(monkeypatch: pytest.MonkeyPatch) -
         os.close(reading)
 
 
-ONE = Part([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True), "", "")
-TWO = Part([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True), "", "")
-OTHER = Part([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True), "", "")
-BEST = Alternative('a ||| b\u2028"é', -0.5, (ONE, TWO))
-WORSE = Alternative("c", -1.25, (ONE, OTHER))
-BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(Alternative("", 0.0, ()),))
+ONE = TranslatedPart([50, 51, 3], Hypothesis((5, 6), -3.0, -0.25, finished=True), "", "")
+TWO = TranslatedPart([52, 3], Hypothesis((7,), -1.0, -0.25, finished=True), "", "")
+OTHER = TranslatedPart([52, 3], Hypothesis((8, 9), -4.0, -1.0, finished=True), "", "")
+BEST = RankedTranslation('a ||| b\u2028"é', -0.5, (ONE, TWO))
+WORSE = RankedTranslation("c", -1.25, (ONE, OTHER))
+BLANK = Translation(1, " ", "", "empty", 0.0, alternatives=(RankedTranslation("", 0.0, ()),))
 SPLIT = Translation(
     *(3, "x", BEST.text, "split", -0.5, ("one", "two")),
     alternatives=(BEST, WORSE),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 
-from mt.decoding.mbr import UTILITIES, Utility, expected_utilities
+from mt.decoding.sampling import UTILITIES, Utility, compute_expected_utilities
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 
@@ -21,7 +21,7 @@ def score(utility: Utility, text: str, reference: str) -> float:
 
 @pytest.mark.parametrize("utility", UTILITIES)
 def test_expected_utility_is_the_mean_over_all_pairs(utility: Utility) -> None:
-    found = expected_utilities(TEXTS, UTILITIES[utility]())
+    found = compute_expected_utilities(TEXTS, UTILITIES[utility]())
     for text, value in zip(TEXTS, found, strict=True):
         wanted = [score(utility, text, reference) for reference in TEXTS]
         assert value == pytest.approx(sum(wanted) / len(TEXTS))
@@ -35,14 +35,14 @@ def test_each_pair_is_compared_once() -> None:
         compared.append((text, reference))
         return 1.0
 
-    assert expected_utilities(TEXTS, compare) == [1.0] * 6
+    assert compute_expected_utilities(TEXTS, compare) == [1.0] * 6
     assert sorted(compared) == sorted(itertools.product(set(TEXTS), repeat=2))
 
 
 @pytest.mark.parametrize("search", ["sample", "beam"])
 def test_run_translates_by_the_highest_expected_utility(search: str, finished_run: Path) -> None:
     lines, prefixes = ["one two three", "four", ""], ["", "two", ""]
-    overrides = [f"decoding.search={search}", "decoding.beam=6", "decoding.on_repetition=keep"]
+    overrides = [f"decoding.search={search}", "decoding.beam=6", "decoding.repair=off"]
     plain = load_translator(finished_run, overrides=overrides, device="cpu")
     overrides += ["decoding.mbr=chrf", "decoding.mbr_candidates=6"]
     chosen = load_translator(finished_run, overrides=overrides, device="cpu")

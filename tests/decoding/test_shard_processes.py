@@ -17,7 +17,7 @@ SMALL = (
     "--set",
     "decoding.batch_size=2",
     "--set",
-    "decoding.on_repetition=keep",
+    "decoding.repair=off",
     "--device",
     "cpu",
 )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mt.decoding.engine import Engine, Hypothesis, Part, length_limit
+from mt.decoding.engine import Engine, Hypothesis, TranslatedPart, length_limit
 from mt.decoding.preparation import in_upper_case
 from mt.decoding.retries import BLOCKED_NGRAM
-from mt.decoding.translator import Alternative, Translation, log_notes
+from mt.decoding.translator import RankedTranslation, Translation, log_notes
 from mt.errors import UserError
 from mt.runs import LineShape
 from mt.special_ids import EOS
@@ -92,8 +92,8 @@ def test_look_ahead_is_bounded() -> None:
     stream = build_translator(engine, batch_size=2).stream(lines())
     assert read == 0
     found = Hypothesis(upper("line 0"), -2.0, -1.0, finished=True)
-    part = Part([*map(ord, "line 0"), EOS], found, "line 0", "LINE 0")
-    best = Alternative("LINE 0", -1.0, (part,))
+    part = TranslatedPart([*map(ord, "line 0"), EOS], found, "line 0", "LINE 0")
+    best = RankedTranslation("LINE 0", -1.0, (part,))
     assert next(stream) == Translation(
         1, "line 0", "LINE 0", "ok", -1.0, alternatives=(best,), sentences=("line 0",)
     )
@@ -162,7 +162,7 @@ def test_loops_are_not_decoded_again_if_blocked_already_or_to_be_kept() -> None:
     assert engine.blocked == ["aaaaaaaaaaaa"]
     loop = "nein" + " nein" * 20
     engine = Answers(loop=[loop])
-    [translation] = build_translator(engine, on_repetition="keep").stream(["loop"])
+    [translation] = build_translator(engine, repair="off").stream(["loop"])
     assert (translation.text, translation.status, engine.blocked) == (loop, "ok", [])
 
 
@@ -333,9 +333,7 @@ def _without_copies(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def test_altered_numbers_and_invalid_bytes_are_noted() -> None:
-    for_name, plain = build_translator(Careless(), on_altered="keep").stream(
-        ["for {n} now", "for now"]
-    )
+    for_name, plain = build_translator(Careless(), repair="off").stream(["for {n} now", "for now"])
     assert for_name.status == "altered"
     assert for_name.notes == (
         "not in the translation: `{n}`",
@@ -395,7 +393,7 @@ def test_sentences_in_capitals_are_translated_in_lower_case(line: str, read: str
     [part] = translation.alternatives[0].parts
     assert text_of(part.source[:-1]) == read
     assert (translation.text, translation.sentences) == (line, (line,))
-    [kept] = build_translator(Same(), longest=99, capitals="keep").stream([line])
+    [kept] = build_translator(Same(), longest=99, repair="off").stream([line])
     assert text_of(kept.alternatives[0].parts[0].source[:-1]) == line
 
 
@@ -455,5 +453,5 @@ def test_translations_of_more_than_three_times_the_source_are_decoded_again() ->
     found = list(build_translator(Talkative()).stream(lines))
     assert [len(each.text) for each in found] == [6, 9, 21, 26]
     assert [each.status for each in found] == [*["repeated"] * 3, "length-limited"]
-    [kept] = build_translator(Talkative(), on_repetition="keep").translate(["a"])
+    [kept] = build_translator(Talkative(), repair="off").translate(["a"])
     assert len(kept) == 26

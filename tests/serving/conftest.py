@@ -65,7 +65,7 @@ def engine() -> Backwards:
 def backwards(engine: Backwards) -> Callable[..., Translator]:
     """Return a function from keys of the decoding config to a translator with the engine."""
     return lambda **decoding: build_translator(
-        engine, longest=1000, **{"on_altered": "keep", **decoding}
+        engine, longest=1000, **{"repair": "off", **decoding}
     )
 
 
@@ -82,7 +82,7 @@ class Plain(Engine):
 @pytest.fixture
 def silent(engine: Backwards) -> Translator:
     """Return a translator whose engine has no access to attention."""
-    return build_translator(Plain(engine), longest=1000, on_altered="keep")
+    return build_translator(Plain(engine), longest=1000, repair="off")
 
 
 class Client:
@@ -170,6 +170,6 @@ def serve() -> Iterator[Callable[..., Client]]:
 def strict() -> Iterator[tuple[Client, Backwards]]:
     """Return a client of a server with low limits, and its engine, for the tests of a file."""
     engine = Backwards()
-    translator = build_translator(engine, longest=1000, on_altered="keep")
+    translator = build_translator(engine, longest=1000, repair="off")
     with running(translator, characters=100, sentences=3) as client:
         yield client, engine

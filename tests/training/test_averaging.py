@@ -89,7 +89,7 @@ def test_new_folder_is_complete(
     output = tmp_path / "mean"
     _, told, _ = program("average", run, "--output", output, "--device", "cpu")
     assert contents(run) == before
-    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.on_repetition=keep"]
+    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.repair=off"]
     status, out, _ = program("evaluate", output, "--split", "valid", *greedy, "--json")
     assert status == 0
     # The printed score is that of the written model.

@@ -209,7 +209,7 @@ def test_translation_evaluation_and_export_use_the_tag(halves: Path, tmp_path: P
         front = [plain.source.tags[tag]] if tag else []
         sources = [made.alternatives[0].parts[0].source for made in translator.stream(lines)]
         assert sources == [[*front, *ids] for ids in plain.encode_source(lines)]
-    as_validation = ["decoding.on_repetition=keep", "decoding.search=greedy"]
+    as_validation = ["decoding.repair=off", "decoding.search=greedy"]
     scored = evaluate_run(run, split="valid", overrides=as_validation)
     assert scored.bleu.value > 1
     assert f"BLEU {scored.bleu.value:.2f} " in validated

@@ -235,7 +235,7 @@ def test_validation_scores_are_those_of_translate_and_evaluate(
 ) -> None:
     run = shutil.copytree(finished_run, tmp_path / "run")
     (final,) = journal(run, "final")
-    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.on_repetition=keep"]
+    greedy = ["--set", "decoding.search=greedy", "--set", "decoding.repair=off"]
     status, out, _ = program("evaluate", run, "--split", "valid", *greedy, "--json")
     scores = json.loads(out)
     assert status == 0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mt.config import DecodingConfig
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
-from mt.decoding.engine import Hypothesis, Part, length_limit
-from mt.decoding.translator import Alternative, Translation
+from mt.decoding.engine import Hypothesis, TranslatedPart, length_limit
+from mt.decoding.translator import RankedTranslation, Translation
 from mt.evaluation.scores import Evaluation, Score
 from mt.training.validation import (
     Sample,
@@ -27,8 +27,10 @@ from mt.training.validation import (
 
 
 def translation(text: str, ids: Sequence[int] = (7, 8, 9)) -> Translation:
-    part = Part((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True), "", "")
-    return Translation(1, "", text, "ok", 0.0, alternatives=(Alternative(text, 0.0, (part,)),))
+    part = TranslatedPart((5, 6, 3), Hypothesis(tuple(ids), 0.0, 0.0, finished=True), "", "")
+    return Translation(
+        1, "", text, "ok", 0.0, alternatives=(RankedTranslation(text, 0.0, (part,)),)
+    )
 
 
 def statistics(rows: Sequence[tuple[str, str, str]], language: str = "de") -> TranslationStatistics:
