@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mt.config import DecodingConfig, TokenizerConfig
 from mt.config.data import Direction
 from mt.data.pairs import SentencePair
-from mt.data.tokenizer import Tokenizer, train_tokenizer
-from mt.data.vocabulary import Vocabulary
+from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.alignment import Link, Span, map_positions, map_spans_to_line
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.preparation import repair_unicode
