@@ -9,9 +9,8 @@ import pytest
 
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
-from mt.export import ctranslate2, parity
-from mt.export.export import export_ctranslate2
-from mt.export.parity import ModelResult, Parity
+from mt.export import ctranslate2
+from mt.export.export import ModelResult, Parity, Sample, compare, export_ctranslate2
 from tests.factories import Program
 
 
@@ -170,9 +169,9 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
         def translate(self, lines: Any) -> list[str]:
             return self.texts
 
-    sample = parity.Sample(("a", "b", "c"), None, "de", "auto", "x")
+    sample = Sample(("a", "b", "c"), None, "de", "auto", "x")
     one, other = Fixed("same", "the old house", "the tree"), Fixed("same", "the house", "water")
-    found = parity.compare(one, other, sample)  # type: ignore[arg-type]
+    found = compare(one, other, sample)  # type: ignore[arg-type]
     assert found.identical == 1
     assert [each.source for each in found.worst] == ["c", "b"]
     assert np.isfinite(found.worst[0].chrf)
