@@ -115,6 +115,7 @@ training:
   keep_best: 2
   keep_last: 2
   device: cpu
+  export: off
 decoding: {{beam: 2, max_length_extra: 10}}
 """
 

@@ -56,7 +56,7 @@ def config(**sections: dict[str, Any]) -> Config:
     usual: dict[str, dict[str, Any]] = {
         "data": {"source_language": "en", "target_language": "de", "train": side, "valid": side},
         "model": model_config().model_dump(exclude_unset=True),
-        "training": {"max_updates": 1, "device": "cpu"},
+        "training": {"max_updates": 1, "device": "cpu", "export": "off"},
     }
     merged = {name: {**usual.get(name, {}), **keys} for name, keys in sections.items()}
     return Config.model_validate({**usual, **merged})

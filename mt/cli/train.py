@@ -98,11 +98,16 @@ def train(
         # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
         settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
     loaded = load(config, settings)
+    from mt.export.export import check_export_possible, export_trained_run
     from mt.training.trainer import train as train_model
 
+    check_export_possible(loaded.training, loaded.decoding)
     run = run or default_run(config)
-    if summary := train_model(loaded, run):
-        typer.echo(f"{summary}\n{_next_commands(loaded, run)}")
+    summary = train_model(loaded, run)
+    if summary:  # rank 0 alone
+        typer.echo(summary)
+        export_trained_run(run, loaded.training, loaded.decoding)
+        typer.echo(_next_commands(loaded, run))
 
 
 def _next_commands(config: "Config", run: Path) -> str:

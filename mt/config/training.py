@@ -102,6 +102,9 @@ class TrainingConfig(Section):
     """Updates between two lines with loss and speed in the metrics file."""
     tensorboard: Literal["on", "off"] = "off"
     """Also write the metrics to RUN/tensorboard; needs the extra `tensorboard`."""
+    export: Literal["auto", "off", "ctranslate2"] = "auto"
+    """Also write RUN/ctranslate2, which translates faster on a CPU, at the end of `mt train`.
+    `auto`: if the extra `ctranslate2` is installed and the device is a CPU."""
     validation_search: Literal["greedy", "beam"] = "greedy"
     """Search used in validation."""
     best_metric: Metric = "bleu"

@@ -1,13 +1,17 @@
 """Export of a run to CTranslate2 or a Hugging Face folder, kept only if it translates equally."""
 
+import logging
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
-from mt.config import Config
-from mt.config.decoding import ONE_SEARCH
+from mt.config import DataConfig
+from mt.config.decoding import ONE_SEARCH, DecodingConfig
+from mt.config.training import TrainingConfig
 from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
@@ -15,31 +19,35 @@ from mt.data.tokenizer import copy_tokenizer
 from mt.decoding.engine import describe_unsupported, length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
-from mt.errors import DataError, RunError, UserError, listed
+from mt.errors import DataError, RunError, UserError, install_hint, listed
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.export.m2m100 import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
 from mt.files import aside, existing_file, file_sha256, put_in_place, write_json
+from mt.model.device import select_device
 from mt.runs import (
     CONFIG_FILE,
     EVALUATIONS_FOLDER,
     EXPORT_FILE,
+    EXPORT_FOLDER,
     EXPORTED_MODEL,
+    MODEL_FILE,
     TOKENIZER_FOLDER,
     Exported,
     Quantization,
     exported_details,
     is_exported,
+    read_description,
+    read_exported,
     write_exported,
 )
 from mt.tables import aligned
 
 PARITY_FILE = "parity.json"
-# Leaves room for other decoding settings; the table is small compared with a model.
-_MIN_POSITIONS = 1024
 MIN_IDENTICAL = 0.995
+"""Share of lines with equal translations that an export needs."""
 MAX_BLEU_DIFFERENCE = 0.1
 PLAIN_SEARCH = (
     *(f"decoding.{key}={value}" for key, value in ONE_SEARCH.items()),
@@ -53,10 +61,13 @@ of a weak model would end differently.
 """
 _MAX_LINES = 500
 _SHOWN_DIFFERENCES = 3
+# Leaves room for other decoding settings; the table is small compared with a model.
+_MIN_POSITIONS = 1024
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ParitySample:
     """Lines for both models to translate."""
 
     lines: tuple[str, ...]
@@ -68,7 +79,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DifferentLine:
     """A line with two different translations, and the chrF between them, 0 to 100."""
 
     source: str
@@ -97,16 +108,16 @@ class Parity:
     export: ModelResult
     signature: str
     """sacreBLEU signature of the BLEU scores; empty without references."""
-    worst: tuple[Difference, ...]
+    worst: tuple[DifferentLine, ...]
     """The lines that differ most, the worst first."""
 
-    def why_not_equal(self) -> str | None:
+    def why_not_equal(self, min_identical: float = MIN_IDENTICAL) -> str | None:
         """Return in one line why the models are not equal, or None if they are."""
         share = self.identical / self.sentences
-        if share < MIN_IDENTICAL:
+        if share < min_identical:
             return (
                 f"{self.identical} of {self.sentences} lines have equal translations, {share:.1%}; "
-                f"at least {MIN_IDENTICAL:.1%} are required"
+                f"at least {min_identical:.1%} are required"
             )
         if self.run.bleu is not None and self.export.bleu is not None:
             difference = self.export.bleu - self.run.bleu
@@ -124,9 +135,9 @@ class Parity:
         lines = [aligned(rows, right=[1, 2, 3]), share]
         if self.signature:
             lines.append(f"BLEU: {self.signature}")
-        for each in self.worst:
-            lines += ["", f"source: {each.source}", f"run:    {each.of_run}"]
-            lines.append(f"export: {each.of_export}")
+        for line in self.worst:
+            lines += ["", f"source: {line.source}", f"run:    {line.of_run}"]
+            lines.append(f"export: {line.of_export}")
         return "\n".join(lines)
 
 
@@ -146,30 +157,73 @@ def export_ctranslate2(
     quantization: Quantization = "none",
     sample: Path | None = None,
     device: str = "auto",
+    min_identical: float = MIN_IDENTICAL,
 ) -> ExportResult:
     """Export a run to the CTranslate2 model `output`.
 
     Run, on `device`, and export translate `sample`, a text in the source language, or the run's
-    valid split. Without quantization the export is kept only if the translations are equal (see
-    `mt.export.export`); with it, export.json records the difference. An earlier export at `output`
-    is replaced. Raises UserError before anything is written if the run cannot be exported, `output`
-    holds other files, or there is no sample.
+    valid split. Without quantization the export is kept only if the share `min_identical` of the
+    translations is equal; with it, export.json records the difference. An earlier export at
+    `output` is replaced. Raises UserError before anything is written if the run cannot be exported,
+    `output` holds other files, or there is no sample.
     """
     require_ctranslate2()
     check_output_folder(output)
     finished = read_run(run)
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
-    lines = read_sample(finished.config, sample)
+    lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
     with aside(output) as folder:
-        exported = _write(finished, run, folder, quantization=quantization)
-        of_run = load_translator(run, overrides=PLAIN_SEARCH, device=device)
-        parity = compare(of_run, load_translator(folder, overrides=PLAIN_SEARCH), lines)
-        failure = parity.why_not_equal() if quantization == "none" else None
+        exported = _write_ctranslate2(finished, folder, quantization=quantization)
+        settings = [*PLAIN_SEARCH, *_tag_settings(finished)]
+        of_run = load_translator(run, overrides=settings, device=device)
+        parity = compare(of_run, load_translator(folder, overrides=settings), lines)
+        failure = parity.why_not_equal(min_identical) if quantization == "none" else None
         if failure is None:
             write_exported(folder, replace(exported, parity=asdict(parity)))
             put_in_place(folder, output)
     return ExportResult(parity, failure)
+
+
+def check_export_possible(training: TrainingConfig, decoding: DecodingConfig) -> None:
+    """Raise UserError where `training.export: ctranslate2` asks for an impossible export."""
+    if training.export == "ctranslate2" and (reason := _why_not_exported(training, decoding)):
+        raise UserError(f"`training.export: ctranslate2`: {reason}")
+
+
+def export_trained_run(run: Path, training: TrainingConfig, decoding: DecodingConfig) -> None:
+    """Export a run whose training has finished to RUN/ctranslate2, as `training.export` asks.
+
+    Returns at once if that export is there already. The training has succeeded before, so a reason
+    for no export is logged, never raised. All lines of the proof must be equal, because the export
+    then translates in place of the run.
+    """
+    if training.export == "off":
+        return
+    folder = run / EXPORT_FOLDER
+    with suppress(RunError, OSError):
+        if read_exported(folder).weights == read_description(run / MODEL_FILE).weights:
+            return
+    if reason := _why_not_exported(training, decoding):
+        _logger.info("%s: no export to CTranslate2: %s", run, reason)
+        return
+    _logger.info("%s: exporting to CTranslate2, which translates faster on a CPU", run)
+    try:
+        result = export_ctranslate2(run, folder, device="cpu", min_identical=1.0)
+    except (UserError, OSError, RuntimeError, ValueError) as error:
+        _logger.warning("%s: not exported: %s", run, error)
+        return
+    if result.failure:
+        _logger.warning("%s: not exported: %s", run, result.failure)
+
+
+def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str | None:
+    """Return why a run that was trained on this machine gets no export, or None."""
+    if find_spec("ctranslate2") is None:
+        return f"it needs CTranslate2: {install_hint('ctranslate2')}"
+    if (device := select_device(training.device).type) != "cpu":
+        return f"the training device is {device}; `mt export` exports at any time"
+    return why_not_decoded(decoding)
 
 
 def check_output_folder(output: Path) -> None:
@@ -179,10 +233,8 @@ def check_output_folder(output: Path) -> None:
         return
     if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
         raise UserError(f"{output}: exists already and is not an export; name another --output")
-    written = {
-        *(EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER),
-        *("config.json", "README.md"),
-    }
+    written = {EXPORT_FILE, EXPORTED_MODEL, CONFIG_FILE, TOKENIZER_FOLDER, EVALUATIONS_FOLDER}
+    written |= {"config.json", "README.md"}
     foreign = [
         entry.name
         for entry in output.iterdir()
@@ -197,8 +249,8 @@ def _check_parent(output: Path) -> None:
         raise UserError(f"{output}: there is no folder {output.parent} to write it into")
 
 
-def _write(
-    finished: FinishedRun, run: Path, folder: Path, *, quantization: Quantization
+def _write_ctranslate2(
+    finished: FinishedRun, folder: Path, *, quantization: Quantization
 ) -> Exported:
     """Write the export without its parity, which is measured on the folder."""
     from mt.export.ctranslate2 import write_model
@@ -218,8 +270,8 @@ def _write(
         positions=positions,
         quantization=None if quantization == "none" else quantization,
     )
-    copy_tokenizer(run, folder / TOKENIZER_FOLDER)
-    shutil.copyfile(run / CONFIG_FILE, folder / CONFIG_FILE)
+    copy_tokenizer(finished.folder, folder / TOKENIZER_FOLDER)
+    shutil.copyfile(finished.folder / CONFIG_FILE, folder / CONFIG_FILE)
     exported = Exported(
         kind="ctranslate2",
         quantization=quantization,
@@ -249,7 +301,7 @@ def export_huggingface(
         raise RunError(f"{output}: exists already; name a new folder")
     _check_parent(output)
     finished = read_run(run)
-    lines = read_sample(finished.config, sample)
+    lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
     with aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
         if finished.config.model.positional == "fairseq":
@@ -258,9 +310,8 @@ def export_huggingface(
         else:
             write_marian(finished, folder)
             import_marian(folder, read_back)
-        tags = finished.config.split_tags("valid").items()
-        chosen = [f"decoding.{key}={tag}" for key, tag in tags if tag]
-        of_run = load_translator(run, overrides=[*PLAIN_SEARCH, *chosen], device=device)
+        settings = [*PLAIN_SEARCH, *_tag_settings(finished)]
+        of_run = load_translator(run, overrides=settings, device=device)
         exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=device)
         same_search = Translator(
             exported.engine,
@@ -278,7 +329,13 @@ def export_huggingface(
     return ExportResult(parity, failure)
 
 
-def read_sample(config: Config, file: Path | None) -> Sample:
+def _tag_settings(finished: FinishedRun) -> list[str]:
+    """Return the settings that choose the languages of the valid split."""
+    tags = finished.config.split_tags("valid").items()
+    return [f"decoding.{key}={tag}" for key, tag in tags if tag]
+
+
+def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> ParitySample:
     """Return the first 500 lines of `file`, or of a config's valid split with its references.
 
     Blank lines are skipped. Raises UserError if there is no line.
@@ -287,7 +344,7 @@ def read_sample(config: Config, file: Path | None) -> Sample:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(existing_file(file))]
         else:
-            pairs = list(open_split(config.data, "valid").pairs())
+            pairs = list(open_split(data, "valid").pairs())
     except (DataError, OSError) as error:
         if file is not None:
             raise
@@ -299,21 +356,21 @@ def read_sample(config: Config, file: Path | None) -> Sample:
     origin = "the valid split" if file is None else str(file)
     if not pairs:
         raise UserError(f"{origin}: has no line to translate; give a text with --sample FILE")
-    return Sample(
+    return ParitySample(
         tuple(pair.source for pair in pairs),
         tuple(pair.target for pair in pairs) if file is None else None,
-        target_language=config.data.target_language,
-        bleu_tokenizer=config.evaluation.bleu_tokenizer,
+        target_language=data.target_language,
+        bleu_tokenizer=bleu_tokenizer,
         origin=origin,
     )
 
 
-def compare(run: Translator, export: Translator, sample: Sample) -> Parity:
+def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity:
     """Translate a sample with both models and compare the translations."""
     of_run, run_result, signature = _translate(run, sample)
     of_export, export_result, _ = _translate(export, sample)
     different = [
-        Difference(source, one, other, _evaluate([other], [one], sample).chrf.value)
+        DifferentLine(source, one, other, _evaluate([other], [one], sample).chrf.value)
         for source, one, other in zip(sample.lines, of_run, of_export, strict=True)
         if one != other
     ]
@@ -324,11 +381,11 @@ def compare(run: Translator, export: Translator, sample: Sample) -> Parity:
         run=run_result,
         export=export_result,
         signature=signature,
-        worst=tuple(sorted(different, key=lambda each: each.chrf)[:_SHOWN_DIFFERENCES]),
+        worst=tuple(sorted(different, key=lambda line: line.chrf)[:_SHOWN_DIFFERENCES]),
     )
 
 
-def _translate(translator: Translator, sample: Sample) -> tuple[list[str], ModelResult, str]:
+def _translate(translator: Translator, sample: ParitySample) -> tuple[list[str], ModelResult, str]:
     """Return the translations, their scores and the signature of BLEU."""
     started_at = time.perf_counter()
     translations = translator.translate(sample.lines)
@@ -340,6 +397,8 @@ def _translate(translator: Translator, sample: Sample) -> tuple[list[str], Model
     return translations, result, scores.bleu.signature
 
 
-def _evaluate(translations: Sequence[str], references: Sequence[str], sample: Sample) -> Evaluation:
+def _evaluate(
+    translations: Sequence[str], references: Sequence[str], sample: ParitySample
+) -> Evaluation:
     language, tokenizer = sample.target_language, sample.bleu_tokenizer
     return evaluate(translations, [references], target_language=language, tokenizer=tokenizer)

@@ -41,6 +41,7 @@ _CHANGEABLE = (
     "training.checkpoint_every",
     "training.log_every",
     "training.tensorboard",
+    "training.export",
     "training.keep_best",
     "training.keep_last",
     "training.max_tokens_per_batch",

@@ -1,4 +1,5 @@
 import json
+import logging
 import random
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.export import ctranslate2
-from mt.export.export import ModelResult, Parity, Sample, compare, export_ctranslate2
+from mt.export.export import ModelResult, Parity, ParitySample, compare, export_ctranslate2
 from tests.factories import Program
 
 
@@ -57,6 +58,74 @@ def test_an_export_translates_and_evaluates_like_its_run(
     assert program("evaluate", "--check", passport)[0] == 0
 
 
+AUTO = ("--set", "training.export=auto")
+
+
+def test_training_ends_with_an_export_of_its_weights(run: Path, program: Program) -> None:
+    assert program("train", run, *AUTO)[0] == 0
+    path = run / "ctranslate2" / "export.json"
+    record = json.loads(path.read_text())
+    assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
+    assert record["parity"]["identical"] == record["parity"]["sentences"] == 7
+    written_at = path.stat().st_mtime_ns
+    assert program("train", run, *AUTO)[0] == 0
+    assert path.stat().st_mtime_ns == written_at, "it is not exported again"
+    path.write_text(json.dumps(record | {"weights": "of an earlier training"}))
+    assert program("train", run, *AUTO)[0] == 0
+    assert json.loads(path.read_text())["weights"] == record["weights"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [("training.export=off", None), ("decoding.search=sample", "`decoding.search: sample`")],
+)
+def test_training_ends_without_an_export_that_is_off_or_impossible(
+    setting: str, reason: str | None, run: Path, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert program("train", run, *AUTO, "--set", setting)[0] == 0
+    lines = [message for message in caplog.messages if "CTranslate2" in message]
+    assert len(lines) == (reason is not None)
+    assert all(f"no export to CTranslate2: {reason}" in line for line in lines)
+    assert not (run / "ctranslate2").exists()
+
+
+def test_impossible_export_is_refused_before_training(
+    tiny_recipe: Path, program: Program, tmp_path: Path
+) -> None:
+    settings = ("--set", "training.export=ctranslate2", "--set", "decoding.search=sample")
+    status, _, err = program("train", tiny_recipe, "--run", tmp_path / "new", *settings)
+    assert status == 2
+    assert err.startswith("error: `training.export: ctranslate2`: `decoding.search: sample`")
+    assert not (tmp_path / "new").exists()
+
+
+def test_failed_export_is_a_warning_after_training(
+    run: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _damage_exports(monkeypatch)
+    status, out, _ = program("train", run, *AUTO)
+    assert status == 0
+    assert "finished already" in out
+    (warning,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "lines have equal translations" in warning.getMessage()
+    assert not (run / "ctranslate2").exists()
+
+
+def _damage_exports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let exports have a wrong tensor."""
+    write = ctranslate2.write_model
+
+    def write_damaged(folder: Path, config: Any, weights: Any, **settings: Any) -> None:
+        name = "decoder.0.cross_attention.value.weight"
+        write(folder, config, {**weights, name: -weights[name]}, **settings)
+
+    monkeypatch.setattr(ctranslate2, "write_model", write_damaged)
+
+
 def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> None:
     words, numbers = ("one", "two", "three", "four", "five", "six", "seven"), random.Random(1)
     lines = [" ".join(numbers.choices(words, k=numbers.randint(3, 15))) for _ in range(60)]
@@ -86,13 +155,7 @@ def test_a_corrupted_tensor_fails_and_leaves_no_files(
     if exported:
         assert export_ctranslate2(run, output, device="cpu").failure is None
     there = sorted(tmp_path.rglob("*"))
-    write = ctranslate2.write_model
-
-    def damaging(place: Path, config: Any, weights: Any, **settings: Any) -> None:
-        name = "decoder.0.cross_attention.value.weight"
-        write(place, config, {**weights, name: -weights[name]}, **settings)
-
-    monkeypatch.setattr(ctranslate2, "write_model", damaging)
+    _damage_exports(monkeypatch)
     options = ("--to", "ctranslate2", "--output", output, "--device", "cpu")
     status, _, err = program("export", run, *options)
     assert status == 1
@@ -169,7 +232,7 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
         def translate(self, lines: Any) -> list[str]:
             return self.texts
 
-    sample = Sample(("a", "b", "c"), None, "de", "auto", "x")
+    sample = ParitySample(("a", "b", "c"), None, "de", "auto", "x")
     one, other = Fixed("same", "the old house", "the tree"), Fixed("same", "the house", "water")
     found = compare(one, other, sample)  # type: ignore[arg-type]
     assert found.identical == 1
