@@ -21,7 +21,7 @@ from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, install_hint, listed
 from mt.evaluation.scores import Evaluation, evaluate
-from mt.export.m2m100 import write_m2m100
+from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian

@@ -30,6 +30,12 @@ from mt.data.sentencepiece_model import (
 from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary, write_models
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 from mt.export.hugging_face import (
+    CODES,
+    FIRST_TEXT,
+    MASK,
+    SPECIAL_ORDER,
+    SPM_FILE,
+    VOCABULARY_FILE,
     FolderSettings,
     GenerationSettings,
     Imported,
@@ -37,26 +43,18 @@ from mt.export.hugging_face import (
     check_shape,
     decoding_of,
     imported_config,
+    is_language,
     read_bytes,
     read_generation,
     read_json,
     read_settings,
     read_shapes,
     read_weights,
+    row_token,
     settings_in_range,
+    tensor_names,
     tensor_of,
     write_run,
-)
-from mt.export.m2m100 import (
-    CODES,
-    FIRST_TEXT,
-    MASK,
-    SPECIAL_ORDER,
-    SPM_FILE,
-    VOCABULARY_FILE,
-    is_language,
-    row_token,
-    tensor_names,
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
 from mt.files import aside, existing_file, put_in_place
