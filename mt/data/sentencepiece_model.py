@@ -29,7 +29,7 @@ def is_bpe(model: bytes) -> bool:
     return trainer.get(_MODEL_TYPE) == _BPE
 
 
-def tokens_of(model: bytes) -> Iterator[tuple[str, bytes]]:
+def read_tokens(model: bytes) -> Iterator[tuple[str, bytes]]:
     """Yield the text and the message of each token in the order of ids, special ones included.
 
     Raises ValueError if `model` is not a SentencePiece model.
@@ -42,54 +42,59 @@ def tokens_of(model: bytes) -> Iterator[tuple[str, bytes]]:
             yield text.decode(), content
 
 
-def text_tokens(model: bytes) -> dict[str, bytes]:
+def read_text_tokens(model: bytes) -> dict[str, bytes]:
     """Return the message of each token, by text, other than unknown and control tokens."""
     return {
         text: token
-        for text, token in tokens_of(model)
+        for text, token in read_tokens(model)
         if dict(fields(token)).get(_TYPE, b"\x01")[0] not in {_UNKNOWN, CONTROL}
     }
 
 
-def new_token(text: str, kind: int, score: float = 0.0) -> bytes:
+def encode_token(text: str, kind: int, score: float = 0.0) -> bytes:
     """Return the message of a token."""
     scored = bytes_field(_TEXT, text.encode()) + _SCORE + struct.pack("<f", score)
     return scored + number_field(_TYPE, kind)
 
 
-def in_rank_order(tokens: Sequence[bytes]) -> list[bytes]:
+def rank_tokens(tokens: Sequence[bytes]) -> list[bytes]:
     """Return the messages of tokens with the scores 0, -1, -2 and so on, in the former order.
 
     BPE merges by the order of the scores alone. Control tokens keep theirs.
     """
-    found, changed = [dict(fields(token)) for token in tokens], list(tokens)
+    messages, ranked = [dict(fields(token)) for token in tokens], list(tokens)
     scores = {
-        place: struct.unpack("<f", each[_SCORE_FIELD])[0]
-        for place, each in enumerate(found)
-        if each.get(_TYPE, b"\x01")[0] != CONTROL
+        index: struct.unpack("<f", message[_SCORE_FIELD])[0]
+        for index, message in enumerate(messages)
+        if message.get(_TYPE, b"\x01")[0] != CONTROL
     }
-    for rank, place in enumerate(sorted(scores, key=lambda place: -scores[place])):
-        changed[place] += _SCORE + struct.pack("<f", -float(rank))  # the last occurrence counts
-    return changed
+    for rank, index in enumerate(sorted(scores, key=lambda index: -scores[index])):
+        ranked[index] += _SCORE + struct.pack("<f", -float(rank))  # the last occurrence counts
+    return ranked
 
 
-def with_tokens(
+def replace_tokens(
     model: bytes, tokens: Iterable[bytes], special: Sequence[int] = (PAD, UNK, BOS, EOS)
 ) -> bytes:
     """Return `model` with its tokens replaced by some special tokens and `tokens`.
 
     Raises ValueError if `model` is not a SentencePiece model.
     """
-    first = [new_token(SPECIAL[each], _UNKNOWN if each == UNK else CONTROL) for each in special]
-    every = [*first, *tokens]
+    first = [
+        encode_token(SPECIAL[number], _UNKNOWN if number == UNK else CONTROL) for number in special
+    ]
+    messages = [*first, *tokens]
     replaced = {_TOKENS, _SELF_TEST}
-    kept = [bytes_field(*each) for each in fields(model) if each[0] not in replaced]
-    trainer = number_field(_VOCABULARY_SIZE, len(every))
-    for each, (id_field, text_field) in _SPECIAL_FIELDS.items():
-        trainer += number_field(id_field, special.index(each) if each in special else _ABSENT)
-        trainer += bytes_field(text_field, SPECIAL[each].encode())
+    others = [
+        bytes_field(field, content) for field, content in fields(model) if field not in replaced
+    ]
+    trainer = number_field(_VOCABULARY_SIZE, len(messages))
+    for number, (id_field, text_field) in _SPECIAL_FIELDS.items():
+        index = special.index(number) if number in special else _ABSENT
+        trainer += number_field(id_field, index)
+        trainer += bytes_field(text_field, SPECIAL[number].encode())
     # The last occurrence of a field counts.
-    written = b"".join([*(bytes_field(_TOKENS, token) for token in every), *kept])
+    written = b"".join([*(bytes_field(_TOKENS, message) for message in messages), *others])
     written += bytes_field(_TRAINER, trainer)
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=written)
@@ -125,34 +130,34 @@ def fields(content: bytes) -> Iterator[tuple[int, bytes]]:
 
     Raises `ValueError` if the bytes are not a message.
     """
-    place = 0
-    while place < len(content):
-        tag, begin = _read_varint(content, place)
+    position = 0
+    while position < len(content):
+        tag, begin = _read_varint(content, position)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            _, place = _read_varint(content, begin)
+            _, position = _read_varint(content, begin)
         elif wire_type == _LENGTH_DELIMITED:
             length, begin = _read_varint(content, begin)
-            place = begin + length
+            position = begin + length
         elif wire_type in _FIXED_BYTES:
-            place = begin + _FIXED_BYTES[wire_type]
+            position = begin + _FIXED_BYTES[wire_type]
         else:
             raise ValueError(_NO_MESSAGE)
-        if place > len(content):
+        if position > len(content):
             raise ValueError(_NO_MESSAGE)
-        yield tag >> 3, content[begin:place]
+        yield tag >> 3, content[begin:position]
 
 
 _VARINT_BITS = 70
 
 
-def _read_varint(content: bytes, place: int) -> tuple[int, int]:
-    """Return the number at `place` and the place after it."""
+def _read_varint(content: bytes, position: int) -> tuple[int, int]:
+    """Return the number at `position` and the position after it."""
     value = shift = 0
-    while place < len(content) and shift < _VARINT_BITS:
-        byte = content[place]
+    while position < len(content) and shift < _VARINT_BITS:
+        byte = content[position]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, position
     raise ValueError(_NO_MESSAGE)

@@ -1,8 +1,8 @@
 """Conversion of a Transformer of any variant to a CTranslate2 model.
 
 CTranslate2 has fewer options than `mt.config.model`, so several variants are expressed by others
-that compute the same: see `stream_scale` (DeepNorm), `_attention` (shared heads, unequal widths)
-and `_encoder_alibi`.
+that compute the same: see `stream_scale` (DeepNorm), `_fill_attention` (shared heads, unequal
+widths) and `_build_encoder_alibi`.
 """
 
 from dataclasses import dataclass
@@ -76,8 +76,8 @@ def write_model(
     """
     # Forced scoring appends an end mark to translations cut at the limit.
     spec = build_spec(config, weights, positions=positions + 1)
-    target = _tokens(tokenizer.target)
-    spec.register_source_vocabulary(_tokens(tokenizer.source))
+    target = _list_tokens(tokenizer.target)
+    spec.register_source_vocabulary(_list_tokens(tokenizer.source))
     spec.register_target_vocabulary(target)
     spec.config.bos_token = target[BOS]
     spec.config.decoder_start_token = target[EOS if config.decoder_start == "eos" else BOS]
@@ -88,19 +88,19 @@ def write_model(
     spec.save(str(folder))
 
 
-def _tokens(vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
+def _list_tokens(vocabulary: Vocabulary) -> list[str]:
+    return [vocabulary.processor.id_to_piece(index) for index in range(len(vocabulary))]
 
 
 def build_spec(
     config: ModelConfig, weights: dict[str, Array], *, positions: int
 ) -> TransformerSpec:
     """Return the CTranslate2 specification of a model, with its weights, without vocabularies."""
-    common = _common(config)
+    common = _common_settings(config)
     encoder = TransformerEncoderSpec(
         config.encoder_layers,
         config.heads,
-        # CTranslate2 has ALiBi only in decoders: see `_encoder_alibi`.
+        # CTranslate2 has ALiBi only in decoders: see `_build_encoder_alibi`.
         relative_attention_bias=config.positional in {"relative_bias", "alibi"},
         **common,
     )
@@ -153,7 +153,7 @@ class _Stack:
         return matrix, self.weights.get(f"{self.side}.{name}.bias")
 
 
-def _common(config: ModelConfig) -> dict[str, Any]:
+def _common_settings(config: ModelConfig) -> dict[str, Any]:
     return {
         "pre_norm": config.residual in {"pre", "sandwich"},
         "pre_post_layer_norm": config.residual == "sandwich",
@@ -170,19 +170,19 @@ def _common(config: ModelConfig) -> dict[str, Any]:
 def _fill_stack(spec: Any, stack: _Stack) -> None:
     config = stack.config
     spec.scale_embeddings = np.float32(config.d_model**0.5 * stack.stream_scale)
-    if (encodings := _encodings(stack)) is not None:
+    if (encodings := _compute_encodings(stack)) is not None:
         spec.position_encodings.encodings = encodings
     if f"{stack.side}_norm.weight" in stack.weights:
         _fill_norm(spec.layer_norm, stack, f"{stack.side}_norm")
-    for number, layer in enumerate(spec.layer):
-        _fill_layer(layer, stack, number, is_last=number == len(spec.layer) - 1)
+    for index, layer in enumerate(spec.layer):
+        _fill_layer(layer, stack, index, is_last=index == len(spec.layer) - 1)
 
 
-def _encodings(stack: _Stack) -> Array | None:
+def _compute_encodings(stack: _Stack) -> Array | None:
     """Return the position encodings [positions d_model], or None if there are none to add."""
     config = stack.config
     if config.positional == "learned":
-        table = _padded(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
+        table = _pad(stack.weights[f"{stack.side}_positional.table"], stack.positions, axis=0)
     elif config.positional in {"sinusoidal", "fairseq"}:
         added = POSITIONAL[config.positional](config, stack.side)
         table = added.embed(torch.zeros(1, stack.positions, config.d_model), 0)[0].numpy()
@@ -194,19 +194,19 @@ def _encodings(stack: _Stack) -> Array | None:
     return (table * stack.stream_scale).astype(np.float32)
 
 
-def _fill_layer(layer: Any, stack: _Stack, number: int, *, is_last: bool) -> None:
-    _attention(layer.self_attention, stack, f"{number}.self_attention.attention")
-    _fill_positions(layer.self_attention, stack, number)
+def _fill_layer(layer: Any, stack: _Stack, index: int, *, is_last: bool) -> None:
+    _fill_attention(layer.self_attention, stack, f"{index}.self_attention.attention")
+    _fill_positions(layer.self_attention, stack, index)
     if stack.side == "decoder":
-        _attention(layer.attention, stack, f"{number}.cross_attention")
-    _feed_forward(layer.ffn, stack, f"{number}.feed_forward")
+        _fill_attention(layer.attention, stack, f"{index}.cross_attention")
+    _fill_feed_forward(layer.ffn, stack, f"{index}.feed_forward")
     is_sandwich = stack.config.residual == "sandwich"
     for name, (plain, before, after) in _NORMS.items():
         if name == "cross" and stack.side == "encoder":
             continue
         # The output of the stack is not scaled.
         scale = 1.0 if is_last and name == "feed_forward" else stack.stream_scale
-        norm = f"{stack.side}.{number}.{name}_residual.norm"
+        norm = f"{stack.side}.{index}.{name}_residual.norm"
         spec = attrgetter(before if is_sandwich else plain)(layer)
         _fill_norm(spec, stack, norm, scale=scale)
         if is_sandwich:
@@ -222,7 +222,7 @@ def _fill_norm(spec: LayerNormSpec, stack: _Stack, name: str, *, scale: float = 
         spec.beta = (bias * scale).astype(np.float32)
 
 
-def _attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> None:
+def _fill_attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> None:
     """Fill an attention with equally many heads of one width for queries, keys and values.
 
     Shared key and value heads are repeated. Narrow heads are padded with zeros, which add nothing
@@ -231,18 +231,20 @@ def _attention(spec: MultiHeadAttentionSpec, stack: _Stack, name: str) -> None:
     config = stack.config
     is_self = "self_attention" in name
     shares = config.heads // config.key_heads
-    query = _heads(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
-    key = _heads(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
-    value = _heads(stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares)
+    query = _split_heads(stack.linear(f"{name}.query", reads_stream=True), config, repeats=1)
+    key = _split_heads(stack.linear(f"{name}.key", reads_stream=is_self), config, repeats=shares)
+    value = _split_heads(
+        stack.linear(f"{name}.value", reads_stream=is_self), config, repeats=shares
+    )
     spec.queries_scale = np.float32(1 / (config.attention_temperature * config.key_width**0.5))
     if is_self:
-        _fill_linear(spec.linear[0], _stacked(query, key, value))
+        _fill_linear(spec.linear[0], _concatenate(query, key, value))
     else:
         _fill_linear(spec.linear[0], query)
-        _fill_linear(spec.linear[1], _stacked(key, value))
+        _fill_linear(spec.linear[1], _concatenate(key, value))
     matrix, bias = stack.linear(f"{name}.output", reads_stream=False)
     by_head = matrix.reshape(config.d_model, config.heads, config.value_width)
-    wide = _padded(by_head, _head_width(config), axis=2)
+    wide = _pad(by_head, _head_width(config), axis=2)
     _fill_linear(spec.linear[-1], (wide.reshape(config.d_model, -1), bias))
 
 
@@ -250,26 +252,26 @@ def _head_width(config: ModelConfig) -> int:
     return max(config.key_width, config.value_width)
 
 
-def _heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
+def _split_heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear:
     """Return a projection to heads with each head repeated and padded to the common width."""
     heads = config.heads // repeats
 
-    def widened(rows: Array) -> Array:
+    def widen(rows: Array) -> Array:
         by_head = rows.reshape(heads, len(rows) // heads, *rows.shape[1:]).repeat(repeats, axis=0)
-        return _padded(by_head, _head_width(config), axis=1).reshape(-1, *rows.shape[1:])
+        return _pad(by_head, _head_width(config), axis=1).reshape(-1, *rows.shape[1:])
 
     matrix, bias = linear
-    return widened(matrix), None if bias is None else widened(bias)
+    return widen(matrix), None if bias is None else widen(bias)
 
 
-def _stacked(*linears: Linear) -> Linear:
+def _concatenate(*linears: Linear) -> Linear:
     """Return one layer with the outputs of several, concatenated."""
     biases = [bias for _, bias in linears if bias is not None]
     matrix = np.concatenate([matrix for matrix, _ in linears])
     return matrix, np.concatenate(biases) if biases else None
 
 
-def _padded(array: Array, size: int, *, axis: int) -> Array:
+def _pad(array: Array, size: int, *, axis: int) -> Array:
     """Return an array padded with zeros at the end of an axis."""
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, size - array.shape[axis])
@@ -282,7 +284,7 @@ def _fill_linear(spec: LinearSpec, linear: Linear) -> None:
         spec.bias = bias
 
 
-def _feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
+def _fill_feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
     inner = stack.linear(f"{name}.inner", reads_stream=True)
     if stack.config.feed_forward in _GATED:
         _fill_linear(spec.linear_0, stack.linear(f"{name}.gate", reads_stream=True))
@@ -292,24 +294,24 @@ def _feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
     _fill_linear(spec.linear_1, stack.linear(f"{name}.outer", reads_stream=False))
 
 
-def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, number: int) -> None:
+def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index: int) -> None:
     """Fill the relative positions of a self-attention."""
     config, tables = stack.config, f"{stack.side}_positional"
     if config.positional == "relative":
         rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder
         for kind in ("keys", "values"):
-            table = stack.weights[f"{tables}.layers.{number}.{kind}"]
-            wide = _padded(_padded(table, _head_width(config), axis=1), rows, axis=0)
+            table = stack.weights[f"{tables}.layers.{index}.{kind}"]
+            wide = _pad(_pad(table, _head_width(config), axis=1), rows, axis=0)
             setattr(spec, f"relative_position_{kind}", wide)
     elif config.positional == "relative_bias":
         spec.relative_attention_bias = stack.weights[f"{tables}.table"]
         spec.relative_attention_max_distance = np.int32(config.relative_max_distance)
     elif config.positional == "alibi" and stack.side == "encoder":
-        spec.relative_attention_bias = _encoder_alibi(config.heads, stack.positions)
+        spec.relative_attention_bias = _build_encoder_alibi(config.heads, stack.positions)
         spec.relative_attention_max_distance = np.int32(4 * stack.positions)
 
 
-def _encoder_alibi(heads: int, positions: int) -> Array:
+def _build_encoder_alibi(heads: int, positions: int) -> Array:
     """Return ALiBi as relative position biases [4 * positions, heads], one bucket per offset.
 
     One half of the buckets is for keys after the query; half of each half holds one distance per

@@ -1,48 +1,46 @@
-"""Hugging Face folders: parts of their imports, and the export for `M2M100ForConditionalGeneration`.
+"""Hugging Face folders: parts of their imports, and the export of M2M-100 and NLLB-200.
 
-The tokenizer of an exported folder is that of NLLB-200 or M2M-100, as where the run came from.
+An exported folder has the tokenizer of NLLB-200 or M2M-100, as the folder that the run came from.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveInt
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mt import files
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
 from mt.config.data import NO_CORPUS, TextSource
 from mt.config.loading import dump_config
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.sentencepiece_model import SPECIAL, tokens_of, with_tokens
+from mt.data.sentencepiece_model import SPECIAL, read_tokens, replace_tokens
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.decoding.load import FinishedRun
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.export.marian import (
     SHARED,
-    alpha_of,
-    generation_settings,
-    layer_tensors,
-    stack_settings,
+    build_generation_settings,
+    build_stack_settings,
+    compute_alpha,
+    iterate_layer_tensors,
 )
-from mt.files import replacing, validated, write_json, write_text
+from mt.files import read_bytes, read_json, replacing, validated, write_json, write_text
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
-from mt.runs import LARGEST_MODEL, Provenance, write_description
+from mt.runs import LARGEST_MODEL, Provenance, read_tensors, write_description
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 from mt.training.run_folder import RunFolder
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """`model.feed_forward` by the name in transformers."""
-B = TypeVar("B", bound=BaseModel)
-T = TypeVar("T")
+Settings = TypeVar("Settings", bound=BaseModel)
+TensorOrShape = TypeVar("TensorOrShape", Tensor, list[int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +55,17 @@ class Imported:
     """Tokens of the folder and of the run, if some were left out."""
     full_parameters: int = 0
     """Parameters of the folder, if some were left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedSections:
+    """Sections of the config of an imported run, which has languages but no corpora."""
+
+    languages: tuple[str, str]
+    """Source and target language."""
+    tokenizer: TokenizerConfig
+    model: ModelConfig
+    decoding: DecodingConfig
 
 
 class FolderSettings(BaseModel):
@@ -99,22 +108,30 @@ class StackSettings(FolderSettings):
             return f"`d_model` {self.d_model} is odd or not a multiple of the attention heads"
         return None
 
-    def model(self, **others: str) -> ModelConfig:
-        """Return the shape of the model; `others` are further keys of `model`."""
-        return ModelConfig.model_validate(
-            {
-                "d_model": self.d_model,
-                "d_ff": self.encoder_ffn_dim,
-                "heads": self.encoder_attention_heads,
-                "encoder_layers": self.encoder_layers,
-                "decoder_layers": self.decoder_layers,
-                "feed_forward": ACTIVATIONS[self.activation_function],
-                "dropout": self.dropout,
-                "attention_dropout": self.attention_dropout,
-                "feed_forward_dropout": self.activation_dropout,
-                **others,
-            }
-        )
+    def model(self, path: Path, **others: str) -> ModelConfig:
+        """Return the shape of the model; `others` are further keys of `model`.
+
+        Raises RunError, with the key, for a value of the folder `path` that is out of range.
+        """
+        values = {
+            "d_model": self.d_model,
+            "d_ff": self.encoder_ffn_dim,
+            "heads": self.encoder_attention_heads,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "feed_forward": ACTIVATIONS[self.activation_function],
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "feed_forward_dropout": self.activation_dropout,
+            **others,
+        }
+        return validated(values, ModelConfig, path / "config.json")
+
+
+class WeightsIndex(FolderSettings):
+    """Keys of the index of several files of weights."""
+
+    weight_map: dict[str, str]
 
 
 class GenerationSettings(FolderSettings):
@@ -130,20 +147,25 @@ def model_type(path: Path) -> str:
     """Return the `model_type` of a folder; raise RunError unless `mt import` reads such models."""
     if not path.is_dir():
         raise RunError(f"{path}: no such folder")
-    settings = read_json(path / "config.json")
-    found = settings.get("model_type") if isinstance(settings, dict) else None
-    if found not in ("marian", "m2m_100"):
-        near = did_you_mean(str(found), ("marian", "m2m_100"))
+    settings = read_json(path / "config.json", Any)
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind not in ("marian", "m2m_100"):
+        near = did_you_mean(str(kind), ("marian", "m2m_100"))
         raise RunError(
-            f"{path / 'config.json'}: `model_type` is `{found}`; `mt import` reads `marian` "
+            f"{path / 'config.json'}: `model_type` is `{kind}`; `mt import` reads `marian` "
             f"(OPUS-MT) and `m2m_100` (M2M-100, NLLB-200){near}"
         )
-    return str(found)
+    return str(kind)
 
 
-def read_settings(path: Path, kind: type[B]) -> B:
-    """Read a JSON file of settings; raise RunError if it is missing, damaged or unsuitable."""
-    return validated(read_json(path), kind, path)
+def read_settings(path: Path, kind: type[Settings], *, required: bool = True) -> Settings:
+    """Read a JSON file of settings; raise RunError if it is damaged or unsuitable.
+
+    Without a file that is not required, all settings have their defaults.
+    """
+    if not required and not path.exists():
+        return kind()
+    return validated(read_json(path, Any), kind, path)
 
 
 def read_generation(path: Path) -> GenerationSettings:
@@ -152,34 +174,9 @@ def read_generation(path: Path) -> GenerationSettings:
     return read_settings(own if own.exists() else path / "config.json", GenerationSettings)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a file; raise RunError if it is missing."""
-    return files.read_bytes(_present(path), limit=LARGEST_MODEL)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; raise RunError if it is missing or damaged."""
-    return files.read_json(_present(path), Any)
-
-
-def _present(path: Path) -> Path:
-    if not path.is_file():
-        raise RunError(f"{path}: missing; the model cannot be imported without it")
-    return path
-
-
-@contextmanager
-def settings_in_range(path: Path) -> Iterator[None]:
-    """Raise RunError where the settings of the folder `path` are outside those of a config."""
-    try:
-        yield
-    except ValidationError as error:
-        problem = files.first_problem(error)
-        raise RunError(f"{path}: has settings that are out of range ({problem})") from None
-
-
-_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
-_INDEX = f"{_SAFETENSORS}.index.json"
+def read_spm(path: Path) -> bytes:
+    """Read a SentencePiece model."""
+    return read_bytes(path, limit=LARGEST_MODEL)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -187,22 +184,41 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
     Raises RunError if they are missing or damaged.
     """
-    return _read_each(path, lambda file, name: file.get_tensor(name).float())
+    tensors: dict[str, Tensor] = {}
+    for file in _weight_files(path):
+        tensors |= {name: tensor.float() for name, tensor in read_tensors(file).items()}
+    return tensors
 
 
 def read_shapes(path: Path) -> dict[str, list[int]]:
     """Read the shapes of the weights of a folder; raise RunError like `read_weights`."""
-    return _read_each(path, lambda file, name: file.get_slice(name).get_shape())
+    shapes: dict[str, list[int]] = {}
+    for path_of_file in _weight_files(path):
+        try:
+            with safe_open(path_of_file, "pt") as file:
+                shapes |= {name: file.get_slice(name).get_shape() for name in [*file.keys()]}
+        except SafetensorError as error:
+            raise RunError(f"{path_of_file}: damaged ({error})") from error
+    return shapes
 
 
-def _read_each(path: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
-    if (path / _INDEX).is_file():
-        return _read_shards(path, read)
-    if (path / _SAFETENSORS).is_file():
-        return _read_file(path / _SAFETENSORS, read)
-    pickled = sorted(each.name for each in path.glob("pytorch_model*.bin"))
+def _weight_files(path: Path) -> list[Path]:
+    """Return the files of weights of a folder; raise RunError if one is missing or pickled."""
+    whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
+    if index.is_file():
+        settings = read_settings(index, WeightsIndex)
+        files = [path / Path(name).name for name in sorted({*settings.weight_map.values()})]
+        if missing := [file.name for file in files if not file.is_file()]:
+            raise RunError(
+                f"{path}: {len(missing)} of {len(files)} files of weights are missing: "
+                f"{listed(missing[:3])}"
+            )
+        return files
+    if whole.is_file():
+        return [whole]
+    pickled = sorted(file.name for file in path.glob("pytorch_model*.bin"))
     if not pickled:
-        raise RunError(f"{path}: has neither {_SAFETENSORS} nor {_PICKLED}")
+        raise RunError(f"{path}: has no {whole.name}")
     name = str(path)
     raise RunError(
         f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
@@ -211,80 +227,24 @@ def _read_each(path: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
     )
 
 
-def read_pickled_weights(path: Path) -> dict[str, Tensor]:
-    """Read weights like `read_weights`, or pickled tensors without other objects."""
-    pickled = path / _PICKLED
-    if (path / _SAFETENSORS).is_file() or not pickled.is_file():
-        return read_weights(path)
-    try:
-        tensors = torch.load(pickled, map_location="cpu", weights_only=True)
-        return {name: tensor.float() for name, tensor in tensors.items()}
-    except OSError:
-        raise
-    except Exception as error:  # of any type: the file decides which objects it has
-        raise RunError(f"{pickled}: damaged, or contains objects other than tensors") from error
-
-
-def _read_shards(path: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
-    index = read_json(path / _INDEX)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
-        raise RunError(f"{path / _INDEX}: damaged, has no `weight_map`")
-    shards = {name: path / Path(name).name for name in sorted({*places.values()})}
-    if missing := [name for name, shard in shards.items() if not shard.is_file()]:
-        raise RunError(
-            f"{path}: {len(missing)} of {len(shards)} files of weights are missing: "
-            f"{listed(missing[:3])}"
-        )
-    found: dict[str, T] = {}
-    for name, shard in shards.items():
-        found |= _read_file(shard, read, [key for key, place in places.items() if place == name])
-    return found
-
-
-def _read_file(
-    path: Path, read: Callable[[Any, str], T], names: Iterable[str] | None = None
-) -> dict[str, T]:
-    try:
-        with safe_open(path, "pt") as file:
-            there = file.keys()
-            names = there if names is None else names
-            if absent := [name for name in names if name not in {*there}]:
-                raise RunError(f"{path}: lacks {listed(absent[:3])}, which {_INDEX} says it has")
-            return {name: read(file, name) for name in names}
-    except SafetensorError as error:
-        raise RunError(f"{path}: damaged ({error})") from error
-
-
-def tensor_of(weights: dict[str, T], name: str, path: Path) -> T:
+def get_tensor(weights: dict[str, TensorOrShape], name: str, path: Path) -> TensorOrShape:
     """Return a tensor or its shape; raise RunError if the weights of the folder `path` lack it."""
     if name not in weights:
         raise RunError(f"{path}: damaged, the weights lack `{name}`")
     return weights[name]
 
 
-def check_shape(path: Path, name: str, found: Sequence[int], wanted: tuple[int, int]) -> None:
+def check_shape(path: Path, name: str, shape: Sequence[int], expected: tuple[int, int]) -> None:
     """Raise RunError if a tensor of the folder `path` has another shape than config.json gives."""
-    if (*found,) != wanted:
-        raise RunError(f"{path}: `{name}` has the shape {[*found]}, config.json gives {[*wanted]}")
+    if tuple(shape) != expected:
+        raise RunError(
+            f"{path}: `{name}` has the shape {[*shape]}, config.json gives {[*expected]}"
+        )
 
 
-def imported_config(
-    model: ModelConfig,
-    tokenizer: TokenizerConfig,
-    decoding: DecodingConfig,
-    source: str,
-    target: str,
-) -> Config:
-    """Return the config of an imported run, which has languages but no corpora."""
-    none = TextSource(source=NO_CORPUS, target=NO_CORPUS)
-    data = DataConfig(source_language=source, target_language=target, train=none, valid=none)
-    return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding)
-
-
-def write_run(
+def write_imported_run(
     run: RunFolder,
-    config: Config,
+    sections: ImportedSections,
     tokenizer: Tokenizer,
     weights: dict[str, Tensor],
     *,
@@ -294,43 +254,53 @@ def write_run(
     """Write the files of a run, its description last, and return the number of parameters."""
     with torch.device("meta"):  # only names and shapes are compared
         model = Transformer(
-            config.model,
+            sections.model,
             source_vocabulary=tokenizer.source_size,
             target_vocabulary=tokenizer.target_size,
         )
     load_parameters(model, weights, str(origin))
     save_tensors(weights, run.weights)
+    source, target = sections.languages
+    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
+    config = Config(
+        data=DataConfig(
+            source_language=source, target_language=target, train=no_corpus, valid=no_corpus
+        ),
+        tokenizer=sections.tokenizer,
+        model=sections.model,
+        decoding=sections.decoding,
+    )
     write_text(run.config, dump_config(config))
     provenance = Provenance(f"imported from {origin}")
     write_description(run.path, tokenizer, longest_source=longest_source, provenance=provenance)
     return sum(tensor.numel() for tensor in weights.values())
 
 
-def decoding_of(
-    generation: GenerationSettings, positions: int, **others: str
+def convert_search(
+    generation: GenerationSettings, path: Path, *, positions: int, **others: str
 ) -> tuple[DecodingConfig, tuple[str, ...]]:
     """Return the search settings, and notes on approximated ones; `others` are further keys.
 
-    `positions` limits translations that the settings do not limit.
+    `positions` limits translations that the settings do not limit. Raises RunError, with the key,
+    for a value of the folder `path` that is out of range.
     """
     beams = generation.num_beams or 1
     exponent = 1.0 if generation.length_penalty is None else generation.length_penalty
-    normalization = {0.0: "none", 1.0: "average"}.get(exponent, "gnmt")
+    exact = {0.0: "none", 1.0: "average"}
     # transformers counts the decoder's start token.
     longest = generation.max_length or positions
-    decoding = DecodingConfig.model_validate(
-        {
-            "search": "greedy" if beams == 1 else "beam",
-            "beam": beams,
-            "length_normalization": normalization,
-            "length_penalty": min(max(alpha_of(exponent), 0.0), 10.0),
-            "max_length_ratio": 0.0,
-            "max_length_extra": max(longest - 1, 1),
-            "no_repeat_ngram": generation.no_repeat_ngram_size or None,
-            **others,
-        }
-    )
-    if normalization != "gnmt" or beams == 1:
+    values = {
+        "search": "greedy" if beams == 1 else "beam",
+        "beam": beams,
+        "length_normalization": exact.get(exponent, "gnmt"),
+        "length_penalty": min(max(compute_alpha(exponent), 0.0), 10.0),
+        "max_length_ratio": 0.0,
+        "max_length_extra": max(longest - 1, 1),
+        "no_repeat_ngram": generation.no_repeat_ngram_size or None,
+        **others,
+    }
+    decoding = validated(values, DecodingConfig, path / "generation_config.json")
+    if exponent in exact or beams == 1:
         return decoding, ()
     note = (
         f"`length_penalty` {exponent:g} divides by length ** {exponent:g} in transformers; "
@@ -356,6 +326,8 @@ CODES = {"m2m100": _OF_M2M100.split(), "wmt21": ["en", "ha", "is", "ja", "cs", "
 _LANGUAGE = re.compile(r"__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}")
 MASK = "<mask>"
 _ROW = "<row "
+_ROLES = ("bos", "pad", "eos", "unk")
+_SIZES = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "feed_forward"}
 
 
 def is_language(token: str) -> bool:
@@ -363,30 +335,29 @@ def is_language(token: str) -> bool:
     return _LANGUAGE.fullmatch(token) is not None
 
 
-def row_token(number: int) -> str:
+def name_row(row: int) -> str:
     """Return the token of a row of the embedding that the tokenizer does not use."""
-    return f"{_ROW}{number}>"
+    return f"{_ROW}{row}>"
 
 
-def tensor_names(model: ModelConfig) -> dict[str, str]:
+def map_tensor_names(model: ModelConfig) -> dict[str, str]:
     """Return the name in transformers of each parameter."""
     norms = {
         f"{side}_norm.{kind}": f"model.{side}.layer_norm.{kind}"
         for side in ("encoder", "decoder")
         for kind in ("weight", "bias")
     }
-    layers = {named.ours: named.theirs for named in layer_tensors(model)}
+    layers = {tensor.ours: tensor.theirs for tensor in iterate_layer_tensors(model)}
     return {"target_embedding.weight": SHARED, **norms, **layers}
 
 
 def why_not_m2m100(model: ModelConfig) -> str | None:
     """Return the key that M2M-100 cannot express, or None."""
     plain = ModelConfig(positional="fairseq", decoder_start="eos", residual="pre")
-    sizes = {"d_model", "d_ff", "heads", "encoder_layers", "decoder_layers", "feed_forward"}
     for key in ModelConfig.model_fields:
-        value, wanted = getattr(model, key), getattr(plain, key)
-        if key not in sizes and "dropout" not in key and value != wanted:
-            return f"`model.{key}: {value}`; M2M-100 has {wanted}"
+        value, expected = getattr(model, key), getattr(plain, key)
+        if key not in _SIZES and "dropout" not in key and value != expected:
+            return f"`model.{key}: {value}`; M2M-100 has {expected}"
     if model.feed_forward not in ("relu", "gelu", "swish"):
         return f"`model.feed_forward: {model.feed_forward}`; M2M-100 has relu, gelu or swish"
     return None
@@ -403,38 +374,37 @@ def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     tags = [str(tag) for tag in finished.config.split_tags("valid").values() if tag]
     if len(tags) < 2:
         raise UserError("M2M-100 needs languages: set `decoding.tag` and `decoding.target_tag`")
-    tokens = _Tokens.of(finished.tokenizer.target)
+    tokens = _order_tokens(finished.tokenizer.target)
     folder.mkdir(parents=True, exist_ok=True)
-    names = tensor_names(finished.config.model).items()
+    names = map_tensor_names(finished.config.model).items()
     weights = {theirs: finished.weights[ours] for ours, theirs in names}
     weights[SHARED] = weights[SHARED][tokens.order]
     with replacing(folder / "model.safetensors") as temporary:
         save_tensors(weights, temporary)
     _write_tokenizer(finished, tokens, folder, tags)
-    ids = {f"{name}_token_id": number for number, name in enumerate(_ROLES[:3])}
+    ids: dict[str, object] = {f"{role}_token_id": index for index, role in enumerate(_ROLES[:3])}
     ids["decoder_start_token_id"] = ids["eos_token_id"]
-    forced = {"forced_bos_token_id": tokens.names.index(tags[1]), "forced_eos_token_id": None}
-    hidden = {"suppress_tokens": [SPECIAL_ORDER.index(each) for each in (PAD, UNK, BOS)]}
-    generation = {**generation_settings(finished), **ids, **forced, **hidden}
+    generation = {
+        **build_generation_settings(finished),
+        **ids,
+        "forced_bos_token_id": tokens.names.index(tags[1]),
+        "forced_eos_token_id": None,
+        "suppress_tokens": [SPECIAL_ORDER.index(special) for special in (PAD, UNK, BOS)],
+    }
     write_json(folder / "generation_config.json", generation)
-    write_json(
-        folder / "config.json",
-        {
-            "architectures": ["M2M100ForConditionalGeneration"],
-            "model_type": "m2m_100",
-            "vocab_size": len(tokens.order),
-            "tie_word_embeddings": True,
-            **stack_settings(finished),
-            **ids,
-        },
-    )
-
-
-_ROLES = ("bos", "pad", "eos", "unk")
+    settings = {
+        "architectures": ["M2M100ForConditionalGeneration"],
+        "model_type": "m2m_100",
+        "vocab_size": len(tokens.order),
+        "tie_word_embeddings": True,
+        **build_stack_settings(finished),
+        **ids,
+    }
+    write_json(folder / "config.json", settings)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tokens:
+class FolderTokens:
     """Tokens of a run in the order of a folder: special, text, language and other ones."""
 
     order: list[int]
@@ -448,26 +418,26 @@ class _Tokens:
     code: str | None
     """`language_codes` of M2M-100; None for NLLB."""
 
-    @classmethod
-    def of(cls, vocabulary: Vocabulary) -> "_Tokens":
-        processor = vocabulary.processor
-        names = [processor.id_to_piece(number) for number in range(len(vocabulary))]
-        others = range(FIRST_TEXT, len(names))
-        languages = [names[each] for each in others if is_language(names[each])]
-        texts = [each for each in others if not processor.is_control(each)]
-        code = None
-        entries = {*texts}
-        if any(name.startswith("__") for name in languages):
-            lists = {tuple(f"__{code}__" for code in CODES[name]): name for name in CODES}
-            code = lists.get(tuple(languages))
-            if code is None:
-                raise UserError("transformers fixes the languages of M2M-100; this run has others")
-            # Rows of the vocabulary file without a token of the SentencePiece model.
-            entries |= {each for each in others if _is_entry(names[each])}
-        rest = [each for each in others if each not in entries]
-        order = [*SPECIAL_ORDER, *sorted(entries), *rest]
-        in_order = [names[each] for each in order]
-        return cls(order, in_order, texts, FIRST_TEXT + len(entries), code)
+
+def _order_tokens(vocabulary: Vocabulary) -> FolderTokens:
+    processor = vocabulary.processor
+    names = [processor.id_to_piece(index) for index in range(len(vocabulary))]
+    others = range(FIRST_TEXT, len(names))
+    languages = [names[index] for index in others if is_language(names[index])]
+    texts = [index for index in others if not processor.is_control(index)]
+    code = None
+    entries = {*texts}
+    if any(name.startswith("__") for name in languages):
+        lists = {tuple(f"__{code}__" for code in codes): name for name, codes in CODES.items()}
+        code = lists.get(tuple(languages))
+        if code is None:
+            raise UserError("transformers fixes the languages of M2M-100; this run has others")
+        # Rows of the vocabulary file without a token of the SentencePiece model.
+        entries |= {index for index in others if _is_entry(names[index])}
+    rest = [index for index in others if index not in entries]
+    order = [*SPECIAL_ORDER, *sorted(entries), *rest]
+    in_order = [names[index] for index in order]
+    return FolderTokens(order, in_order, texts, FIRST_TEXT + len(entries), code)
 
 
 def _is_entry(name: str) -> bool:
@@ -475,32 +445,33 @@ def _is_entry(name: str) -> bool:
 
 
 def _write_tokenizer(
-    finished: FinishedRun, tokens: _Tokens, folder: Path, tags: Sequence[str]
+    finished: FinishedRun, tokens: FolderTokens, folder: Path, tags: Sequence[str]
 ) -> None:
     model: bytes = finished.tokenizer.target.processor.serialized_model_proto()
-    messages = [message for _, message in tokens_of(model)]
-    spm = with_tokens(model, [messages[each] for each in tokens.texts], (UNK, BOS, EOS))
+    messages = [message for _, message in read_tokens(model)]
+    spm = replace_tokens(model, [messages[index] for index in tokens.texts], (UNK, BOS, EOS))
     with replacing(folder / SPM_FILE) as temporary:
         temporary.write_bytes(spm)
     source, target = (tag.strip("_") for tag in tags)
     settings: dict[str, object] = {
         "src_lang": source,
         "tgt_lang": target,
-        **{f"{role}_token": tokens.names[number] for number, role in enumerate(_ROLES)},
+        **{f"{role}_token": tokens.names[index] for index, role in enumerate(_ROLES)},
         "sep_token": SPECIAL[EOS],
         "clean_up_tokenization_spaces": False,
     }
     if tokens.code is not None:
-        entries = {name: number for number, name in enumerate(tokens.names[: tokens.entries])}
+        entries = {name: index for index, name in enumerate(tokens.names[: tokens.entries])}
         write_json(folder / VOCABULARY_FILE, entries)
         settings |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": tokens.code}
     else:
         added = {
-            number: name
-            for number, name in enumerate(tokens.names)
-            if number < FIRST_TEXT or (number >= tokens.entries and not name.startswith(_ROW))
+            index: name
+            for index, name in enumerate(tokens.names)
+            if index < FIRST_TEXT or (index >= tokens.entries and not name.startswith(_ROW))
         }
         languages = [name for name in added.values() if is_language(name)]
+        flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
         settings |= {
             "tokenizer_class": "NllbTokenizer",
             "legacy_behaviour": finished.tokenizer.tag_is_last,
@@ -509,12 +480,9 @@ def _write_tokenizer(
             # Of transformers 4 and 5; the ids are needed because 5 puts the mask token first.
             "additional_special_tokens": languages,
             "extra_special_tokens": languages,
-            "added_tokens_decoder": {str(number): _added(added[number]) for number in added},
+            "added_tokens_decoder": {
+                str(index): {"content": name, "lstrip": name == MASK, **flags}
+                for index, name in added.items()
+            },
         }
     write_json(folder / "tokenizer_config.json", settings)
-
-
-def _added(name: str) -> dict[str, object]:
-    """Return an entry of `added_tokens_decoder`."""
-    flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
-    return {"content": name, "lstrip": name == MASK, **flags}

@@ -21,11 +21,11 @@ from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
     CONTROL,
     SPECIAL,
-    in_rank_order,
+    encode_token,
     is_bpe,
-    new_token,
-    tokens_of,
-    with_tokens,
+    rank_tokens,
+    read_tokens,
+    replace_tokens,
 )
 from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary, write_models
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
@@ -39,25 +39,23 @@ from mt.export.hugging_face import (
     FolderSettings,
     GenerationSettings,
     Imported,
+    ImportedSections,
     StackSettings,
     check_shape,
-    decoding_of,
-    imported_config,
+    convert_search,
+    get_tensor,
     is_language,
-    read_bytes,
+    map_tensor_names,
+    name_row,
     read_generation,
-    read_json,
     read_settings,
     read_shapes,
+    read_spm,
     read_weights,
-    row_token,
-    settings_in_range,
-    tensor_names,
-    tensor_of,
-    write_run,
+    write_imported_run,
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
-from mt.files import aside, existing_file, put_in_place
+from mt.files import aside, existing_file, put_in_place, read_json
 from mt.languages import base_language
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.run_folder import RunFolder
@@ -99,24 +97,23 @@ def import_m2m100(
         languages = [folder.language(code, "--languages") for code in pruning.languages]
         if missing := [tag for tag in tags if tag not in languages]:
             raise UserError(f"--languages lacks {listed(missing)}, a language of the translation")
-        ids = folder.used(languages, pruning.samples)
+        ids = folder.find_used_tokens(languages, pruning.samples)
     positions = folder.settings.max_position_embeddings
-    given = {"tag": tags[0], "target_tag": tags[1]}
-    with settings_in_range(path):
-        decoding, notes = decoding_of(folder.generation, positions, **given)
-        shape = folder.settings.model(positional="fairseq", decoder_start="eos", residual="pre")
-    names = [str(language_of(tag)) for tag in tags]
+    tag_keys = {"tag": tags[0], "target_tag": tags[1]}
+    decoding, notes = convert_search(folder.generation, path, positions=positions, **tag_keys)
+    model = folder.settings.model(path, positional="fairseq", decoder_start="eos", residual="pre")
+    names = str(language_of(tags[0])), str(language_of(tags[1]))
     algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
-    kept = [folder.tokens[number][0] for number in ids]
-    tokens = TokenizerConfig(algorithm=algorithm, tags=tuple(filter(is_language, kept)))
-    config = imported_config(shape, tokens, decoding, names[0], names[1])
+    model_tags = tuple(filter(is_language, (folder.tokens[row][0] for row in ids)))
+    tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
+    sections = ImportedSections(names, tokens, model, decoding)
     with aside(run) as temporary:
         new = RunFolder(temporary)
         name = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
-        tokenizer = write_models(new.tokenizer, {name: folder.model(ids)})
-        weights = folder.weights(tensor_names(shape), ids)
-        parameters = write_run(
-            new, config, tokenizer, weights, longest_source=positions, origin=path
+        tokenizer = write_models(new.tokenizer, {name: folder.build_spm(ids)})
+        weights = folder.read_weights(map_tensor_names(model), ids)
+        parameters = write_imported_run(
+            new, sections, tokenizer, weights, longest_source=positions, origin=path
         )
         put_in_place(temporary, run)
     imported = Imported(" to ".join(names), parameters, (*folder.notes, *notes))
@@ -136,21 +133,20 @@ class M2M100Settings(StackSettings):
 
     def why_not_ours(self) -> str | None:
         """Return the reason why no Transformer of this project has these settings, or None."""
-        ids = {f"{SPECIAL[each]}": number for number, each in enumerate(SPECIAL_ORDER)}
-        for key, wanted in (
+        for key, expected in (
             ("scale_embedding", True),
             ("tie_word_embeddings", True),
-            ("bos_token_id", ids[SPECIAL[BOS]]),
-            ("pad_token_id", ids[SPECIAL[PAD]]),
-            ("eos_token_id", ids[SPECIAL[EOS]]),
-            ("decoder_start_token_id", ids[SPECIAL[EOS]]),
+            ("bos_token_id", SPECIAL_ORDER.index(BOS)),
+            ("pad_token_id", SPECIAL_ORDER.index(PAD)),
+            ("eos_token_id", SPECIAL_ORDER.index(EOS)),
+            ("decoder_start_token_id", SPECIAL_ORDER.index(EOS)),
         ):
-            if (value := getattr(self, key)) != wanted:
-                return f"`{key}` is {value}; `mt import` reads models in which it is {wanted}"
+            if (value := getattr(self, key)) != expected:
+                return f"`{key}` is {value}; `mt import` reads models in which it is {expected}"
         return StackSettings.why_not_ours(self)
 
 
-class TokenizerSettings(FolderSettings):
+class M2M100TokenizerSettings(FolderSettings):
     """Keys of tokenizer_config.json and special_tokens_map.json."""
 
     src_lang: str | None = None
@@ -167,7 +163,7 @@ class TokenizerSettings(FolderSettings):
         """Further special tokens in the order of their ids."""
         extra = self.extra_special_tokens
         named = self.additional_special_tokens or (extra if isinstance(extra, list) else ())
-        return [_content(each) for each in named]
+        return [_content(token) for token in named]
 
 
 class AddedToken(FolderSettings):
@@ -195,7 +191,7 @@ class M2M100Folder:
     path: Path
     settings: M2M100Settings
     generation: GenerationSettings
-    tokenizer: TokenizerSettings
+    tokenizer: M2M100TokenizerSettings
     spm: bytes
     tokens: list[tuple[str, bytes]]
     """Text and SentencePiece message of each id."""
@@ -215,53 +211,53 @@ class M2M100Folder:
         known = {tag.strip("_"): tag for tag in self.languages}
         if code.strip("_") in known:
             return known[code.strip("_")]
-        near = [each for each in known if base_language(each) == base_language(code)]
-        near.sort(key=lambda each: not each.startswith(code[:2]))
+        near = [name for name in known if base_language(name) == base_language(code)]
+        near.sort(key=lambda name: not name.startswith(code[:2]))
         guess = f"; did you mean `{near[0]}`?" if near else did_you_mean(code, known)
         raise UserError(f"{option} `{code}`: is not one of the {len(known)} languages{guess}")
 
-    def model(self, ids: Sequence[int]) -> bytes:
+    def build_spm(self, ids: Sequence[int]) -> bytes:
         """Return the SentencePiece model of the special tokens and some of the others."""
-        messages = [self.tokens[number][1] for number in ids]
-        return with_tokens(self.spm, in_rank_order(messages) if is_bpe(self.spm) else messages)
+        messages = [self.tokens[row][1] for row in ids]
+        return replace_tokens(self.spm, rank_tokens(messages) if is_bpe(self.spm) else messages)
 
-    def weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
+    def read_weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
         """Return the weights under this project's names, with the rows of some tokens."""
         theirs = read_weights(self.path)
-        special = [SPECIAL_ORDER.index(each) for each in sorted(SPECIAL_ORDER)]
+        special = [SPECIAL_ORDER.index(number) for number in sorted(SPECIAL_ORDER)]
         theirs[SHARED] = theirs[self.embedding][[*special, *ids]]
-        return {ours: tensor_of(theirs, names[ours], self.path) for ours in names}
+        return {ours: get_tensor(theirs, names[ours], self.path) for ours in names}
 
-    def used(self, languages: Sequence[str], samples: Sequence[Path]) -> list[int]:
+    def find_used_tokens(self, languages: Sequence[str], samples: Sequence[Path]) -> list[int]:
         """Return the ids of the text tokens of some texts and of the special tokens to keep.
 
         Single characters of the scripts of these texts are kept too, and for BPE the tokens by
         whose merges the others are formed. So the segmentation of the texts stays the same. The
         languages of M2M-100 are all kept, because transformers has a fixed list of them.
         """
-        vocabulary = Vocabulary.from_model(self.model(range(FIRST_TEXT, len(self.tokens))))
-        ids = {text: number for number, text in vocabulary.texts().items()}
-        used: set[int] = set()
+        vocabulary = Vocabulary.from_model(self.build_spm(range(FIRST_TEXT, len(self.tokens))))
+        ids = {text: index for index, text in vocabulary.texts().items()}
+        used_ids: set[int] = set()
         lines = chain.from_iterable(LineReader(existing_file(path)) for path in samples)
-        while some := list(islice(lines, _LINES_AT_ONCE)):
-            used |= set().union(*vocabulary.encode(some))
-        kept = {text for text, number in ids.items() if number in used}
-        if not kept:
+        while block := list(islice(lines, _LINES_AT_ONCE)):
+            used_ids |= set().union(*vocabulary.encode(block))
+        used = {text for text, index in ids.items() if index in used_ids}
+        if not used:
             raise DataError(f"{', '.join(map(str, samples))}: has no text; give a larger sample")
-        letters = {_script(each) for each in set().union(*kept) if each.isalpha()}
-        kept |= {text for text in ids if len(text) == 1 and _is_of(text, letters)}
+        scripts = {_script(letter) for letter in set().union(*used) if letter.isalpha()}
+        used |= {text for text in ids if len(text) == 1 and _is_of(text, scripts)}
         if is_bpe(self.spm):
-            scores = {text: vocabulary.processor.get_score(number) for text, number in ids.items()}
-            kept |= {part for text in kept for part in merged_parts(text, scores)}
+            scores = {text: vocabulary.processor.get_score(index) for text, index in ids.items()}
+            used |= {part for text in used for part in merge_parts(text, scores)}
         special = {
             text
             for text, _ in self.tokens[FIRST_TEXT:]
             if text in languages or text.startswith("__") or text == MASK
         }
         return [
-            number
-            for number, (text, _) in enumerate(self.tokens)
-            if text in kept or text in special or vocabulary.processor.is_byte(number)
+            row
+            for row, (text, _) in enumerate(self.tokens)
+            if text in used or text in special or vocabulary.processor.is_byte(row)
         ]
 
 
@@ -273,13 +269,13 @@ def _is_of(character: str, scripts: set[str]) -> bool:
     return not character.isalpha() or _script(character) in scripts
 
 
-def merged_parts(text: str, scores: dict[str, float]) -> Iterator[str]:
+def merge_parts(text: str, scores: dict[str, float]) -> Iterator[str]:
     """Yield the tokens by whose merges BPE forms a token, characters included."""
     parts = list(text)
     yield from parts
     while len(parts) > 1:
         pairs = [left + right for left, right in pairwise(parts)]
-        best = max(range(len(pairs)), key=lambda place: scores.get(pairs[place], float("-inf")))
+        best = max(range(len(pairs)), key=lambda index: scores.get(pairs[index], float("-inf")))
         if pairs[best] not in scores:
             return
         parts[best : best + 2] = [pairs[best]]
@@ -294,24 +290,23 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
     shapes = read_shapes(path)
     shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
     embedding = next((name for name in shared if name in shapes), SHARED)
-    shape = tensor_of(shapes, embedding, path)
+    shape = get_tensor(shapes, embedding, path)
     # Before a token is made for each row of config.json.
     check_shape(path, embedding, shape, (settings.vocab_size, settings.d_model))
-    described = path / "tokenizer_config.json"
-    tokenizer = TokenizerSettings()
-    if described.exists():
-        tokenizer = read_settings(described, TokenizerSettings)
-    spm = read_bytes(path / SPM_FILE)
+    tokenizer = read_settings(
+        path / "tokenizer_config.json", M2M100TokenizerSettings, required=False
+    )
+    spm = read_spm(path / SPM_FILE)
     try:
-        given = list(tokens_of(spm))
+        spm_tokens = list(read_tokens(spm))
     except ValueError as error:
         raise RunError(f"{path / SPM_FILE}: is no SentencePiece model") from error
-    first = [SPECIAL[each] for each in (UNK, BOS, EOS)]
-    if [text for text, _ in given[: len(first)]] != first:
+    first = [SPECIAL[number] for number in (UNK, BOS, EOS)]
+    if [text for text, _ in spm_tokens[: len(first)]] != first:
         raise RunError(f"{path / SPM_FILE}: does not begin with {listed(first)}")
-    texts = dict(given[len(first) :])
+    texts = dict(spm_tokens[len(first) :])
     notes: tuple[str, ...] = ()
-    ids = {SPECIAL[each]: number for number, each in enumerate(SPECIAL_ORDER)}
+    ids = {SPECIAL[number]: index for index, number in enumerate(SPECIAL_ORDER)}
     if (path / VOCABULARY_FILE).exists():
         entries = _read_entries(path / VOCABULARY_FILE, ids)
         if missing := [text for text in texts if text not in entries]:
@@ -321,12 +316,11 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
             )
         ids = entries
     else:
-        ids |= {text: number for number, text in enumerate(texts, start=FIRST_TEXT)}
-    added = _added_tokens(path, tokenizer, ids)
-    tokens = _by_id(path, {**ids, **added}, settings.vocab_size)
+        ids |= {text: index for index, text in enumerate(texts, start=FIRST_TEXT)}
+    added = _read_added_tokens(path, tokenizer, ids)
     messages = [
-        (text, texts[text] if text in texts and text not in added else new_token(text, CONTROL))
-        for text in tokens
+        (text, texts[text] if text in texts and text not in added else encode_token(text, CONTROL))
+        for text in _order_by_id(path, {**ids, **added}, settings.vocab_size)
     ]
     folder = M2M100Folder(
         path, settings, read_generation(path), tokenizer, spm, messages, embedding, notes
@@ -337,53 +331,52 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
 
 
 def _read_entries(path: Path, special: dict[str, int]) -> dict[str, int]:
-    ids = read_json(path)
-    if not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()):
-        raise RunError(f"{path}: damaged, does not map tokens to ids")
-    for text, number in special.items():
-        if ids.get(text) != number:
-            raise RunError(f"{path}: `{text}` has the id {ids.get(text)}, not {number}")
-    return dict(ids)
+    ids = read_json(path, dict[str, int])
+    for text, expected in special.items():
+        if ids.get(text) != expected:
+            raise RunError(f"{path}: `{text}` has the id {ids.get(text)}, not {expected}")
+    return ids
 
 
-def _added_tokens(path: Path, tokenizer: TokenizerSettings, ids: dict[str, int]) -> dict[str, int]:
+def _read_added_tokens(
+    path: Path, tokenizer: M2M100TokenizerSettings, ids: dict[str, int]
+) -> dict[str, int]:
     """Return the ids of language and mask tokens.
 
     The first of these files that has ids counts: tokenizer.json, tokenizer_config.json,
     added_tokens.json. Without ids, languages follow the other tokens, in the order of the list of
     special tokens or, for M2M-100, of transformers; the mask token is the last one.
     """
-    found: dict[str, int] = {}
-    if (path / "tokenizer.json").exists():
-        listing = read_settings(path / "tokenizer.json", TokenizerFile)
-        found = {token.content: token.id for token in listing.added_tokens}
-    if not any(map(is_language, found)):
-        found = {_content(each): number for number, each in tokenizer.added_tokens_decoder.items()}
-    if not any(map(is_language, found)) and (path / "added_tokens.json").exists():
-        found = _read_entries(path / "added_tokens.json", {})
-    if any(map(is_language, found)):
-        return {text: number for text, number in found.items() if text not in SPECIAL.values()}
+    listing = read_settings(path / "tokenizer.json", TokenizerFile, required=False)
+    added = {token.content: token.id for token in listing.added_tokens}
+    if not any(map(is_language, added)):
+        added = {_content(token): row for row, token in tokenizer.added_tokens_decoder.items()}
+    if not any(map(is_language, added)) and (path / "added_tokens.json").exists():
+        added = _read_entries(path / "added_tokens.json", {})
+    if any(map(is_language, added)):
+        return {text: row for text, row in added.items() if text not in SPECIAL.values()}
     if (path / VOCABULARY_FILE).exists():
         names = [f"__{code}__" for code in CODES[tokenizer.language_codes]]
     else:
         others = path / "special_tokens_map.json"
-        lists = [tokenizer.special_tokens]
-        if others.exists():
-            lists.append(read_settings(others, TokenizerSettings).special_tokens)
-        names = [text for text in next(filter(None, lists), []) if text not in {*ids, MASK}]
+        listed_tokens = (
+            tokenizer.special_tokens
+            or read_settings(others, M2M100TokenizerSettings, required=False).special_tokens
+        )
+        names = [text for text in listed_tokens if text not in {*ids, MASK}]
         names = [*names, MASK] if names else []
-    return {text: number for number, text in enumerate(names, start=max(ids.values()) + 1)}
+    return {text: row for row, text in enumerate(names, start=max(ids.values()) + 1)}
 
 
-def _by_id(path: Path, ids: dict[str, int], rows: int) -> list[str]:
+def _order_by_id(path: Path, ids: dict[str, int], rows: int) -> list[str]:
     """Return the token of each row; raise RunError if a token has no row or not one of its own."""
     tokens: dict[int, str] = {}
-    for text, number in ids.items():
-        if not 0 <= number < rows:
+    for text, row in ids.items():
+        if not 0 <= row < rows:
             raise RunError(
-                f"{path}: token `{text}` has the id {number}, and the model has {rows} rows"
+                f"{path}: token `{text}` has the id {row}, and the model has {rows} rows"
             )
-        if number in tokens:
-            raise RunError(f"{path}: `{tokens[number]}` and `{text}` have the same id, {number}")
-        tokens[number] = text
-    return [tokens.get(number, row_token(number)) for number in range(rows)]
+        if row in tokens:
+            raise RunError(f"{path}: `{tokens[row]}` and `{text}` have the same id, {row}")
+        tokens[row] = text
+    return [tokens.get(row, name_row(row)) for row in range(rows)]

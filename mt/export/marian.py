@@ -26,6 +26,7 @@ _FIXED = {
     "norm_epsilon": (1e-5,),
     "residual": ("post",),
     "feed_forward": ("relu", "gelu", "swish"),
+    "attention_temperature": (1.0,),
 }
 """Values Marian supports. DeepNorm is not one: the ε of its first norm would differ."""
 _MIN_POSITIONS = 512
@@ -41,18 +42,21 @@ _SPECIAL_IDS = {
 def why_not_marian(model: ModelConfig) -> str | None:
     """Return the key that Marian cannot express and the reason, or None.
 
-    Any tying of embeddings, grouped and narrow heads, any attention temperature and models without
-    biases can be expressed.
+    Any tying of embeddings and models without biases can be expressed.
     """
-    for key, known in _FIXED.items():
-        if (value := getattr(model, key)) not in known:
-            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, known))}"
+    for key, supported in _FIXED.items():
+        if (value := getattr(model, key)) not in supported:
+            return f"`model.{key}: {value}`; Marian supports {' or '.join(map(str, supported))}"
     if model.d_model % model.heads:
         return f"`model.heads: {model.heads}`; in Marian it must divide `model.d_model`"
     width = model.d_model // model.heads
-    for key, wanted in (("d_head", model.key_width), ("d_value", model.value_width)):
-        if wanted > width:
-            return f"`model.{key}: {wanted}`; Marian's limit is `model.d_model / model.heads`"
+    for key, value, expected in (
+        ("kv_heads", model.key_heads, model.heads),
+        ("d_head", model.key_width, width),
+        ("d_value", model.value_width, width),
+    ):
+        if value != expected:
+            return f"`model.{key}: {value}`; Marian supports {expected} (CTranslate2 any)"
     return None
 
 
@@ -69,9 +73,9 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
         raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / "model.safetensors") as temporary:
-        save_tensors(marian_tensors(finished.weights, finished.config.model), temporary)
+        save_tensors(convert_tensors(finished.weights, finished.config.model), temporary)
     _write_tokenizer(finished, folder)
-    write_json(folder / "generation_config.json", generation_settings(finished))
+    write_json(folder / "generation_config.json", build_generation_settings(finished))
     write_json(folder / "config.json", _config(finished))
 
 
@@ -102,7 +106,7 @@ _READERS = (".query", ".key", ".value", ".inner")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class TensorName:
     """A tensor of a layer, named here and in Marian."""
 
     ours: str
@@ -111,28 +115,27 @@ class Named:
     """Axis of size d_model that indexes the features of a state, or None."""
 
 
-def layer_tensors(model: ModelConfig) -> Iterator[Named]:
+def iterate_layer_tensors(model: ModelConfig) -> Iterator[TensorName]:
     """Yield every tensor of the layers of both stacks, biases included."""
     stacks = (("encoder", model.encoder_layers), ("decoder", model.decoder_layers))
-    layers = [f"{side}.{number}" for side, count in stacks for number in range(count)]
-    for layer, (ours, theirs) in itertools.product(layers, _NAMES.items()):
-        if layer.startswith("encoder") and ours.startswith("cross"):
+    layers = [(side, layer) for side, count in stacks for layer in range(count)]
+    for (side, layer), (ours, theirs) in itertools.product(layers, _NAMES.items()):
+        if side == "encoder" and ours.startswith("cross"):
             continue
-        side, number = layer.split(".")
         for kind, reader_axis in (("weight", 1), ("bias", None)):
-            yield Named(
-                f"{layer}.{ours}.{kind}",
-                f"model.{side}.layers.{number}.{theirs}.{kind}",
+            yield TensorName(
+                f"{side}.{layer}.{ours}.{kind}",
+                f"model.{side}.layers.{layer}.{theirs}.{kind}",
                 states_axis=reader_axis if ours.endswith(_READERS) else 0,
             )
 
 
-def sines_first(tensor: Tensor, axis: int | None) -> Tensor:
+def put_sines_first(tensor: Tensor, axis: int | None) -> Tensor:
     """Reorder an axis of features from alternating sines and cosines to sines first (Marian)."""
     return tensor if axis is None else tensor.index_select(axis, _order(tensor.shape[axis]))
 
 
-def sines_between(tensor: Tensor, axis: int | None) -> Tensor:
+def interleave_sines(tensor: Tensor, axis: int | None) -> Tensor:
     """Reorder an axis of features from sines first (Marian) to alternating sines and cosines."""
     if axis is None:
         return tensor
@@ -143,48 +146,22 @@ def _order(width: int) -> Tensor:
     return torch.cat((torch.arange(0, width, 2), torch.arange(1, width, 2)))
 
 
-def marian_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+def convert_tensors(weights: dict[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
     """Return the weights under Marian's names; missing biases are zero."""
-    embeddings = {
-        "all": {SHARED: TARGET},
-        "decoder": {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET},
-        "none": {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET, LM_HEAD: OUTPUT},
-    }[model.tie_embeddings]
-    found = {theirs: sines_first(weights[ours], 1) for theirs, ours in embeddings.items()}
-    found[LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
-    for named in layer_tensors(model):
-        tensor = weights.get(named.ours)
+    if model.tie_embeddings == "all":
+        names = {SHARED: TARGET}
+    else:
+        names = {ENCODER_EMBEDDING: SOURCE, DECODER_EMBEDDING: TARGET}
+        if model.tie_embeddings == "none":
+            names[LM_HEAD] = OUTPUT
+    converted = {theirs: put_sines_first(weights[ours], 1) for theirs, ours in names.items()}
+    converted[LOGITS_BIAS] = torch.zeros(1, len(weights[TARGET]))
+    for name in iterate_layer_tensors(model):
+        tensor = weights.get(name.ours)
         if tensor is None:  # `model.bias: false`
-            tensor = torch.zeros(len(weights[named.ours.removesuffix("bias") + "weight"]))
-        tensor = _marian_heads(tensor, named, model)
-        found[named.theirs] = sines_first(tensor, named.states_axis).contiguous()
-    return found
-
-
-def _marian_heads(tensor: Tensor, named: Named, model: ModelConfig) -> Tensor:
-    """Return one key and value head per query head, padded with zeros to d_model / heads.
-
-    Queries are rescaled, because Marian divides the scores by the root of that width.
-    """
-    width = model.d_model // model.heads
-    part, kind = named.ours.split(".")[-2:]
-    if (part, kind) == ("output", "weight"):
-        heads = tensor.view(len(tensor), model.heads, model.value_width)
-        return _widened(heads, 2, width).flatten(1)
-    if part not in {"query", "key", "value"}:
-        return tensor
-    count = model.heads if part == "query" else model.key_heads
-    split = tensor.view(count, len(tensor) // count, *tensor.shape[1:])
-    heads = split.repeat_interleave(model.heads // count, dim=0)
-    if part == "query":
-        heads = heads * ((width / model.key_width) ** 0.5 / model.attention_temperature)
-    return _widened(heads, 1, width).flatten(0, 1)
-
-
-def _widened(tensor: Tensor, axis: int, width: int) -> Tensor:
-    shape = [*tensor.shape]
-    shape[axis] = width - shape[axis]
-    return torch.cat((tensor, tensor.new_zeros(shape)), dim=axis)
+            tensor = torch.zeros(len(weights[name.ours.removesuffix("bias") + "weight"]))
+        converted[name.theirs] = put_sines_first(tensor, name.states_axis).contiguous()
+    return converted
 
 
 def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
@@ -199,7 +176,7 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
         with replacing(folder / model) as temporary:
             temporary.write_bytes(processor.serialized_model_proto())
         tokens = map(processor.id_to_piece, range(len(vocabulary)))
-        write_json(folder / ids, {token: number for number, token in enumerate(tokens)})
+        write_json(folder / ids, {token: index for index, token in enumerate(tokens)})
     pad, unk, bos, eos = map(tokenizer.target.processor.id_to_piece, (PAD, UNK, BOS, EOS))
     write_json(
         folder / "tokenizer_config.json",
@@ -231,14 +208,14 @@ def _config(finished: FinishedRun) -> dict[str, object]:
         "share_encoder_decoder_embeddings": model.tie_embeddings == "all",
         "tie_word_embeddings": model.tie_embeddings != "none",
         "static_position_embeddings": True,
-        **stack_settings(finished),
+        **build_stack_settings(finished),
         **_SPECIAL_IDS,
         # Overrides the 4 beams of the translation pipeline of transformers 4.
         "task_specific_params": {task: {"num_beams": _beams(finished.config.decoding)}},
     }
 
 
-def stack_settings(finished: FinishedRun) -> dict[str, object]:
+def build_stack_settings(finished: FinishedRun) -> dict[str, object]:
     """Return the keys of config.json for the shape of both stacks, with the embeddings scaled."""
     model = finished.config.model
     of_both = {"ffn_dim": model.d_ff, "attention_heads": model.heads, "layerdrop": 0.0}
@@ -264,7 +241,7 @@ _COMMON_LENGTH = 20  # tokens, end mark included
 _RATE = _COMMON_LENGTH / (5 + _COMMON_LENGTH)
 
 
-def exponent_of(decoding: DecodingConfig) -> float:
+def compute_exponent(decoding: DecodingConfig) -> float:
     """Return the `length_penalty` of transformers that ranks hypotheses most like `decoding`.
 
     GNMT's penalty (Wu et al. 2016, equation 14) grows more slowly, especially at short lengths.
@@ -275,12 +252,12 @@ def exponent_of(decoding: DecodingConfig) -> float:
     return round(exponents[decoding.length_normalization], 6)
 
 
-def alpha_of(exponent: float) -> float:
-    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `exponent_of`."""
+def compute_alpha(exponent: float) -> float:
+    """Return GNMT's alpha for a `length_penalty` of transformers; inverse of `compute_exponent`."""
     return round(exponent / _RATE, 6)
 
 
-def generation_settings(finished: FinishedRun) -> dict[str, object]:
+def build_generation_settings(finished: FinishedRun) -> dict[str, object]:
     """Return the generation settings of transformers; GNMT's penalty is approximated.
 
     Its beam search stops once no open hypothesis scores above the worst finished one kept; here,
@@ -291,7 +268,7 @@ def generation_settings(finished: FinishedRun) -> dict[str, object]:
     settings: dict[str, object] = {
         **_SPECIAL_IDS,
         "num_beams": _beams(decoding),
-        "length_penalty": exponent_of(decoding),
+        "length_penalty": compute_exponent(decoding),
         "early_stopping": False,
         "max_length": 1 + length_limit(finished.longest_source, decoding),  # counts BOS
         "suppress_tokens": [PAD, UNK, BOS],

@@ -13,16 +13,16 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from mt.config import Config
+from mt.config import ModelConfig
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,
     UNUSED,
     USER_DEFINED,
-    new_token,
-    text_tokens,
-    with_tokens,
+    encode_token,
+    read_text_tokens,
+    replace_tokens,
 )
 from mt.data.tokenizer import SOURCE as SOURCE_FILE
 from mt.data.tokenizer import TARGET as TARGET_FILE
@@ -32,18 +32,16 @@ from mt.export.hugging_face import (
     FolderSettings,
     GenerationSettings,
     Imported,
+    ImportedSections,
     StackSettings,
     check_shape,
-    decoding_of,
-    imported_config,
-    read_bytes,
+    convert_search,
+    get_tensor,
     read_generation,
-    read_json,
-    read_pickled_weights,
     read_settings,
-    settings_in_range,
-    tensor_of,
-    write_run,
+    read_spm,
+    read_weights,
+    write_imported_run,
 )
 from mt.export.marian import (
     DECODER_EMBEDDING,
@@ -54,11 +52,11 @@ from mt.export.marian import (
     SHARED,
     SOURCE,
     TARGET,
-    layer_tensors,
-    sines_between,
-    sines_first,
+    interleave_sines,
+    iterate_layer_tensors,
+    put_sines_first,
 )
-from mt.files import aside, put_in_place, validated
+from mt.files import aside, put_in_place, read_json
 from mt.model.positional import sinusoids
 from mt.special_ids import PAD, UNK
 from mt.training.run_folder import RunFolder
@@ -77,17 +75,19 @@ def import_marian(path: Path, run: Path) -> Imported:
     if reason := folder.settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
     _check_embeddings(folder)
-    with settings_in_range(path):
-        config, notes = _config(folder)
+    sections, notes = _convert_settings(folder)
     with aside(run) as temporary:
         new = RunFolder(temporary)
         tokenizer, (source_rows, target_rows) = _write_tokenizer(new, folder)
-        weights = our_weights(folder, source_rows=source_rows, target_rows=target_rows)
+        weights = convert_weights(
+            folder, sections.model, source_rows=source_rows, target_rows=target_rows
+        )
         longest = folder.settings.max_position_embeddings
-        parameters = write_run(new, config, tokenizer, weights, longest_source=longest, origin=path)
+        parameters = write_imported_run(
+            new, sections, tokenizer, weights, longest_source=longest, origin=path
+        )
         put_in_place(temporary, run)
-    languages = f"{config.data.source_language}-{config.data.target_language}"
-    return Imported(languages, parameters, notes)
+    return Imported("-".join(sections.languages), parameters, notes)
 
 
 class MarianSettings(StackSettings):
@@ -104,7 +104,7 @@ class MarianSettings(StackSettings):
         return self.decoder_vocab_size or self.vocab_size
 
 
-class TokenizerSettings(FolderSettings):
+class MarianTokenizerSettings(FolderSettings):
     """Keys of tokenizer_config.json, which old folders lack."""
 
     source_lang: str | None = None
@@ -120,7 +120,7 @@ class MarianFolder:
     path: Path
     settings: MarianSettings
     generation: GenerationSettings
-    tokenizer: TokenizerSettings
+    tokenizer: MarianTokenizerSettings
     weights: dict[str, Tensor]
     source_spm: bytes
     target_spm: bytes
@@ -133,12 +133,9 @@ def read_marian_folder(path: Path) -> MarianFolder:
 
     Raises RunError if a file is missing, damaged or of another kind of model.
     """
-    if not path.is_dir():
-        raise RunError(f"{path}: no such folder")
     settings = read_settings(path / "config.json", MarianSettings)
-    described = path / "tokenizer_config.json"
-    tokenizer = (
-        read_settings(described, TokenizerSettings) if described.exists() else TokenizerSettings()
+    tokenizer = read_settings(
+        path / "tokenizer_config.json", MarianTokenizerSettings, required=False
     )
     target_ids = "target_vocab.json" if tokenizer.separate_vocabs else "vocab.json"
     return MarianFolder(
@@ -146,22 +143,22 @@ def read_marian_folder(path: Path) -> MarianFolder:
         settings,
         read_generation(path),
         tokenizer,
-        read_pickled_weights(path),
-        source_spm=read_bytes(path / "source.spm"),
-        target_spm=read_bytes(path / "target.spm"),
+        read_weights(path),
+        source_spm=read_spm(path / "source.spm"),
+        target_spm=read_spm(path / "target.spm"),
         source_ids=_read_ids(path / "vocab.json", tokenizer.unk_token),
         target_ids=_read_ids(path / target_ids, tokenizer.unk_token),
     )
 
 
 def _read_ids(path: Path, unk: str) -> dict[str, int]:
-    ids = validated(read_json(path), dict[str, NonNegativeInt], path)
+    ids = read_json(path, dict[str, NonNegativeInt])
     if unk not in ids:
         raise RunError(f"{path}: damaged, or lacks `{unk}`")
     return ids
 
 
-def source_vocabulary(
+def build_source_vocabulary(
     model: bytes, ids: dict[str, int], special: list[int]
 ) -> tuple[bytes, list[int]]:
     """Return a SentencePiece model with this project's special ids, and Marian's row of each id.
@@ -171,15 +168,15 @@ def source_vocabulary(
     has the rows of PAD, UNK, the decoder's start token (often that of PAD) and EOS. Raises
     ValueError if `model` is not a SentencePiece model.
     """
-    tokens = text_tokens(model)
+    tokens = read_text_tokens(model)
     languages = [text for text in ids if text.startswith(">>") and text.endswith("<<")]
     # SentencePiece puts its space mark before a text.
-    named = [new_token(f"\u2581{text}", USER_DEFINED) for text in languages]
+    named = [encode_token(f"\u2581{text}", USER_DEFINED) for text in languages]
     rows = [ids.get(text, special[UNK]) for text in tokens] + [ids[text] for text in languages]
-    return with_tokens(model, [*tokens.values(), *named]), [*special, *rows]
+    return replace_tokens(model, [*tokens.values(), *named]), [*special, *rows]
 
 
-def target_vocabulary(
+def build_target_vocabulary(
     model: bytes, ids: dict[str, int], special: list[int], *, count: int
 ) -> tuple[bytes, list[int]]:
     """Return a SentencePiece model of all `count` rows of Marian, and the row of each id.
@@ -188,19 +185,18 @@ def target_vocabulary(
     their text but never produced by segmentation. Raises ValueError if `model` is not a
     SentencePiece model.
     """
-    tokens = {text: token for text, token in text_tokens(model).items() if text in ids}
+    tokens = {text: token for text, token in read_text_tokens(model).items() if text in ids}
     rows = [ids[text] for text in tokens]
     taken = {*tokens, *SPECIAL.values()}
     texts = {row: text for text, row in ids.items()}
     others = []
     for row in sorted({*range(count)} - {*rows, *special}):
         text = texts.get(row, f"<row {row}>")
-        others.append(new_token(text if text not in taken else f"{text} {row}", UNUSED, LAST))
+        others.append(encode_token(text if text not in taken else f"{text} {row}", UNUSED, LAST))
         rows.append(row)
-    return with_tokens(model, [*tokens.values(), *others]), [*special, *rows]
+    return replace_tokens(model, [*tokens.values(), *others]), [*special, *rows]
 
 
-_TIES = {"tie_embeddings": "none"}
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _UNKNOWN_LANGUAGE = "und"  # ISO 639-2
 _IMPOSSIBLE = -100.0
@@ -208,14 +204,14 @@ _IMPOSSIBLE = -100.0
 _TABLE_TOLERANCE = 1e-4
 
 
-def our_weights(
-    folder: MarianFolder, *, source_rows: list[int], target_rows: list[int]
+def convert_weights(
+    folder: MarianFolder, model: ModelConfig, *, source_rows: list[int], target_rows: list[int]
 ) -> dict[str, Tensor]:
     """Return Marian's weights under this project's names; `..._rows` has Marian's row of each id.
 
     Raises RunError if a tensor is missing or the positions are not sinusoids.
     """
-    settings, model = folder.settings, folder.settings.model(**_TIES)
+    settings = folder.settings
     _check_positions(folder)
     encoder = _embedding(folder, ENCODER_EMBEDDING)
     decoder = _embedding(folder, DECODER_EMBEDDING)
@@ -223,25 +219,25 @@ def our_weights(
     bias = folder.weights.get(LOGITS_BIAS, torch.zeros(1, len(head)))[0]
     last = f"model.decoder.layers.{settings.decoder_layers - 1}.final_layer_norm"
     gain = _tensor(folder, f"{last}.weight")
-    output = _with_bias(head, bias, gain=gain, shift=_tensor(folder, f"{last}.bias"), folder=folder)
-    output = output[target_rows]
+    shift = _tensor(folder, f"{last}.bias")
+    output = _absorb_bias(head, bias, gain=gain, shift=shift, folder=folder)[target_rows]
     if settings.pad_token_id == settings.decoder_start_token_id:
         # One row of Marian became two tokens; only one may have its probability.
         output[PAD] = _IMPOSSIBLE / (len(gain) * gain)
     scale = 1.0 if settings.scale_embedding else settings.d_model**-0.5
-    found = {
-        SOURCE: sines_between(scale * encoder[source_rows], 1),
-        TARGET: sines_between(scale * decoder[target_rows], 1),
-        OUTPUT: sines_between(output, 1),
+    converted = {
+        SOURCE: interleave_sines(scale * encoder[source_rows], 1),
+        TARGET: interleave_sines(scale * decoder[target_rows], 1),
+        OUTPUT: interleave_sines(output, 1),
     }
-    for named in layer_tensors(model):
-        # `_with_bias` replaces the shift of the last norm.
-        tensor = gain if named.theirs == f"{last}.bias" else _tensor(folder, named.theirs)
-        found[named.ours] = sines_between(tensor, named.states_axis).contiguous()
-    return found
+    for name in iterate_layer_tensors(model):
+        # `_absorb_bias` replaces the shift of the last norm.
+        tensor = gain if name.theirs == f"{last}.bias" else _tensor(folder, name.theirs)
+        converted[name.ours] = interleave_sines(tensor, name.states_axis).contiguous()
+    return converted
 
 
-def _with_bias(
+def _absorb_bias(
     output: Tensor, bias: Tensor, *, gain: Tensor, shift: Tensor, folder: MarianFolder
 ) -> Tensor:
     """Return an output matrix [V D] equal to output @ x + bias if the last norm's shift is `gain`.
@@ -272,7 +268,7 @@ def _check_embeddings(folder: MarianFolder) -> None:
 def _check_positions(folder: MarianFolder) -> None:
     for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
         if (table := folder.weights.get(name)) is not None:  # else transformers computes it
-            expected = sines_first(sinusoids(len(table), folder.settings.d_model), 1)
+            expected = put_sines_first(sinusoids(len(table), folder.settings.d_model), 1)
             if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
                 raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
 
@@ -291,24 +287,25 @@ def _embedding(folder: MarianFolder, name: str) -> Tensor:
 
 
 def _tensor(folder: MarianFolder, name: str) -> Tensor:
-    return tensor_of(folder.weights, name, folder.path)
+    return get_tensor(folder.weights, name, folder.path)
 
 
 def _write_tokenizer(
     run: RunFolder, folder: MarianFolder
 ) -> tuple[Tokenizer, tuple[list[int], list[int]]]:
     """Write both vocabularies; return the tokenizer and Marian's rows of source and target ids."""
-    settings, ids = folder.settings, (folder.source_ids, folder.target_ids)
-    pad, unk = settings.pad_token_id, folder.tokenizer.unk_token
-    start, eos = settings.decoder_start_token_id, settings.eos_token_id
-    special = [[pad, each[unk], start, eos] for each in ids]
-    count = settings.target_rows
+    settings, unk = folder.settings, folder.tokenizer.unk_token
+    start, eos, count = settings.decoder_start_token_id, settings.eos_token_id, settings.target_rows
+    special = [settings.pad_token_id, folder.source_ids[unk], start, eos]
     try:
-        source, source_rows = source_vocabulary(folder.source_spm, ids[0], special[0])
+        source, source_rows = build_source_vocabulary(folder.source_spm, folder.source_ids, special)
     except ValueError as error:
         raise RunError(f"{folder.path / 'source.spm'}: {error}") from error
+    special = [settings.pad_token_id, folder.target_ids[unk], start, eos]
     try:
-        target, target_rows = target_vocabulary(folder.target_spm, ids[1], special[1], count=count)
+        target, target_rows = build_target_vocabulary(
+            folder.target_spm, folder.target_ids, special, count=count
+        )
     except ValueError as error:
         raise RunError(f"{folder.path / 'target.spm'}: {error}") from error
     if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
@@ -317,14 +314,14 @@ def _write_tokenizer(
     return tokenizer, (source_rows, target_rows)
 
 
-def _config(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
-    """Return the config of the run, and notes on approximated settings."""
+def _convert_settings(folder: MarianFolder) -> tuple[ImportedSections, tuple[str, ...]]:
+    """Return sections of the run's config, and notes on approximated settings."""
     positions = folder.settings.max_position_embeddings
-    decoding, notes = decoding_of(folder.generation, positions)
+    decoding, notes = convert_search(folder.generation, folder.path, positions=positions)
     source, target = (
         code if code and _LANGUAGE.fullmatch(code) else _UNKNOWN_LANGUAGE
         for code in (folder.tokenizer.source_lang, folder.tokenizer.target_lang)
     )
     tokenizer = TokenizerConfig(vocabulary="separate")
-    model = folder.settings.model(**_TIES)
-    return imported_config(model, tokenizer, decoding, source, target), notes
+    model = folder.settings.model(folder.path, tie_embeddings="none")
+    return ImportedSections((source, target), tokenizer, model, decoding), notes

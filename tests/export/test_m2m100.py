@@ -10,23 +10,19 @@ import pytest
 import sentencepiece
 import torch
 from safetensors.torch import load_file
-from torch import Tensor, nn
-from transformers import (
-    AutoTokenizer,
-    M2M100Config,
-    M2M100ForConditionalGeneration,
-)
+from transformers import AutoTokenizer, M2M100Config, M2M100ForConditionalGeneration
 from transformers.utils.logging import disable_progress_bar
 
-from mt.data.sentencepiece_model import tokens_of
+from mt.data.sentencepiece_model import read_tokens
 from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, UserError
 from mt.export.export import export_ctranslate2, export_huggingface
-from mt.export.m2m100_import import Pruning, import_m2m100, merged_parts
+from mt.export.m2m100_import import Pruning, import_m2m100, merge_parts
 from mt.special_ids import BOS, EOS, PAD, UNK
+from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
@@ -53,16 +49,12 @@ def make(tmp_path: Path) -> Make:
     ) -> Path:
         folder = tmp_path / "theirs"
         folder.mkdir()
-        count = _train(folder / "sentencepiece.bpe.model", algorithm)
+        texts = train_spm(folder / "sentencepiece.bpe.model", WORDS, algorithm, 100)
         described: dict[str, object] = {"src_lang": "deu_Latn", "tgt_lang": "eng_Latn"}
         described["tokenizer_class"] = "NllbTokenizer"
         if kind == "m2m":
-            processor = sentencepiece.SentencePieceProcessor(
-                str(folder / "sentencepiece.bpe.model")
-            )
-            known = sorted(processor.id_to_piece(number) for number in range(3, count))
-            names = ["<s>", "<pad>", "</s>", "<unk>", *known, "▁elsewhere"]
-            ids = {name: number for number, name in enumerate(names)}
+            names = ["<s>", "<pad>", "</s>", "<unk>", *sorted(texts), "▁elsewhere"]
+            ids = {name: index for index, name in enumerate(names)}
             (folder / "vocab.json").write_text(json.dumps(ids))
             described = {"src_lang": "de", "tgt_lang": "en", "tokenizer_class": "M2M100Tokenizer"}
             rows = len(ids) + 100 + 8
@@ -70,83 +62,32 @@ def make(tmp_path: Path) -> Make:
             names = [*NLLB, "<mask>"]
             flags = {"normalized": False, "rstrip": False, "single_word": False, "special": True}
             described["added_tokens_decoder"] = {
-                str(number): {"content": name, "lstrip": name == "<mask>", **flags}
-                for number, name in enumerate(names, start=count + 1)
+                str(row): {"content": name, "lstrip": name == "<mask>", **flags}
+                for row, name in enumerate(names, start=len(texts) + 4)
             }
             described["extra_special_tokens"] = NLLB
             described["legacy_behaviour"] = kind == "early nllb"
-            rows = count + 1 + len(names) + 2
+            rows = len(texts) + 4 + len(names) + 2
         (folder / "tokenizer_config.json").write_text(json.dumps(described))
         torch.manual_seed(3)
         model = M2M100ForConditionalGeneration(_config(rows, **keys)).eval()
-        (_learn_to_copy if taught else _scatter)(model)
+        if taught:
+            learn_to_copy(model, range(4, model.config.vocab_size))
+        else:
+            scatter(model)
         model.save_pretrained(folder)
         return folder
 
     return build
 
 
-def _train(path: Path, algorithm: str) -> int:
-    lines = [" ".join(each) for each in itertools.permutations(WORDS, 2)]
-    with path.open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=file,
-            vocab_size=100,
-            hard_vocab_limit=False,
-            model_type=algorithm,
-            minloglevel=2,
-        )
-    return len(sentencepiece.SentencePieceProcessor(str(path)))
-
-
 def _config(vocabulary: int, **changes: Any) -> M2M100Config:
-    settings = {
-        "vocab_size": vocabulary,
-        "d_model": 32,
-        "init_std": 0.18,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 40,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "max_position_embeddings": 64,
-        "dropout": 0.0,
-        "attention_dropout": 0.0,
-        "encoder_layerdrop": 0.0,
-        "decoder_layerdrop": 0.0,
-    }
-    return M2M100Config(**{**settings, **changes})
-
-
-def _scatter(model: nn.Module) -> None:
-    """Move all weights off their initial values."""
-    for name, parameter in model.named_parameters():
-        spread = 0.3 if parameter.dim() == 1 else 0.25
-        nn.init.normal_(parameter, 0.6 if "norm.weight" in name else 0.0, spread)
-
-
-def _learn_to_copy(model: M2M100ForConditionalGeneration) -> None:
-    """Train to copy a little; random weights repeat one token."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
-    model.train()
-    for _ in range(100):
-        ids = torch.randint(4, model.config.vocab_size, (32, 8))
-        ids[:, -1] = 2
-        optimizer.zero_grad()
-        torch.autograd.backward(model(input_ids=ids, labels=ids).loss)
-        optimizer.step()
-    model.eval()
+    no_drop = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+    return M2M100Config(**{"vocab_size": vocabulary, **SHAPE, **no_drop, **changes})
 
 
 def _theirs(numbers: Sequence[int]) -> list[int]:
     return [TO_THEIRS.get(number, number) for number in numbers]
-
-
-def _batch(rows: list[list[int]], padding: int) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
 
 
 def _load(folder: Path) -> M2M100ForConditionalGeneration:
@@ -177,11 +118,11 @@ def test_tokens_and_logits_are_equal(keys: dict[str, Any], make: Make, tmp_path:
         assert [*map(_theirs, target)] == tokenizer(text_target=lines)["input_ids"]
     assert [ours.decode_target(ids) for ids in target] == lines
     target = [ids[:-1] for ids in target]
-    inputs = _batch([*map(_theirs, source)], 1)
-    given = _batch([[2, *_theirs(ids)] for ids in target], 1)
+    inputs = pad_rows([*map(_theirs, source)], 1)
+    given = pad_rows([[2, *_theirs(ids)] for ids in target], 1)
     with torch.no_grad():
-        real = _batch([[BOS, *ids] for ids in target], PAD)
-        found = model_of(run)(_batch(source, PAD), real)
+        real = pad_rows([[BOS, *ids] for ids in target], PAD)
+        found = model_of(run)(pad_rows(source, PAD), real)
         mask = inputs != 1
         expected = _load(folder)(inputs, attention_mask=mask, decoder_input_ids=given).logits
     expected = expected[given != 1][:, _theirs(range(expected.shape[-1]))]
@@ -189,23 +130,20 @@ def test_tokens_and_logits_are_equal(keys: dict[str, Any], make: Make, tmp_path:
     torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
 
 
-def test_translations_are_equal(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_translations_are_equal(make: Make, tmp_path: Path) -> None:
     folder = make(taught=True)
     run, model = tmp_path / "run", _load(folder)
     import_m2m100(folder, run)
     translator = load_translator(run)
     lines, prefix = LINES[:16], translator.tokenizer.target_prefix
     source = translator.tokenizer.encode_source(lines)
-    inputs = _batch([*map(_theirs, source)], 1)
+    inputs = pad_rows([*map(_theirs, source)], 1)
 
     def search(**keys: Any) -> list[list[int]]:
-        settings = {"max_length_ratio": 0.0, "max_length_extra": 19, **keys}
-        decoding = translator.decoding.model_copy(update=settings)
+        decoding = translator.decoding.changed(max_length_ratio=0.0, max_length_extra=19, **keys)
         prefixes = [prefix] * len(source)
-        found = translator.engine.translate_ids(source, decoding, prefixes=prefixes)
-        return [_theirs(each.ids) for each in found]
+        hypotheses = translator.engine.translate_ids(source, decoding, prefixes=prefixes)
+        return [_theirs(hypothesis.ids) for hypothesis in hypotheses]
 
     # transformers stops its beams by another rule unless scores are sums.
     for theirs, ours in (
@@ -226,47 +164,6 @@ def test_translations_are_equal(
         expected = [[number for number in row if number > 3] for row in generated.tolist()]
         assert search(**ours) == expected
         assert len({*map(tuple, expected)}) > 10
-    # With the length as divisor: this project's search over the logits of transformers.
-    averaged: dict[str, Any] = {"search": "beam", "beam": 5, "length_normalization": "average"}
-    found = search(**averaged)
-    monkeypatch.setattr(
-        "mt.decoding.torch_engine._Steps", lambda _, source, rows: _TheirSteps(model, source, rows)
-    )
-    assert search(**averaged) == found
-    assert found != search(search="greedy")
-
-
-class _TheirSteps:
-    """Step model of the search that decodes whole prefixes with transformers."""
-
-    states = ()
-
-    def __init__(self, model: M2M100ForConditionalGeneration, source: Tensor, rows: int) -> None:
-        self.model, self.rows = model, rows
-        self.source = torch.tensor([_theirs(row) for row in source.tolist()])
-        self.prefixes = torch.empty(len(source), 0, dtype=torch.int64)
-
-    def step(self, last_ids: Tensor) -> Tensor:
-        given = torch.tensor(_theirs(last_ids.tolist())).where(last_ids != BOS, 2)
-        if len(given) > len(self.prefixes):
-            self.prefixes = self.prefixes.repeat_interleave(self.rows, dim=0)
-        self.prefixes = torch.cat((self.prefixes, given[:, None]), dim=1)
-        source = self.source.repeat_interleave(len(given) // len(self.source), dim=0)
-        logits: Tensor = self.model(
-            source, attention_mask=source != 1, decoder_input_ids=self.prefixes
-        ).logits[:, -1]
-        return logits[:, _theirs(range(logits.shape[1]))]
-
-    def reorder(self, parents: Tensor) -> None:
-        if len(self.prefixes) < parents.numel():
-            self.prefixes = self.prefixes.repeat_interleave(self.rows, dim=0)
-        first = torch.arange(len(parents))[:, None] * self.rows
-        self.prefixes = self.prefixes[(first + parents).flatten()]
-
-    def keep(self, sentences: Tensor) -> None:
-        rows = len(self.prefixes) // len(self.source)
-        kept = self.prefixes.view(len(self.source), rows, -1)[sentences]
-        self.prefixes, self.source = kept.flatten(0, 1), self.source[sentences]
 
 
 @pytest.mark.parametrize(
@@ -291,7 +188,7 @@ def test_an_import_is_exported_as_it_was(
     )
     for each in (*LINES, *ODD):
         assert before.encode(each, out_type=str) == after.encode(each, out_type=str)
-    pieces = [[*tokens_of(each.serialized_model_proto())] for each in (before, after)]
+    pieces = [[*read_tokens(each.serialized_model_proto())] for each in (before, after)]
     if kind == "m2m":  # in the order of vocab.json
         pieces = [sorted(each) for each in pieces]
         one, other = (
@@ -366,11 +263,11 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
     )
     with torch.no_grad():
         found = model_of(read_run(tmp_path / "run"))(
-            _batch(source, PAD), _batch([[BOS, *ids[:-1]] for ids in target], PAD)
+            pad_rows(source, PAD), pad_rows([[BOS, *ids[:-1]] for ids in target], PAD)
         )
         expected = model_of(read_run(tmp_path / "full"))(
-            _batch([[rows[number] for number in ids] for ids in source], PAD),
-            _batch([[BOS, *(rows[number] for number in ids[:-1])] for ids in target], PAD),
+            pad_rows([[rows[number] for number in ids] for ids in source], PAD),
+            pad_rows([[BOS, *(rows[number] for number in ids[:-1])] for ids in target], PAD),
         )
     torch.testing.assert_close(found, expected[:, rows], atol=1e-5, rtol=1e-5)
     if algorithm == "bpe":
@@ -381,7 +278,7 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
 
 def test_a_token_is_kept_with_the_parts_it_is_merged_from() -> None:
     scores = {"ab": -5.0, "bc": -1.0, "abc": -9.0, "abcd": -10.0, "a": -20.0}
-    assert [*merged_parts("abcd", scores)] == ["a", "b", "c", "d", "bc", "abc", "abcd"]
+    assert [*merge_parts("abcd", scores)] == ["a", "b", "c", "d", "bc", "abc", "abcd"]
 
 
 def _edit(name: str, **changes: object) -> Callable[[Path], None]:
@@ -402,20 +299,10 @@ def _remove(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
-def _shard(*, lose: bool, name: str = "model.shared.weight") -> Callable[[Path], None]:
-    """Return a function that divides the weights into files, with a fault."""
-
-    def divide(folder: Path) -> None:
-        _load(folder).save_pretrained(folder, max_shard_size="20KB")
-        (folder / "model.safetensors").unlink()
-        index = folder / "model.safetensors.index.json"
-        found = json.loads(index.read_text())
-        if lose:
-            (folder / found["weight_map"][name]).unlink()
-        found["weight_map"]["model.absent"] = found["weight_map"][name]
-        index.write_text(json.dumps(found))
-
-    return divide
+def _lose_shard(folder: Path) -> None:
+    _load(folder).save_pretrained(folder, max_shard_size="20KB")
+    (folder / "model.safetensors").unlink()
+    next(folder.glob("model-*.safetensors")).unlink()
 
 
 def _pickle(folder: Path) -> None:
@@ -428,27 +315,22 @@ def _cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-GIVEN = ("--source-language", "deu_Latn", "--target-language", "eng_Latn")
 FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "other type": (
         _edit("config.json", model_type="m2m_10"), (),
         "`model_type` is `m2m_10`; `mt import` reads `marian` (OPUS-MT) and `m2m_100` (M2M-100, "
         "NLLB-200); did you mean `m2m_100`?",
     ),
-    "no spm": (_remove("sentencepiece.bpe.model"), (), "sentencepiece.bpe.model: missing"),
+    "no spm": (_remove("sentencepiece.bpe.model"), (), "sentencepiece.bpe.model: no such file"),
     "damaged spm": (
         lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
         "is no SentencePiece model",
     ),
-    **{
-        f"added tokens {found}": (
-            _write("tokenizer.json", f'{{"added_tokens": {found}}}'), (),
-            f"`{key}`: Input should be a valid",
-        )
-        for found, key in {"null": "added_tokens", "[1]": "added_tokens.0"}.items()
-    },
-    "lost shard": (_shard(lose=True), (), "files of weights are missing: `model-000"),
-    "absent tensor": (_shard(lose=False), (), "lacks `model.absent`, which model"),
+    "added tokens": (
+        _write("tokenizer.json", '{"added_tokens": [1]}'), (),
+        "`added_tokens.0`: Input should be a valid",
+    ),
+    "lost shard": (_lose_shard, (), "files of weights are missing: `model-000"),
     "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
     "cut": (_cut, (), "model.safetensors: damaged"),
     "more rows": (_edit("config.json", vocab_size=10**12), (), "gives [1000000000000, 32]"),
@@ -457,18 +339,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         "token `fra_Latn` has the id 999, and the model has",
     ),
     "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
-    "wider": (_edit("config.json", d_model=64), (), "config.json gives ["),
-    "wider layers": (
-        _edit("config.json", encoder_ffn_dim=64, decoder_ffn_dim=64), (), "does not fit the config",
-    ),
     "unscaled": (_edit("config.json", scale_embedding=False), (), "`scale_embedding` is False"),
     "no languages": (
         _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
         "name no language",
-    ),
-    "language": (
-        lambda _: None, ("--target-language", "en"),
-        "--target-language `en`: is not one of the 4 languages; did you mean `eng_Latn`?",
     ),
     "language by another code": (
         lambda _: None, ("--target-language", "ger"),
@@ -485,9 +359,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
     "sample": (
         lambda _: None, ("--languages", "deu_Latn,eng_Latn"), "--sample go together",
     ),
-    "empty sample": (
-        lambda _: None, ("--languages", "deu_Latn,eng_Latn", "--sample", "empty.txt"), "no text",
-    ),
 }  # fmt: skip
 
 
@@ -500,7 +371,6 @@ def test_a_fault_is_one_line_and_leaves_no_run(
     damage(folder)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sample.txt").write_text("der Hund\n")
-    (tmp_path / "empty.txt").write_text("\n")
     before = contents(tmp_path)
     status, out, err = program("import", folder, "--run", "run", *options)
     assert (status, out) == (2, "")
@@ -586,7 +456,7 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
 def test_a_model_of_the_shape_of_nllb_600m_is_equal(tmp_path: Path) -> None:
     folder = tmp_path / "large"
     folder.mkdir()
-    count = _train(folder / "sentencepiece.bpe.model", "bpe")
+    count = len(train_spm(folder / "sentencepiece.bpe.model", WORDS, "bpe", 100)) + 3
     ids = {name: number for number, name in enumerate(NLLB, start=256_001)}
     (folder / "added_tokens.json").write_text(json.dumps(ids))
     torch.manual_seed(1)

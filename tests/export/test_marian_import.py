@@ -1,13 +1,11 @@
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -24,10 +22,11 @@ from mt.config.loading import load_config
 from mt.data.tokenizer import Vocabulary, copy_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError
-from mt.export.marian_import import import_marian, target_vocabulary
+from mt.export.marian_import import build_target_vocabulary, import_marian
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.initial_weights import load_initial_weights
+from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm
 from tests.factories import engine_translations, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
@@ -53,11 +52,11 @@ def marian(tmp_path: Path) -> MakeMarian:
         folder = tmp_path / "opus"
         folder.mkdir()
         words = {"source": SOURCE_WORDS, "target": TARGET_WORDS}
-        tokens = [_train(words[side], folder / f"{side}.spm", algorithm) for side in words]
+        tokens = [train_spm(folder / f"{side}.spm", words[side], algorithm, 55) for side in words]
         # The last source token is missing from the vocabulary, as in real folders.
         known = sorted({*tokens[0][:-1], *tokens[1], *ONLY_IN_VOCABULARY})
         names = ["</s>", "<unk>", *known, "<pad>"]
-        ids = {token: number for number, token in enumerate(names)}
+        ids = {token: index for index, token in enumerate(names)}
         (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         described = {"source_lang": "deu", "target_lang": "eng"}
         described["tokenizer_class"] = "MarianTokenizer"
@@ -65,66 +64,24 @@ def marian(tmp_path: Path) -> MakeMarian:
         model = MarianMTModel(_config(len(ids), **changes))
         if bias:
             nn.init.normal_(model.final_logits_bias, 0.0, 1.0)
-        (_learn_to_copy if taught else _scatter)(model)
+        if taught:
+            learn_to_copy(model, range(2, model.config.pad_token_id))
+        else:
+            scatter(model)
         model.save_pretrained(folder)
         return folder
 
     return make
 
 
-def _train(words: tuple[str, ...], path: Path, algorithm: str) -> list[str]:
-    """Train a SentencePiece model like OPUS-MT and return its text tokens."""
-    lines = [" ".join(each) for each in itertools.permutations(words, 2)]
-    with path.open("wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=file,
-            vocab_size=55,
-            hard_vocab_limit=False,
-            model_type=algorithm,
-            minloglevel=2,
-        )
-    processor = sentencepiece.SentencePieceProcessor(str(path))
-    return [processor.id_to_piece(number) for number in range(3, len(processor))]
-
-
-def _scatter(model: MarianMTModel) -> None:
-    """Move all weights off their initial values."""
-    for name, parameter in model.named_parameters():
-        if "embed_positions" not in name:
-            spread = 0.3 if parameter.dim() == 1 else 0.25
-            nn.init.normal_(parameter, 0.6 if "norm.weight" in name else 0.0, spread)
-
-
-def _learn_to_copy(model: MarianMTModel) -> None:
-    """Train to copy a little; random weights repeat one token."""
-    pad = model.config.pad_token_id
-    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
-    for _ in range(100):
-        ids = torch.randint(2, pad, (32, 7))
-        ids[:, -1] = model.config.eos_token_id
-        optimizer.zero_grad()
-        torch.autograd.backward(model(input_ids=ids, labels=ids).loss)
-        optimizer.step()
-
-
 def _config(vocabulary: int, **changes: Any) -> MarianConfig:
     settings = {
         "vocab_size": vocabulary,
-        "d_model": 32,
-        "init_std": 0.18,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_ffn_dim": 40,
-        "decoder_ffn_dim": 40,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "max_position_embeddings": 64,
+        **SHAPE,
         "pad_token_id": vocabulary - 1,
         "eos_token_id": 0,
         "decoder_start_token_id": vocabulary - 1,
         "forced_eos_token_id": None,
-        "dropout": 0.0,
         "activation_function": "swish",
         "scale_embedding": True,
     }
@@ -265,7 +222,7 @@ def test_flipped_bits_of_a_vocabulary_are_refused_or_harmless(marian: MakeMarian
         damaged = bytearray(whole)
         damaged[place // 8] ^= 1 << place % 8
         try:
-            target_vocabulary(bytes(damaged), ids, [0, 1, 2, 3], count=len(ids))
+            build_target_vocabulary(bytes(damaged), ids, [0, 1, 2, 3], count=len(ids))
         except ValueError as error:
             messages.add(str(error))
     assert "is damaged: a token has no text" in messages
@@ -278,30 +235,6 @@ def test_learned_positions_are_refused(marian: MakeMarian, tmp_path: Path) -> No
     save_file(weights, folder / "model.safetensors")
     with pytest.raises(RunError, match="is not a table of sinusoids"):
         import_marian(folder, tmp_path / "run")
-
-
-def test_a_pickle_is_read_without_running_it(marian: MakeMarian, tmp_path: Path) -> None:
-    folder = marian()
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(weights, folder / "pytorch_model.bin")
-    import_marian(folder, tmp_path / "run")
-    assert read_run(tmp_path / "run").weights["target_embedding.weight"].shape[1] == 32
-    for damaged in ({"x": _FolderMaker(tmp_path / "made")}, [1, 2], torch.zeros(2), {"a": 1}):
-        torch.save(damaged, folder / "pytorch_model.bin")
-        with pytest.raises(RunError, match="contains objects other than tensors"):
-            import_marian(folder, tmp_path / "again")
-    assert not (tmp_path / "made").exists()
-
-
-class _FolderMaker:
-    """Creates a folder when unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.mkdir, (str(self.path),)
 
 
 def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
