@@ -16,16 +16,15 @@ ChunkLoss = Callable[..., tuple[Tensor, Tensor, Tensor | None]]
 
 @dataclass(frozen=True)
 class LossSums:
-    """Smoothed and plain loss, summed over `tokens` target tokens, in nats."""
+    """Losses summed over `tokens` target tokens, in nats."""
 
+    objective: Tensor
+    """Sum that training minimises; it carries the gradient."""
     smoothed: Tensor
+    """Label-smoothed cross-entropy: the objective, unless a penalty is added to it."""
     nll: Tensor
+    """Plain cross-entropy."""
     tokens: int
-
-    @property
-    def objective(self) -> Tensor:
-        """The sum that training minimises; it carries the gradient."""
-        return self.smoothed
 
 
 def chunk_loss(
@@ -75,7 +74,7 @@ def label_smoothed_loss(
     Softmax and sums are fp32 whatever the precision of the logits; `nll` carries no gradient.
     """
     smoothed, nll = _LabelSmoothedLoss.apply(states, weight, targets, smoothing, loss_of)  # type: ignore[no-untyped-call]
-    return LossSums(smoothed, nll, len(targets))
+    return LossSums(smoothed, smoothed, nll, len(targets))
 
 
 class FusedLoss(torch.autograd.Function):

@@ -17,11 +17,10 @@ from mt.training.compilation import compile_stacks
 from mt.training.data import TrainingData
 from mt.training.device_settings import for_device
 from mt.training.distributed import ALONE, World, settle
-from mt.training.guided_alignment import GuidedPass, learn_lexicon
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
+from mt.training.objectives import GuidedPass, choose_training_pass, learn_table
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_data
-from mt.training.r_drop import choose_training_pass
 from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner, UpdateResult
@@ -66,8 +65,8 @@ def start(
     initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []
     learner = build_learner(config, model, device)
     if weight := config.training.guided_alignment:
-        lexicon = learn_lexicon(corpus.store)
-        guided = GuidedPass(model, config.training.label_smoothing, weight, lexicon)
+        table = learn_table(corpus.store)
+        guided = GuidedPass(model, config.training.label_smoothing, weight, table)
         learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))

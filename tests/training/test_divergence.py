@@ -113,7 +113,9 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
     def spoilt(training_pass: TrainingPass, batch: Batch) -> LossSums:
         sums = forward(training_pass, batch)
         if bad[0] and training_pass.training:
-            return replace(sums, smoothed=sums.smoothed * math.nan)
+            return replace(
+                sums, objective=sums.objective * math.nan, smoothed=sums.smoothed * math.nan
+            )
         return sums
 
     before_updates(monkeypatch, lambda session: bad.__setitem__(0, session.state.update in {2, 3}))

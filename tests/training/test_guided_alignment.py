@@ -16,7 +16,7 @@ from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.special_ids import PAD
 from mt.training.checkpoint import MODEL
-from mt.training.guided_alignment import GuidedPass, Lexicon, learn_lexicon
+from mt.training.objectives import GuidedPass, TranslationTable, learn_table
 from mt.training.step import TrainingPass, train_step
 from tests.factories import CPU, examples, learner, train_with, transformer
 
@@ -30,8 +30,8 @@ def stored(folder: Path, pairs: list[Example]) -> PairStore:
 
 
 @pytest.fixture
-def lexicon(tmp_path: Path) -> Lexicon:
-    return learn_lexicon(stored(tmp_path, examples(60)))
+def table(tmp_path: Path) -> TranslationTable:
+    return learn_table(stored(tmp_path, examples(60)))
 
 
 def brown(pairs: list[Example]) -> dict[tuple[int, int], float]:
@@ -51,14 +51,14 @@ def brown(pairs: list[Example]) -> dict[tuple[int, int], float]:
     return table
 
 
-def test_lexicon_and_alignment_are_those_of_the_formula(lexicon: Lexicon) -> None:
+def test_table_and_alignment_are_those_of_the_formula(table: TranslationTable) -> None:
     pairs = examples(60)
-    table = brown(pairs)
-    assert [(key >> 32, key & 0xFFFFFFFF) for key in lexicon.keys.tolist()] == sorted(table)
-    wanted = torch.tensor([table[key] for key in sorted(table)])
-    torch.testing.assert_close(lexicon.probabilities, wanted)
+    expected = brown(pairs)
+    assert [(key >> 32, key & 0xFFFFFFFF) for key in table.keys.tolist()] == sorted(expected)
+    wanted = torch.tensor([expected[key] for key in sorted(expected)])
+    torch.testing.assert_close(table.probabilities, wanted)
     batch = collate(pairs)
-    found = lexicon.align(batch.source, batch.target_out)
+    found = table.align(batch.source, batch.target_out)
     for pair, row in zip(pairs, found.tolist(), strict=True):
         count, written = len(pair.source) - 1, len(pair.target) - 1
         assert row[written:] == [-1] * (len(row) - written)
@@ -66,7 +66,7 @@ def test_lexicon_and_alignment_are_those_of_the_formula(lexicon: Lexicon) -> Non
             continue
 
         def score(path: Sequence[int], pair: Example = pair) -> float:
-            likely = (table.get((pair.source[s], t), 1e-9) for s, t in zip(path, pair.target))  # noqa: B905
+            likely = (expected.get((pair.source[s], t), 1e-9) for s, t in zip(path, pair.target))  # noqa: B905
             jumps = (min(abs(one - other), 3) for one, other in pairwise(path))
             return sum(map(math.log, likely)) - 0.5 * sum(jumps)
 
@@ -82,14 +82,14 @@ def gradients(training_pass: torch.nn.Module, batches: list[Batch]) -> list[torc
 
 
 def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
-    lexicon: Lexicon,
+    table: TranslationTable,
 ) -> None:
     model, batch = transformer(decoder_layers=2), collate(examples())
-    guided = GuidedPass(model, 0.1, 0.5, lexicon)
+    guided = GuidedPass(model, 0.1, 0.5, table)
     whole = gradients(guided, [batch])
     torch.testing.assert_close(gradients(guided, [*batch.halves()]), whole)
     plain = gradients(TrainingPass(model, 0.1), [batch])
-    off = gradients(GuidedPass(model, 0.1, 0.0, lexicon), [batch])
+    off = gradients(GuidedPass(model, 0.1, 0.0, table), [batch])
     torch.testing.assert_close(off, plain)
     assert any(not torch.allclose(one, other) for one, other in zip(whole, plain, strict=True))
     sums, expected = guided(batch), TrainingPass(model, 0.1)(batch)
@@ -97,14 +97,14 @@ def test_gradient_does_not_depend_on_the_cut_and_weight_0_is_the_plain_pass(
     assert sums.objective > sums.smoothed
 
 
-def test_attention_learns_the_alignment(lexicon: Lexicon) -> None:
+def test_attention_learns_the_alignment(table: TranslationTable) -> None:
     pairs = examples(60)
     batch = collate(pairs)
-    aligned = lexicon.align(batch.source, batch.target_out)
+    aligned = table.align(batch.source, batch.target_out)
 
     def agreement(weight: float) -> float:
         made = learner(transformer(decoder_layers=2, d_model=32))
-        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, lexicon))
+        made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, table))
         for _ in range(150):
             train_step(made, [batch], 0.01)
         found = [Hypothesis(tuple(e.target[:-1].tolist()), 0, 0, finished=True) for e in pairs]

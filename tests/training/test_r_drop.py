@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 from mt.config import TrainingConfig
 from mt.data.batches import Batch, collate
-from mt.training import r_drop as r_drop_module
-from mt.training.r_drop import RDropPass, choose_training_pass, r_drop_loss
+from mt.training import objectives
+from mt.training.objectives import RDropPass, choose_training_pass, r_drop_loss
 from mt.training.step import TrainingPass, fetch_metrics, train_step
 from tests.factories import examples, learner, transformer
 
@@ -46,7 +46,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_three(states: Tensor, vocabulary: int) -> list[slice]:
         return [slice(first, first + 3) for first in range(0, len(states), 3)]
 
-    monkeypatch.setattr(r_drop_module, "chunks", by_three)
+    monkeypatch.setattr(objectives, "chunks", by_three)
 
 
 @pytest.mark.usefixtures("small_chunks")

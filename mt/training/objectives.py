@@ -1,0 +1,260 @@
+"""Training passes beside the plain one: R-Drop and guided alignment."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mt.config import TrainingConfig
+from mt.data.batches import Batch
+from mt.data.store import PairStore
+from mt.model.attention import Attention
+from mt.model.transformer import Transformer
+from mt.special_ids import EOS, PAD
+from mt.training.compilation import choose_loss
+from mt.training.loss import FusedLoss, LossSums, add_product, chunks, compute_dtype
+from mt.training.step import TrainingPass
+
+_MOST_CELLS = 2**23
+"""Pairs of a source and a target token in the sentences that a table is learned from."""
+_ITERATIONS = 5
+_NULL = PAD
+"""Source token of target tokens without a counterpart, while the table is learned."""
+_JUMP_COST, _LONGEST_JUMP = 0.5, 3
+"""In nats and tokens, chosen on the quickstart."""
+_LEAST = 1e-9
+"""Probability of tokens that do not occur together."""
+
+
+def choose_training_pass(model: Transformer, training: TrainingConfig) -> nn.Module:
+    """Return the training pass of a config: R-Drop's if `r_drop` is set, else the plain one."""
+    if training.r_drop:
+        return RDropPass(model, training.label_smoothing, training.r_drop)
+    loss_of = choose_loss(training, model.output.weight.device)
+    return TrainingPass(model, training.label_smoothing, loss_of)
+
+
+class RDropPass(nn.Module):
+    """Two forward passes with different dropout, and a penalty on their divergence.
+
+    Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", section 2.1. For a target
+    token y with the distributions P and Q of the two passes, the loss is
+
+        -log P(y) - log Q(y) + alpha / 2 (KL(P || Q) + KL(Q || P))
+
+    with label smoothing in the first two terms. The objective here is half of it, which has the
+    same minimum. Its gradient is of the size of one pass, so gradient clipping keeps its meaning;
+    Adam does not depend on the factor. It takes twice the time and memory.
+    """
+
+    def __init__(self, model: Transformer, label_smoothing: float, alpha: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.alpha = alpha
+
+    def forward(self, batch: Batch) -> LossSums:
+        """Return the loss, summed over the batch's real target tokens."""
+        ids, tokens = (batch.source, batch.target_in, batch.real), batch.source_tokens
+        passes = [self.model.states(*ids, source_tokens=tokens) for _ in range(2)]
+        return r_drop_loss(
+            torch.stack(passes),
+            self.model.output.weight,
+            targets=batch.target_out.flatten().index_select(0, batch.real),
+            smoothing=self.label_smoothing,
+            alpha=self.alpha,
+        )
+
+
+def r_drop_loss(
+    states: Tensor, weight: Tensor, *, targets: Tensor, smoothing: float, alpha: float
+) -> LossSums:
+    """Return the summed R-Drop loss of the logits states [2 N D] x weight [V D] and targets [N].
+
+    `smoothed` and `nll` are means of both passes, comparable to those without R-Drop. Softmax and
+    sums are fp32 whatever the precision of the logits; the smoothed target is that of `label_smoothed_loss`.
+    """
+    objective, smoothed, nll = _RDropLoss.apply(states, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
+    return LossSums(objective, smoothed, nll, len(targets))
+
+
+class _RDropLoss(FusedLoss):
+    """Output layer and loss in chunks of rows, as in `label_smoothed_loss`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float, alpha: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = compute_dtype(states)
+        # fp16 would lose the many small probabilities of the gradient.
+        gradient_dtype = torch.float32 if dtype == torch.float16 else dtype
+        matrix, gradient_matrix = weight.to(dtype), weight.to(gradient_dtype)
+        state_gradient = torch.empty_like(states)
+        weight_gradient = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        sums = weight.new_zeros(3, dtype=torch.float32)
+        with torch.autocast(states.device.type, enabled=False):
+            # Logits and their differences, for both passes.
+            for rows in chunks(states[0], 4 * len(weight)):
+                chunk, labels = states[:, rows].to(dtype), targets[rows, None].expand(2, -1, 1)
+                log_probs = F.log_softmax(chunk @ matrix.T, dim=-1, dtype=torch.float32)
+                chunk_sums, gradient = _sums_and_gradient(log_probs, labels, smoothing, alpha)
+                sums += chunk_sums
+                gradient = gradient.to(gradient_dtype)
+                state_gradient[:, rows] = gradient @ gradient_matrix
+                if weight_gradient is not None:
+                    add_product(
+                        weight_gradient,
+                        gradient.flatten(0, 1).T,
+                        chunk.to(gradient_dtype).flatten(0, 1),
+                    )
+        ctx.save_for_backward(state_gradient, weight_gradient)
+        objective, smoothed, nll = sums.unbind()
+        ctx.mark_non_differentiable(smoothed, nll)
+        return objective, smoothed, nll
+
+
+def _sums_and_gradient(
+    log_probs: Tensor, labels: Tensor, smoothing: float, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """Return objective, smoothed and plain loss [3], and the objective's gradient [2 n V].
+
+    With respect to the logits of P, the gradient of KL(P || Q) is P (log P - log Q - KL(P || Q));
+    with respect to those of Q it is Q - P.
+    """
+    probs = log_probs.exp()
+    log_ratio = log_probs - log_probs.flip(0)
+    divergences = (probs * log_ratio).sum(dim=-1, keepdim=True)
+    nll = -log_probs.gather(2, labels).sum() / 2
+    smoothed = (1.0 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum() / 2
+    objective = smoothed + alpha / 4 * divergences.sum()
+    gradient = probs - smoothing / probs.shape[-1]
+    gradient.scatter_add_(2, labels, (smoothing - 1.0) * torch.ones_like(labels, dtype=probs.dtype))
+    gradient += alpha / 2 * (probs * (log_ratio - divergences) + probs - probs.flip(0))
+    return torch.stack((objective, smoothed, nll)), gradient / 2
+
+
+@dataclass(frozen=True)
+class TranslationTable:
+    """Probability of a target token given a source token, for pairs that occur together.
+
+    The table of IBM Model 1 (Brown et al. 1993), learned from the training pairs before the
+    training.
+    """
+
+    keys: Tensor
+    """Pairs in ascending order, source id * 2^32 + target id."""
+    probabilities: Tensor
+
+    def align(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the place in source [B S] of each token of target [B T]; EOS and PAD have -1.
+
+        The places are those of the most probable path, on which a step to a source token that is d
+        tokens away costs `_JUMP_COST` times d, up to `_LONGEST_JUMP` (Vogel et al. 1996).
+        """
+        keys = (source.long() << 32)[:, None, :] + target[:, :, None]
+        numbers = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        known = self.keys[numbers] == keys
+        scores = torch.where(known, self.probabilities[numbers], 0.0).clamp(min=_LEAST).log()
+        scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
+        places = torch.arange(source.shape[1], device=source.device)
+        distances = (places[:, None] - places).abs().clamp(max=_LONGEST_JUMP)
+        best, steps = scores[:, 0], []
+        for row in scores.unbind(1)[1:]:
+            found, before = (best[:, :, None] - _JUMP_COST * distances).max(dim=1)
+            best = found + row
+            steps.append(before)
+        path = [best.argmax(dim=1)]
+        for before in reversed(steps):
+            path.append(before.gather(1, path[-1][:, None])[:, 0])
+        aligned = torch.stack(path[::-1], dim=1)
+        return aligned.masked_fill((target == PAD) | (target == EOS), -1)
+
+
+def learn_table(store: PairStore) -> TranslationTable:
+    """Learn a table from the pairs of a store, evenly spread over it, by EM from equal values."""
+    sources, targets, tokens = _cells(store)
+    keys, cells = np.unique(sources << 32 | targets, return_inverse=True)
+    source_of_key = keys >> 32
+    probabilities = np.ones(len(keys))
+    for _ in range(_ITERATIONS):
+        weights = probabilities[cells]
+        weights /= np.bincount(tokens, weights)[tokens]
+        counts = np.bincount(cells, weights)
+        probabilities = counts / np.bincount(source_of_key, counts)[source_of_key]
+    return TranslationTable(
+        torch.from_numpy(keys), torch.from_numpy(probabilities.astype(np.float32))
+    )
+
+
+def _cells(store: PairStore) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return source id, target id and number of the target token for each pair of tokens."""
+    lengths = store.lengths.astype(np.int64)
+    step = max(1, -(-int((lengths[:, 0] * (lengths[:, 1] - 1)).sum()) // _MOST_CELLS))
+    sources, targets, tokens, count = [], [], [], 0
+    for example in store.examples(range(0, len(store), step)):
+        source = np.concatenate(([_NULL], example.source[:-1])).astype(np.int64)
+        target = example.target[:-1].astype(np.int64)
+        sources.append(np.tile(source, len(target)))
+        targets.append(np.repeat(target, len(source)))
+        tokens.append(np.repeat(np.arange(count, count + len(target)), len(source)))
+        count += len(target)
+    return np.concatenate(sources), np.concatenate(targets), np.concatenate(tokens)
+
+
+class GuidedPass(nn.Module):
+    """The plain pass, and a loss that trains one cross-attention to align target and source.
+
+    Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer Models", section
+    4.2. The objective gets the term weight * sum over target tokens of -log a, where a is the
+    attention to the aligned source token. It is the attention that `explain` reads, the mean over
+    the heads of `Transformer.alignment_attention`; the paper trains one head. Each batch is aligned
+    when it is trained on, so that nothing has to be stored.
+    """
+
+    keys: Tensor
+    probabilities: Tensor
+
+    def __init__(
+        self, model: Transformer, label_smoothing: float, weight: float, table: TranslationTable
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.plain = TrainingPass(model, label_smoothing)
+        self.weight = weight
+        device = model.output.weight.device
+        self.table = TranslationTable(table.keys.to(device), table.probabilities.to(device))
+        self.attention = model.alignment_attention
+
+    def forward(self, batch: Batch) -> LossSums:
+        """Return the loss, summed over the batch's real target tokens."""
+        with _mean_weights(self.attention) as found:
+            sums: LossSums = self.plain(batch)
+        places = self.table.align(batch.source, batch.target_out)
+        aligned = found[0].gather(2, places.clamp(min=0)[:, :, None])[:, :, 0]
+        nll = -aligned.clamp(min=torch.finfo(aligned.dtype).tiny).log()[places >= 0].sum()
+        return replace(sums, objective=sums.smoothed + self.weight * nll)
+
+
+@contextmanager
+def _mean_weights(attention: Attention) -> Iterator[list[Tensor]]:
+    """Yield a list that gets the weights [B T S] of each call, in fp32, averaged over the heads."""
+    found: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
+        assert isinstance(module, Attention)
+        q, k, _, mask = inputs
+        with torch.autocast(q.device.type, enabled=False):
+            weights = module.weights(q.float(), module.for_queries(k).float(), mask)
+        found.append(weights.mean(dim=1))
+
+    hook = attention.register_forward_hook(keep)
+    try:
+        yield found
+    finally:
+        hook.remove()
