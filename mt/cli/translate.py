@@ -13,7 +13,7 @@ from mt.cli.options import (
     ShardOption,
     decoding_only,
 )
-from mt.documents.options import FORMATS, Format, format_of
+from mt.documents.segments import FORMATS, Format
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def translate(
     In a document, everything but its text is kept byte for byte.
     """
     checked = decoding_only(overrides)
+    from mt.documents.document import DocumentJob, format_of, translate_document
+
     kind = format or format_of(file)
     for_text = {
         "--json": json,
@@ -103,8 +105,6 @@ def translate(
                 raise UserError(
                     f"torchrun divides text, the format is {kind}; `--format text` reads lines"
                 )
-            from mt.decoding.documents import DocumentJob, translate_document
-
             document = DocumentJob(file, output, kind, report, column, fuzzy)
             translate_document(run, document, overrides=checked, device=device)
             return

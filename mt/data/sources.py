@@ -24,7 +24,7 @@ from mt.data.corpus_files import (
     supply_hint,
     where_looked,
 )
-from mt.data.exchange import READERS, UnitPairs
+from mt.data.formats import READERS, UnitPairs, open_folder, open_hub, open_jsonl, open_parquet
 from mt.data.pairs import (
     UNVERIFIED,
     Checksums,
@@ -35,7 +35,6 @@ from mt.data.pairs import (
     expected_sums,
     verify,
 )
-from mt.data.records import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError, listed
 from mt.files import expanded, regular_file
 

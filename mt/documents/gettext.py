@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from mt.documents.options import Options
-from mt.documents.segments import Item, Replacement, Segment, SegmentBuilder, escaping
+from mt.documents.segments import Item, Options, Replacement, Segment, SegmentBuilder, escaping
 from mt.errors import DataError
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")

@@ -1,12 +1,162 @@
-"""Segments of an HTML page: blocks of text with their inline tags, and some attributes."""
+"""HTML pages, and the scanner of HTML and XML that keeps the place of each tag and attribute."""
 
 import functools
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import unescape
+from typing import Literal
 
-from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
 from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
 from mt.documents.tags import TagKind
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """Attribute of a tag, and the place of its value without quotes."""
+
+    name: str
+    start: int
+    end: int
+    quote: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkupToken:
+    """Text, tag, CDATA section, or other markup such as a comment or a script."""
+
+    kind: Literal["text", "open", "close", "empty", "cdata", "other"]
+    start: int
+    end: int
+    name: str = ""
+    """Name of a tag, without prefix in XML and in lower case in HTML."""
+    attributes: tuple[Attribute, ...] = ()
+
+    def value(self, source: str, name: str) -> str | None:
+        """Return the value of an attribute, or None."""
+        for each in self.attributes:
+            if each.name == name:
+                return unescape(source[each.start : each.end])
+        return None
+
+
+_RAW_TEXT = {"script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"}
+"""Elements of HTML without tags inside."""
+_START = {False: re.compile(r"<(?=[A-Za-z!?/])"), True: re.compile("<")}
+_COMMENT = re.compile(r"<!--(?:>|->|.*?--!?>)", re.DOTALL)
+_DOCTYPE = re.compile(
+    r"(?:<\?[^>]*>|<!--.*?-->|\s)*+(<!DOCTYPE[^>\[]*\[.*?\]\s*>)", re.DOTALL | re.IGNORECASE
+)
+"""Document type with declarations; only comments and instructions stand before it."""
+_NAME = re.compile(r"</?([^\s/>]+)")
+_ATTRIBUTE = re.compile(r"[\s/]*(=?[^\s/>=]+)(?:\s*=\s*(?:([\"'])|([^\s>]*)))?")
+_TAG_END = re.compile(r"[\s/]*>")
+
+
+def scan(source: str, *, xml: bool = False) -> Iterator[MarkupToken]:
+    """Yield the tokens of a text as a browser reads it; together they cover the text.
+
+    Markup without an end reaches to the end of the text. XML must be well-formed.
+    """
+    place = 0
+    match = _DOCTYPE.match(source)
+    doctype = match.span(1) if match else (-1, -1)
+    while True:
+        found = _START[xml].search(source, place)
+        start = found.start() if found else len(source)
+        if start > place:
+            yield MarkupToken("text", place, start)
+        if not found:
+            return
+        if start == doctype[0]:
+            token = MarkupToken("other", *doctype)
+        else:
+            token = _markup(source, start, xml=xml)
+        yield token
+        place = token.end
+        if not xml and token.kind == "open" and token.name in _RAW_TEXT:
+            close = _closing(token.name).search(source, place)
+            end = close.start() if close else len(source)
+            if end > place:
+                yield MarkupToken("text" if token.name == "title" else "other", place, end)
+            place = end
+
+
+@functools.cache
+def _closing(name: str) -> re.Pattern[str]:
+    return re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+
+
+def _markup(source: str, start: int, *, xml: bool) -> MarkupToken:
+    if source.startswith("<!--", start):
+        comment = _COMMENT.match(source, start)
+        return MarkupToken("other", start, comment.end() if comment else len(source))
+    if source.startswith("<![CDATA[", start):
+        end = source.find("]]>", start)
+        return MarkupToken("cdata", start, len(source) if end < 0 else end + 3)
+    second = source[start + 1 : start + 2]
+    after = source[start + 2 : start + 3]
+    if second in {"!", "?"} or (second == "/" and not (xml or after.isalpha())):
+        is_instruction = second == "?" and (xml or source.startswith(("<?php", "<?="), start))
+        mark = "?>" if is_instruction else ">"
+        end = source.find(mark, start + 2)
+        return MarkupToken("other", start, len(source) if end < 0 else end + len(mark))
+    return _tag(source, start, xml=xml)
+
+
+def _tag(source: str, start: int, *, xml: bool) -> MarkupToken:
+    match = _NAME.match(source, start)
+    if match is None:
+        return MarkupToken("other", start, len(source))
+    name, place = match[1], match.end()
+    name = name.rpartition(":")[2] if xml else name.lower()
+    attributes = []
+    while not (end := _TAG_END.match(source, place)):
+        found = _ATTRIBUTE.match(source, place)
+        if found is None:  # the text ends inside the tag
+            return MarkupToken("other", start, len(source))
+        place = found.end()
+        value = found.span(3)
+        quote = found[2] or ""
+        if quote:
+            close = source.find(quote, place)
+            if close < 0:
+                return MarkupToken("other", start, len(source))
+            value, place = (place, close), close + 1
+        attribute = found[1] if xml else found[1].lower()
+        attributes.append(Attribute(attribute, *value, quote))
+    if source[start + 1] == "/":
+        return MarkupToken("close", start, end.end(), name)
+    kind: Literal["open", "empty"] = "empty" if "/" in end[0] else "open"
+    return MarkupToken(kind, start, end.end(), name, tuple(attributes))
+
+
+_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
+
+
+def add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
+    """Add a text with character references; references without a meaning become tags."""
+    source, place = builder.source, start
+    for match in _REFERENCE.finditer(source, start, end):
+        if unescape(match[0]) == match[0]:
+            builder.add_text(place, match.start(), unescape(source[place : match.start()]))
+            builder.add_tag(match.start(), match.end(), "single")
+            place = match.end()
+    builder.add_text(place, end, unescape(source[place:end]))
+
+
+def escape_text(text: str) -> str:
+    """Escape text of an element of HTML or XML."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("\xa0", "&#160;")
+
+
+def escape_value(text: str, quote: str) -> str:
+    """Escape the value of an attribute; with an empty `quote`, put it into quotes."""
+    used = quote or '"'
+    text = escape_text(text).replace(used, "&quot;" if used == '"' else "&#39;")
+    return text if quote else f'"{text}"'
+
 
 INLINE = frozenset(
     {

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt.documents.html import VOID, attribute_segments, is_protected, read_html
-from mt.documents.markup import scan
+from mt.documents.html import VOID, attribute_segments, is_protected, read_html, scan
 from mt.documents.segments import (
     Pieces,
     Segment,

@@ -4,9 +4,12 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 from mt.documents.tags import Links, Tag, TagKind, place_tags
 
+Format = Literal["text", "markdown", "html", "srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"]
+FORMATS: tuple[str, ...] = get_args(Format)
 Pieces = list[tuple[str, bool]]
 """Text and markup in order; True marks markup."""
 SPACE = " \t\r\n\f"
@@ -95,6 +98,24 @@ class Replacement:
 
 Item = Segment | Replacement
 """Change of a document. The items of a document are in order and do not overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Name of the document, languages of the model, and options of some formats."""
+
+    name: str
+    """Name for messages."""
+    source: str
+    target: str
+    column: str | None = None
+    """Field of JSON lines; name or number of a column of TSV."""
+    fuzzy: bool = False
+    """Mark the entries of gettext files that are filled as fuzzy."""
+
+
+Reader = Callable[[str, Options], Iterator[Item]]
+"""Function that yields the items of a document; raises DataError with the line if damaged."""
 
 
 def _edited(markup: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:

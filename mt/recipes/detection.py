@@ -18,10 +18,9 @@ from mt.config.data import (
     TmxSource,
     XliffSource,
 )
-from mt.data.exchange import READERS
 from mt.data.filters import language_of
+from mt.data.formats import READERS, field_names
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.records import field_names
 from mt.data.sources import open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expanded, regular_file

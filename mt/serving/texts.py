@@ -9,8 +9,8 @@ from typing import Literal
 from mt.config.data import Direction
 from mt.decoding.preparation import repair_unicode
 from mt.documents import segments
-from mt.documents.document import Document, read_document
-from mt.documents.options import SUFFIXES, Options
+from mt.documents.document import SUFFIXES, Document, read_document
+from mt.documents.segments import Options
 from mt.errors import DataError, did_you_mean
 from mt.tables import printable
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mt import Translator
-from mt.decoding.documents import DocumentJob
 from mt.decoding.files import FileJob
+from mt.documents.document import DocumentJob
 from mt.serving.access import Access
 from mt.serving.bodies import Limits
 from mt.serving.server import Address
@@ -121,7 +121,7 @@ def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -
 def test_documents_make_a_job_of_their_own(
     program: Program, recorded: Recorded, refused: Callable[..., str]
 ) -> None:
-    calls = recorded("mt.decoding.documents.translate_document")
+    calls = recorded("mt.documents.document.translate_document")
     for arguments, job in {
         ("a.html", "-o", "b"): DocumentJob(Path("a.html"), Path("b"), "html"),
         ("--format", "po", "--fuzzy"): DocumentJob(None, None, "po", fuzzy=True),

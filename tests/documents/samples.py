@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from mt.documents.document import read_document
-from mt.documents.options import Format, Options
-from mt.documents.segments import TranslatedText
+from mt.documents.segments import Format, Options, TranslatedText
 
 
 def translated(

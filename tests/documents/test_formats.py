@@ -10,9 +10,9 @@ from pathlib import Path
 import polib
 import pytest
 
-from mt.data.exchange import READERS as CORPUS_READERS
-from mt.documents.document import READERS, read_document
-from mt.documents.options import FORMATS, SUFFIXES, Format, format_of
+from mt.data.formats import READERS as CORPUS_READERS
+from mt.documents.document import READERS, SUFFIXES, format_of, read_document
+from mt.documents.segments import FORMATS, Format
 from mt.errors import DataError
 from tests.documents.samples import longer, translated
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from mt.documents.options import Format
+from mt.documents.segments import Format
 from tests.documents.samples import longer, translated
 
 HTML = [

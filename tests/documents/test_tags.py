@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from mt.documents.document import read_document
-from mt.documents.options import Format, Options
-from mt.documents.segments import TranslatedText
+from mt.documents.segments import Format, Options, TranslatedText
 from mt.documents.tags import Links
 
 TAG = re.compile(r"<!-- n -->|<code>c</code>|<(?:[^<>']|'[^']*')*>")

@@ -10,7 +10,7 @@ import pytest
 
 from mt.config.data import Direction
 from mt.decoding.translator import Translator
-from mt.documents.options import SUFFIXES
+from mt.documents.document import SUFFIXES
 from mt.serving.access import Access
 
 Build = Callable[..., Translator]

@@ -7,11 +7,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from mt.decoding.documents import DocumentJob, translate_document, translate_texts
 from mt.decoding.torch_engine import TorchEngine
-from mt.documents.document import read_document
-from mt.documents.options import Format, Options
-from mt.documents.segments import Text, TranslatedText
+from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
+from mt.documents.segments import Format, Options, Text, TranslatedText
 from mt.errors import DataError, UserError
 from mt.special_ids import EOS
 from tests.decoding.fakes import UpperCase, build_translator, text_of
@@ -25,7 +23,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> UpperCase:
     engine = UpperCase()
     translator = build_translator(engine, longest=30, split_sentences="on", batch_size=1)
     monkeypatch.setattr(
-        "mt.decoding.documents.load_for_files", lambda run, *, overrides, device: translator
+        "mt.documents.document.load_for_files", lambda run, *, overrides, device: translator
     )
     return engine
 
@@ -142,7 +140,7 @@ def test_bad_jobs_are_refused_before_the_run_is_loaded(
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("the run is loaded")
 
-    monkeypatch.setattr("mt.decoding.documents.load_for_files", refuse)
+    monkeypatch.setattr("mt.documents.document.load_for_files", refuse)
     page, output = tmp_path / "page.html", tmp_path / "out.html"
     page.write_bytes(PAGE)
     broken = tmp_path / "broken.html"

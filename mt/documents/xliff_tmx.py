@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Union
 
-from mt.data.exchange import (
+from mt.data.formats import (
     NATIVE_CODES,
     UNTRANSLATED,
     find_language,
     named_codes,
     read_units,
 )
-from mt.documents.markup import MarkupToken, add_characters, escape_text, escape_value, scan
-from mt.documents.options import Options
-from mt.documents.segments import Item, Replacement, SegmentBuilder, escaping
+from mt.documents.html import MarkupToken, add_characters, escape_text, escape_value, scan
+from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, escaping
 from mt.documents.tags import TagKind
 from mt.errors import DataError
 from mt.languages import base_language
