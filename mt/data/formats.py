@@ -12,17 +12,16 @@ builder infers types per block: ISO dates become times, one number puts quotatio
 texts, a late new key is an error.
 """
 
+import codecs
 import functools
 import glob
 import json
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
-from xml.etree.ElementTree import Element, TreeBuilder
+from typing import Any, NoReturn, Union
 from xml.parsers import expat
 
 import pyarrow as pa
@@ -44,42 +43,77 @@ from mt.data.corpus_files import (
     warn_once,
 )
 from mt.data.pairs import ColumnSource, FileSource, PairSource, SentencePair, expected_sums
-from mt.errors import DataError, did_you_mean, install_hint, listed
+from mt.errors import DataError, did_you_mean, listed
 from mt.files import expanded, regular_file
 
 _DEEPEST = 100
 """Largest nesting depth, far beyond that of real files."""
-
-
 _LARGEST_PO = 64 << 20
 """Bytes of a gettext file, which is read as a whole."""
 _LONGEST_TAG = 4 << 20
 """Bytes of a tag with its attributes, or of a comment."""
+_CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class XmlUnit:
-    """Element, its names without prefix, and the attributes of the elements around it.
+@dataclass(slots=True)
+class XmlElement:
+    """Element of an XML file."""
 
-    The element is empty if its text and start tags have more than LONGEST_LINE characters.
-    """
-
-    element: Element
+    name: str
+    """Name without prefix."""
+    attributes: dict[str, str]
+    """Attributes by name with prefix, as in `xml:lang`."""
     around: Mapping[str, str]
+    """Attributes of the elements around it, the nearest first; empty inside a unit."""
+    start: int
+    """Place of its start tag."""
+    end: int = -1
+    """Place of its end tag, or the end of an empty tag."""
+    content: list[Union["XmlElement", str]] = field(default_factory=list)
+
+    def children(self, name: str = "") -> list["XmlElement"]:
+        """Return the child elements, or those with one name."""
+        return [
+            child
+            for child in self.content
+            if isinstance(child, XmlElement) and name in {"", child.name}
+        ]
+
+    def text(self) -> str:
+        """Return the visible text, without tags and their markup."""
+        return "".join(
+            part if isinstance(part, str) else "" if part.name in NATIVE_CODES else part.text()
+            for part in self.content
+        )
 
 
-def read_units(
-    path: Path, names: frozenset[str], *, utf8: Iterable[bytes] | None = None
-) -> Iterator[XmlUnit]:
-    """Stream the elements with these names, of nested ones the outermost.
+def read_elements(
+    path: Path, units: frozenset[str], *, text: str | None = None
+) -> Iterator[XmlElement]:
+    """Stream units, the elements with these names; of nested ones the outermost.
 
-    Attributes keep their prefix, as in `xml:lang`. `utf8` is the content of the file if it is read
-    already, in UTF-8 whatever it declares. Units with more than LONGEST_LINE characters of text and
-    start tags are counted in a warning. Raises `DataError` with the line if the file is not XML,
-    nests too deep, has a longer tag, or declares or uses an entity of its own.
+    Yields each unit when it is complete, and before it each element around units at its start tag.
+    `text` is the content of the file if it is read already, whatever encoding it declares; places
+    are those in `text`. Without it, all places are 0, and the content of units with more than
+    LONGEST_LINE characters of text and start tags is dropped, with a warning. Raises DataError with
+    the line if the file is not XML, nests too deep, has a longer tag, or declares or uses an entity
+    of its own.
     """
-    collector, fed = _Collector(names), 0
-    parser = expat.ParserCreate("utf-8" if utf8 is not None else None)
+    parser = expat.ParserCreate(None if text is None else "utf-8")
+    utf8 = b"" if text is None else text.encode()
+    pieces = (utf8[start : start + _CHUNK_BYTES] for start in range(0, len(utf8), _CHUNK_BYTES))
+    byte = character = fed = 0
+
+    def place() -> int:
+        """Return the number of characters before the current event; events are in order."""
+        nonlocal byte, character
+        if text is not None:
+            character += len(utf8[byte : parser.CurrentByteIndex].decode())
+            byte = parser.CurrentByteIndex
+        return character
+
+    longest = LONGEST_LINE if text is None else len(utf8)
+    collector = _Collector(units, place, longest)
     parser.buffer_text = True
     parser.StartElementHandler = collector.start
     parser.EndElementHandler = collector.end
@@ -87,20 +121,20 @@ def read_units(
     parser.EntityDeclHandler = _refuse_declaration
     parser.SkippedEntityHandler = _refuse_use
     try:
-        for chunk in read_chunks(path) if utf8 is None else utf8:
+        for chunk in read_chunks(path) if text is None else pieces:
             parser.Parse(chunk, False)
             fed += len(chunk)
             # An unfinished tag is read again with each chunk.
-            if fed - parser.CurrentByteIndex > _LONGEST_TAG:
+            if text is None and fed - parser.CurrentByteIndex > _LONGEST_TAG:
                 raise _UnfitXmlError(f"a tag or comment has more than {_LONGEST_TAG:,} bytes")
-            yield from collector.taken()
+            yield from collector.take_ready()
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise DataError(f"{path}: line {error.lineno}: is not XML ({reason})") from error
     except (_UnfitXmlError, LookupError, ValueError) as error:  # the last two: its encoding
         raise DataError(f"{path}: line {parser.CurrentLineNumber}: {error}") from error
-    yield from collector.taken()
+    yield from collector.take_ready()
     warn_of_long(path, "units", collector.long_units)
 
 
@@ -117,58 +151,58 @@ def _refuse_use(name: str, *_: object) -> NoReturn:
 
 
 class _Collector:
-    """Builds the wanted elements from the events of the parser."""
+    """Builds elements from the events of the parser."""
 
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
-        self._around: list[dict[str, str]] = []
-        self._builder: TreeBuilder | None = None
-        self._depth = self._characters = self._units = 0
-        self._ready: list[XmlUnit] = []
+    def __init__(self, units: frozenset[str], place: Callable[[], int], longest: int) -> None:
+        self._units, self._place, self._longest = units, place, longest
+        self._open: list[XmlElement] = []
+        self._unit: XmlElement | None = None
+        self._characters = self._count = 0
+        self._ready: list[XmlElement] = []
         self.long_units: list[int] = []
         """Numbers of the units that are too long, from 1."""
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        local = name.rpartition(":")[2]
-        if len(self._around) + self._depth >= _DEEPEST:
+        if len(self._open) >= _DEEPEST:
             raise _UnfitXmlError(f"more than {_DEEPEST} elements stand inside each other")
-        if self._builder is None:
-            if local not in self._names:
-                self._around.append(attributes)
-                return
-            self._builder = TreeBuilder()
-            self._characters = 0
-        self._depth += 1
-        values = (f' {key}="{value}"' for key, value in attributes.items())
-        self._characters += sum(map(len, (f"<{name}/>", *values)))
-        if self._characters <= LONGEST_LINE:
-            self._builder.start(local, attributes)
+        self._characters += len(name) + len("</>")
+        self._characters += sum(len(f' {key}=""') + len(attributes[key]) for key in attributes)
+        local = name.rpartition(":")[2]
+        if self._unit is not None:
+            element = XmlElement(local, attributes, {}, self._place())
+            if self._characters <= self._longest:
+                self._open[-1].content.append(element)
+        else:
+            around = ChainMap(*(outer.attributes for outer in reversed(self._open)))
+            element = XmlElement(local, attributes, around, self._place())
+            if local in self._units:
+                self._unit = element
+            else:
+                self._ready.append(element)
+                self._characters = 0
+        self._open.append(element)
 
     def text(self, text: str) -> None:
         self._characters += len(text)
-        if self._builder is not None and self._characters <= LONGEST_LINE:
-            self._builder.data(text)
+        if self._unit is not None and self._characters <= self._longest:
+            self._open[-1].content.append(text)
 
-    def end(self, name: str) -> None:
-        if self._builder is None:
-            self._around.pop()
+    def end(self, _: str) -> None:
+        element = self._open.pop()
+        element.end = self._place()
+        if element is not self._unit:
             return
-        local, is_long = name.rpartition(":")[2], self._characters > LONGEST_LINE
-        if not is_long:
-            self._builder.end(local)
-        self._depth -= 1
-        if not self._depth:
-            self._units += 1
-            if is_long:
-                self.long_units.append(self._units)
-            element = Element(local) if is_long else self._builder.close()
-            self._ready.append(XmlUnit(element, ChainMap(*reversed(self._around))))
-            self._builder = None
+        self._count += 1
+        if self._characters > self._longest:
+            self.long_units.append(self._count)
+            element.attributes, element.content = {}, []
+        self._ready.append(element)
+        self._unit, self._characters = None, 0
 
-    def taken(self) -> list[XmlUnit]:
-        """Return and forget the complete units."""
-        taken, self._ready = self._ready, []
-        return taken
+    def take_ready(self) -> list[XmlElement]:
+        """Return and forget the elements to yield."""
+        ready, self._ready = self._ready, []
+        return ready
 
 
 Texts = Mapping[str, str]
@@ -176,8 +210,10 @@ Texts = Mapping[str, str]
 _BREAK = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
 NATIVE_CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Tags with markup of the document inside; other tags contain text or nothing."""
-UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})
+_UNTRANSLATED = {"new", "needs-translation", "initial"}
 """States of an untranslated target in XLIFF 1.2 and of a segment in XLIFF 2."""
+XLIFF_UNITS = frozenset({"trans-unit", "segment"})
+TMX_UNITS = frozenset({"tu"})
 _MOST_CODES = 20
 
 
@@ -226,21 +262,30 @@ class UnitPairs(FileSource):
             near = did_you_mean(absent[0], codes)
             return (
                 f"nothing is in {' or '.join(f'`{language}`' for language in absent)}; "
-                f"there are {named_codes(codes)}{near}"
+                f"there are {name_codes(codes)}{near}"
             )
         return f"no unit has a text in both {both}"
 
 
 def read_tmx(path: Path) -> Iterator[Texts]:
     """Stream the units of a TMX file (TMX 1.4b, https://www.gala-global.org/tmx-14b)."""
-    for unit in read_units(path, frozenset({"tu"})):
-        texts: dict[str, str] = {}
-        for variant in unit.element.iterfind("tuv"):
-            segment = variant.find("seg")
-            code = variant.get("xml:lang") or variant.get("lang")
-            if code and segment is not None:
-                texts.setdefault(code, _text_of(segment))
-        yield texts
+    for unit in read_elements(path, TMX_UNITS):
+        if unit.name in TMX_UNITS:
+            yield {
+                code: segment.text()
+                for code, variant in tmx_variants(unit).items()
+                for segment in variant.children("seg")[:1]
+                if code
+            }
+
+
+def tmx_variants(unit: XmlElement) -> dict[str, XmlElement]:
+    """Return the first variant of each language of a unit by its code, "" without one."""
+    variants: dict[str, XmlElement] = {}
+    for variant in unit.children("tuv"):
+        code = variant.attributes.get("xml:lang") or variant.attributes.get("lang") or ""
+        variants.setdefault(code, variant)
+    return variants
 
 
 def read_xliff(path: Path) -> Iterator[Texts]:
@@ -248,61 +293,174 @@ def read_xliff(path: Path) -> Iterator[Texts]:
 
     https://docs.oasis-open.org/xliff/v1.2, https://docs.oasis-open.org/xliff/xliff-core/v2.0
     """
-    for unit in read_units(path, frozenset({"trans-unit", "segment"})):
-        source, target = unit.element.find("source"), unit.element.find("target")
+    for unit in read_elements(path, XLIFF_UNITS):
+        if unit.name not in XLIFF_UNITS:
+            continue
         around = unit.around
         texts: dict[str, str] = {}
-        if source is not None:
+        for source in unit.children("source")[:1]:
             code = around.get("source-language") or around.get("srcLang") or ""
-            texts[code] = _text_of(source)
-        states = {unit.element.get("state"), target.get("state")} if target is not None else set()
-        if target is not None and not UNTRANSLATED & states:
-            code = around.get("target-language") or around.get("trgLang") or ""
-            texts.setdefault(target.get("xml:lang") or code, _text_of(target))
+            texts[code] = source.text()
+        for target in unit.children("target")[:1]:
+            if not is_untranslated(unit, target):
+                code = around.get("target-language") or around.get("trgLang") or ""
+                texts.setdefault(target.attributes.get("xml:lang") or code, target.text())
         yield texts
+
+
+def is_untranslated(unit: XmlElement, target: XmlElement) -> bool:
+    """Test for a target whose state, or that of its unit in XLIFF 2, is untranslated."""
+    return not _UNTRANSLATED.isdisjoint(
+        [unit.attributes.get("state"), target.attributes.get("state")]
+    )
+
+
+@dataclass(slots=True)
+class PoString:
+    """String of a gettext message, and its place from the first to the last quotation mark."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(slots=True)
+class PoMessage:
+    """Message of a gettext file; the one with an empty `msgid` is the header."""
+
+    start: int = -1
+    """Place of the first line that is not a comment of translators."""
+    line: int = 0
+    """Number of this line."""
+    flags: int = -1
+    """Place after `#,`."""
+    is_fuzzy: bool = False
+    strings: dict[str, PoString] = field(default_factory=dict)
+    """Strings by keyword: `msgid`, `msgstr[0]`."""
+
+    @property
+    def forms(self) -> list[PoString]:
+        """Translation, or the translations of all plural forms."""
+        return [text for key, text in self.strings.items() if key.startswith("msgstr")]
+
+    @property
+    def is_header(self) -> bool:
+        """True for the message whose translation describes the file."""
+        return not self.strings["msgid"].text and "msgctxt" not in self.strings
+
+
+_PO_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+_PO_STRING = re.compile(
+    r"[ \t]*(?P<key>msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)?[ \t]*"
+    r'(?P<string>"(?P<text>(?:[^"\\\r\n]++|\\.)*+)")[ \t]*[\r\n]*\Z'
+)
+
+
+def read_messages(source: str, name: str) -> Iterator[PoMessage]:
+    """Yield the messages of a gettext file; comments, such as obsolete messages, are left out.
+
+    Raises DataError with the line for anything else.
+    """
+    return (message for message in _read_blocks(source, name) if "msgid" in message.strings)
+
+
+def _read_blocks(source: str, name: str) -> Iterator[PoMessage]:
+    message, key = PoMessage(), ""
+    for line_number, line in enumerate(_PO_LINE.finditer(source), start=1):
+        start, text = line.start(), line[0].lstrip(" \t")
+        if not text.strip():
+            continue
+        is_comment = text.startswith("#")
+        match = None if is_comment else _PO_STRING.match(line[0])
+        if not (is_comment or match) or (match and not (match["key"] or key)):
+            raise DataError(f"{name}: line {line_number}: is not a string or comment of gettext")
+        begins = is_comment or (match and match["key"] in {"msgctxt", "msgid"})
+        if begins and message.forms:
+            yield message
+            message, key = PoMessage(), ""
+        if match:
+            first = start + match.start("string")
+            if match["key"]:
+                key = match["key"]
+                if key in message.strings:
+                    raise DataError(f"{name}: line {line_number}: a second `{key}` in one message")
+                message.strings[key] = PoString(first, first, "")
+            string = message.strings[key]
+            string.end = start + match.end("string")
+            string.text += _unescape(match["text"])
+        elif text.startswith("#,"):
+            message.is_fuzzy |= "fuzzy" in re.split(r"[\s,]+", text)
+            message.flags = start + line[0].index("#,") + 2
+        if message.start < 0 and (match or text.startswith("#|")):
+            message.start, message.line = start, line_number
+    yield message
+
+
+PO_ESCAPES = {
+    "\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b",
+    "\f": "\\f", "\v": "\\v",
+}  # fmt: skip
+"""Escape sequence of each character in a string of gettext."""
+_PO_CHARACTERS = {escape[1]: character for character, escape in PO_ESCAPES.items()}
+_PO_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
+
+
+def _unescape(text: str) -> str:
+    def character(match: re.Match[str]) -> str:
+        if match[3]:
+            return _PO_CHARACTERS.get(match[3], match[3])
+        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
+
+    return _PO_ESCAPE.sub(character, text)
+
+
+_PO_LANGUAGE = re.compile(r"^Language:(.*)", re.MULTILINE)
+_PO_CHARSET = re.compile(rb"Content-Type:[^\r\n]+ charset=([\w:.-]+)")
 
 
 def read_po(path: Path) -> Iterator[Texts]:
     """Stream the messages of a gettext file, read as a whole; its header has the language.
 
-    Fuzzy, obsolete and empty messages have no translation. Two plural forms are singular and
-    plural, a single one is the plural; messages with more forms are omitted. Raises `DataError`
-    with the line if the file cannot be read.
+    Fuzzy and empty messages have no translation. Two plural forms are singular and plural, a single
+    one is the plural; messages with more forms are omitted. Raises DataError with the line if the
+    file cannot be read.
     """
-    catalogue = _catalogue(path)
-    code = catalogue.metadata.get("Language")
+    code = ""
+    for message in read_messages(_po_text(path), str(path)):
+        if message.is_header:
+            match = _PO_LANGUAGE.search("".join(form.text for form in message.forms))
+            code = match[1].strip() if match else ""
+            continue
+        if not code:
+            break
+        forms = [form.text for form in message.forms]
+        if message.is_fuzzy or len(forms) not in {1, 2}:
+            yield {}
+        elif "msgid_plural" in message.strings:
+            texts = [message.strings[key].text for key in ("msgid", "msgid_plural")][-len(forms) :]
+            yield from ({"": text, code: form} for text, form in zip(texts, forms, strict=True))
+        else:
+            yield {"": message.strings["msgid"].text, code: "".join(forms)}
     if not code:
         raise DataError(f"{path}: the header does not name the `Language` of the translations")
-    for entry in catalogue:
-        usable = not (entry.obsolete or entry.fuzzy)
-        forms = [entry.msgstr_plural[number] for number in sorted(entry.msgstr_plural)]
-        if not usable or len(forms) > 2:
-            yield {}
-        elif forms:
-            messages = [entry.msgid, entry.msgid_plural][-len(forms) :]
-            yield from ({"": text, code: form} for text, form in zip(messages, forms, strict=True))
-        else:
-            yield {"": entry.msgid, code: entry.msgstr}
 
 
-def _catalogue(path: Path) -> Any:
+def _po_text(path: Path) -> str:
+    content = bytearray()
+    for chunk in read_chunks(path):
+        content += chunk
+        if len(content) > _LARGEST_PO:
+            raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
+    declared = _PO_CHARSET.search(content)
+    charset = declared[1].decode() if declared else "utf-8"
     try:
-        import polib  # an optional package
-    except ModuleNotFoundError as error:
-        raise DataError(f"reading .po needs polib: {install_hint('po')}") from error
-    with TemporaryDirectory(prefix="mt-po-") as folder:
-        # polib reads files correctly, but splits a string also at U+2028.
-        plain = Path(folder) / "messages.po"
-        with plain.open("wb") as file:
-            for chunk in read_chunks(path):
-                file.write(chunk)
-                if file.tell() > _LARGEST_PO:
-                    raise DataError(f"{path}: is larger than {_LARGEST_PO >> 20} MiB; divide it")
         try:
-            return polib.pofile(str(plain))
-        except (OSError, ValueError) as error:
-            reason = str(error).replace(str(plain), "").strip()
-            raise DataError(f"{path}: cannot be read ({reason})") from error
+            codecs.lookup(charset)
+        except LookupError:  # such as CHARSET in a template
+            charset = "utf-8"
+        return content.decode(charset).removeprefix("\ufeff")
+    except ValueError as error:
+        raise DataError(f"{path}: is not {charset} ({error})") from error
 
 
 READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
@@ -318,16 +476,6 @@ def one_line(text: str) -> str:
     return _BREAK.sub(" ", text).strip(" \t")
 
 
-def _text_of(element: Element) -> str:
-    """Return the visible text of an element, without tags and their markup."""
-    parts = [element.text or ""]
-    for child in element:
-        if child.tag not in NATIVE_CODES:
-            parts.append(_text_of(child))
-        parts.append(child.tail or "")
-    return "".join(parts)
-
-
 def find_language(texts: Mapping[str, object], wanted: str) -> str | None:
     """Return the code that matches a language: the same, a longer one, or \"\"."""
     parts = _parts(wanted)
@@ -337,7 +485,7 @@ def find_language(texts: Mapping[str, object], wanted: str) -> str | None:
     return next(iter([*same, *longer, *unnamed]), None)
 
 
-def named_codes(codes: Iterable[str]) -> str:
+def name_codes(codes: Iterable[str]) -> str:
     """Return the language codes of a file for a message, at most 20."""
     ordered = sorted(codes)
     more = ", ..." if len(ordered) > _MOST_CODES else ""

@@ -53,13 +53,13 @@ _ATTRIBUTE = re.compile(r"[\s/]*(=?[^\s/>=]+)(?:\s*=\s*(?:([\"'])|([^\s>]*)))?")
 _TAG_END = re.compile(r"[\s/]*>")
 
 
-def scan(source: str, *, xml: bool = False) -> Iterator[MarkupToken]:
-    """Yield the tokens of a text as a browser reads it; together they cover the text.
+def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupToken]:
+    """Yield the tokens of a text from a place on as a browser reads it; together they cover it.
 
     Markup without an end reaches to the end of the text. XML must be well-formed.
     """
-    place = 0
-    match = _DOCTYPE.match(source)
+    place = start
+    match = _DOCTYPE.match(source, start)
     doctype = match.span(1) if match else (-1, -1)
     while True:
         found = _START[xml].search(source, place)

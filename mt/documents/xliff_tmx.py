@@ -2,18 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Union
 
 from mt.data.formats import (
     NATIVE_CODES,
-    UNTRANSLATED,
+    TMX_UNITS,
+    XLIFF_UNITS,
+    XmlElement,
     find_language,
-    named_codes,
-    read_units,
+    is_untranslated,
+    name_codes,
+    read_elements,
+    tmx_variants,
 )
-from mt.documents.html import MarkupToken, add_characters, escape_text, escape_value, scan
+from mt.documents.html import add_characters, escape_text, escape_value, scan
 from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, escaping
 from mt.documents.tags import TagKind
 from mt.errors import DataError
@@ -26,66 +29,6 @@ _KINDS: dict[str, TagKind] = {
 _PREFIX = re.compile("<([^\\s/>:]+:)")
 
 
-@dataclass(slots=True)
-class _Element:
-    """Element of an XML file; `close` is `open` if it is empty, None if it is not read yet."""
-
-    open: MarkupToken
-    is_translated: bool
-    """No `translate="no"` on it or around it."""
-    close: MarkupToken | None = None
-    content: list[Union["_Element", MarkupToken]] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        """Place after the element."""
-        return (self.close or self.open).end
-
-    @property
-    def inside(self) -> tuple[int, int]:
-        """Place of the content."""
-        is_empty = self.close is None or self.close is self.open
-        return self.open.end, self.open.end if is_empty or not self.close else self.close.start
-
-    def children(self, name: str) -> "list[_Element]":
-        """Return the children with this name."""
-        return [
-            each for each in self.content if isinstance(each, _Element) and each.open.name == name
-        ]
-
-
-def _elements(source: str, name: str, units: frozenset[str]) -> Iterator[_Element]:
-    """Yield each element around units when it starts, and each unit when it is complete.
-
-    Raises DataError with the line if the document is not XML.
-    """
-    for _ in read_units(Path(name), units, utf8=[source.encode()]):
-        pass
-    around: list[_Element] = []
-    depth = 0
-    """Number of open elements from a unit on."""
-    for token in scan(source, xml=True):
-        if token.kind in {"open", "empty"}:
-            flag = token.value(source, "translate")
-            inherited = not around or around[-1].is_translated
-            element = _Element(token, inherited if flag is None else flag != "no")
-            if depth:
-                around[-1].content.append(element)
-            elif token.name not in units:
-                yield element
-            depth += bool(depth) or token.name in units
-            around.append(element)
-        elif depth and token.kind != "close":
-            around[-1].content.append(token)
-        if token.kind in {"close", "empty"}:
-            element = around.pop()
-            element.close = token
-            if depth:
-                depth -= 1
-                if not depth:
-                    yield element
-
-
 def read_xliff(source: str, options: Options) -> Iterator[Item]:
     """Yield the units without a translation; set their state and the target language of the file.
 
@@ -93,120 +36,152 @@ def read_xliff(source: str, options: Options) -> Iterator[Item]:
     Raises DataError for a damaged file or one of other languages.
     """
     version = ""
-    for element in _elements(source, options.name, frozenset({"trans-unit", "segment"})):
-        tag = element.open
-        if tag.name in {"trans-unit", "segment"}:
-            if element.is_translated and tag.value(source, "approved") != "yes":
-                yield from _unit(source, element)
+    for element in read_elements(Path(options.name), XLIFF_UNITS, text=source):
+        if element.name in XLIFF_UNITS:
+            inherited = element.around.get("translate") != "no"
+            is_translatable = _is_translatable(element, inherited=inherited)
+            if is_translatable and element.attributes.get("approved") != "yes":
+                yield from _fill_unit(source, element)
             continue
-        if tag.name == "xliff":
-            version = tag.value(source, "version") or "1.2"
-        if tag.name == ("file" if version.startswith("1") else "xliff"):
-            yield from _languages(source, tag, options)
+        if element.name == "xliff":
+            version = element.attributes.get("version") or "1.2"
+        if element.name == ("file" if version.startswith("1") else "xliff"):
+            yield from _set_languages(source, element, options)
     if not version:
         raise DataError(f"{options.name}: is not XLIFF: it has no element `xliff`")
 
 
-def _languages(source: str, tag: MarkupToken, options: Options) -> Iterator[Replacement]:
+def _is_translatable(element: XmlElement, *, inherited: bool) -> bool:
+    """Test for no `translate="no"` on an element, or around it and not changed on it."""
+    flag = element.attributes.get("translate")
+    return inherited if flag is None else flag != "no"
+
+
+def _set_languages(source: str, element: XmlElement, options: Options) -> Iterator[Replacement]:
     """Check the languages of a file; add the target language if it is missing."""
-    is_first = tag.name == "file"
+    is_first = element.name == "file"
     names = ("source-language", "target-language") if is_first else ("srcLang", "trgLang")
-    for name, wanted in zip(names, (options.source, options.target), strict=True):
-        code = tag.value(source, name)
-        if code and base_language(code) != base_language(wanted):
+    for name, language in zip(names, (options.source, options.target), strict=True):
+        code = element.attributes.get(name)
+        if code and base_language(code) != base_language(language):
             raise DataError(
                 f"{options.name}: `{name}` is `{code}`, but the model translates from "
                 f"`{options.source}` to `{options.target}`"
             )
-    if tag.value(source, names[1]) is None:
-        text = _tag_with(source[tag.start : tag.end], names[1], options.target)
-        yield Replacement(tag.start, tag.end, text)
+    if names[1] not in element.attributes:
+        end = _places(source, element)[0]
+        tag = _set_attribute(source[element.start : end], names[1], options.target)
+        yield Replacement(element.start, end, tag)
 
 
-def _tag_with(text: str, name: str, value: str) -> str:
+def _places(source: str, element: XmlElement) -> tuple[int, int, int]:
+    """Return the ends of the start tag, of the content and of an element."""
+    tag = next(scan(source, element.start, xml=True))
+    if tag.kind == "empty":
+        return tag.end, tag.end, tag.end
+    return tag.end, element.end, source.index(">", element.end) + 1
+
+
+def _set_attribute(tag: str, name: str, value: str) -> str:
     """Return a start tag with an attribute set."""
-    for each in next(scan(text, xml=True)).attributes:
-        if each.name == name:
-            return text[: each.start] + escape_value(value, each.quote) + text[each.end :]
-    end = len(text.rstrip("/> \t\r\n"))
-    return f"{text[:end]} {name}={escape_value(value, '')}{text[end:]}"
+    for attribute in next(scan(tag, xml=True)).attributes:
+        if attribute.name == name:
+            quoted = escape_value(value, attribute.quote)
+            return tag[: attribute.start] + quoted + tag[attribute.end :]
+    end = len(tag.rstrip("/> \t\r\n"))
+    return f"{tag[:end]} {name}={escape_value(value, '')}{tag[end:]}"
 
 
-def _unit(source: str, unit: _Element) -> Iterator[Item]:
+def _fill_unit(source: str, unit: XmlElement) -> Iterator[Item]:
     """Yield the items that write the target of a unit."""
-    is_first = unit.open.name == "trans-unit"
+    is_first = unit.name == "trans-unit"
     texts, targets = unit.children("source"), unit.children("target")
     if not texts:
         return
-    state_of = unit if not is_first else targets[0] if targets else None
-    state = state_of.open.value(source, "state") if state_of else None
-    if targets and state not in UNTRANSLATED and source[slice(*targets[0].inside)].strip():
-        return
-    text = texts[0]
+    text, closing = texts[0], f"</{_prefix(source, texts[0])}target>"
     if targets:
-        start, end = targets[0].open.start, targets[0].end
-        tag = source[start : targets[0].open.end].removesuffix("/>").removesuffix(">").rstrip()
-        before, tag = "", f"{tag}>"
+        target = targets[0]
+        tag_end, content_end, end = _places(source, target)
+        if not is_untranslated(unit, target) and source[tag_end:content_end].strip():
+            return
+        start, before = target.start, ""
+        tag = source[start:tag_end].removesuffix("/>").removesuffix(">").rstrip() + ">"
     else:
-        start = end = (unit.children("seg-source") or texts)[0].end
-        before, tag = _space_before(source, text.open.start), f"<{_prefix(source, text)}target>"
+        start = end = _places(source, (unit.children("seg-source") or texts)[0])[2]
+        before, tag = _space_before(source, text.start), f"<{_prefix(source, text)}target>"
     if is_first:
-        tag = _tag_with(tag, "state", "translated")
-    closing = f"</{_prefix(source, text)}target>"
-    items = list(_content(source, text, (start, end), (before + tag, closing)))
+        tag = _set_attribute(tag, "state", "translated")
+    items = list(_copy_content(source, text, (start, end), (before + tag, closing)))
     if items and not is_first:
-        tag = _tag_with(source[unit.open.start : unit.open.end], "state", "translated")
-        yield Replacement(unit.open.start, unit.open.end, tag)
+        tag_end = _places(source, unit)[0]
+        tag = _set_attribute(source[unit.start : tag_end], "state", "translated")
+        yield Replacement(unit.start, tag_end, tag)
     yield from items
 
 
-def _prefix(source: str, element: _Element) -> str:
+def _prefix(source: str, element: XmlElement) -> str:
     """Return the prefix of the name of an element with its colon, or an empty string."""
-    match = _PREFIX.match(source, element.open.start)
+    match = _PREFIX.match(source, element.start)
     return match[1] if match else ""
 
 
-def _space_before(source: str, place: int) -> str:
+def _space_before(source: str, tag_start: int) -> str:
     """Return the white space before a tag."""
-    start = source.rfind(">", 0, place) + 1
-    space = source[start:place]
+    start = source.rfind(">", 0, tag_start) + 1
+    space = source[start:tag_start]
     return space if not space.strip() else ""
 
 
-def _content(
-    source: str, element: _Element, place: tuple[int, int], around: tuple[str, str]
+def _copy_content(
+    source: str, element: XmlElement, span: tuple[int, int], around: tuple[str, str]
 ) -> Iterator[Item]:
-    """Yield the items that write a translated copy of the content, with tags around it.
+    """Yield the items that write a translated copy of the content at `span`, with tags around it.
 
     There are none if the content has no letters.
     """
     builder = SegmentBuilder(source, escaping(escape_text), keeps_lines=True)
-    _add(builder, source, element)
-    first, last = element.inside
+    _add_content(builder, element, inherited=True)
+    first, last, _ = _places(source, element)
     for segment in builder.finish():  # one or none
-        yield Replacement(*place, around[0] + source[first : segment.start])
-        end = place[1]
+        yield Replacement(*span, around[0] + source[first : segment.start])
+        end = span[1]
         yield replace(segment, start=end, end=end)
         yield Replacement(end, end, source[segment.end : last] + around[1])
 
 
-def _add(builder: SegmentBuilder, source: str, element: _Element) -> None:
-    """Add the text and the tags of an element; its depth is limited by `read_units`."""
-    for each in element.content:
-        if isinstance(each, MarkupToken):
-            if each.kind == "text":
-                add_characters(builder, each.start, each.end)
-            elif each.kind == "cdata":
-                text = source[each.start : each.end][len("<![CDATA[") : -len("]]>")]
-                builder.add_text(each.start, each.end, text)
-            else:
-                builder.add_tag(each.start, each.end, "single")
-        elif each.close is each.open or each.open.name in NATIVE_CODES or not each.is_translated:
-            builder.add_tag(each.open.start, each.end, _KINDS.get(each.open.name, "single"))
+def _add_content(builder: SegmentBuilder, element: XmlElement, *, inherited: bool) -> None:
+    """Add the text and the tags of an element; its depth is limited by `read_elements`."""
+    is_translatable = _is_translatable(element, inherited=inherited)
+    start, end, _ = _places(builder.source, element)
+    for child in element.children():
+        _add_text(builder, start, child.start)
+        tag_end, content_end, child_end = _places(builder.source, child)
+        is_kept = child.name in NATIVE_CODES or not _is_translatable(
+            child, inherited=is_translatable
+        )
+        if tag_end == child_end or is_kept:
+            builder.add_tag(child.start, child_end, _KINDS.get(child.name, "single"))
         else:
-            builder.add_tag(each.open.start, each.open.end, "open")
-            _add(builder, source, each)
-            builder.add_tag(each.inside[1], each.end, "close")
+            builder.add_tag(child.start, tag_end, "open")
+            _add_content(builder, child, inherited=is_translatable)
+            builder.add_tag(content_end, child_end, "close")
+        start = child_end
+    _add_text(builder, start, end)
+
+
+def _add_text(builder: SegmentBuilder, start: int, end: int) -> None:
+    """Add a part of the document without elements."""
+    source = builder.source
+    for token in scan(source, start, xml=True):
+        if token.start >= end:
+            break
+        if token.kind == "text":
+            add_characters(builder, token.start, token.end)
+        elif token.kind == "cdata":
+            text = source[token.start : token.end][len("<![CDATA[") : -len("]]>")]
+            builder.add_text(token.start, token.end, text)
+        else:
+            builder.add_tag(token.start, token.end, "single")
 
 
 def read_tmx(source: str, options: Options) -> Iterator[Item]:
@@ -215,22 +190,22 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
     Raises DataError for a damaged file or one without a text in the source language.
     """
     codes: dict[str, None] = {}
-    for unit in _elements(source, options.name, frozenset({"tu"})):
-        variants: dict[str, _Element] = {}
-        for each in unit.children("tuv"):
-            code = each.open.value(source, "xml:lang") or each.open.value(source, "lang")
-            variants.setdefault(code or "", each)
+    for unit in read_elements(Path(options.name), TMX_UNITS, text=source):
+        if unit.name not in TMX_UNITS:
+            continue
+        variants = tmx_variants(unit)
         codes |= dict.fromkeys(variants)
         code = find_language(variants, options.source)
         if code is None or find_language(variants, options.target) is not None:
             continue
-        variant, last = variants[code], unit.children("tuv")[-1]
+        last = unit.children("tuv")[-1]
+        end = _places(source, last)[2]
         language = escape_value(options.target, "")
-        for text in variant.children("seg")[:1]:
-            opening = f"{_space_before(source, last.open.start)}<tuv xml:lang={language}><seg>"
-            yield from _content(source, text, (last.end, last.end), (opening, "</seg></tuv>"))
+        for text in variants[code].children("seg")[:1]:
+            opening = f"{_space_before(source, last.start)}<tuv xml:lang={language}><seg>"
+            yield from _copy_content(source, text, (end, end), (opening, "</seg></tuv>"))
     if find_language(dict.fromkeys(codes, ""), options.source) is None:
         raise DataError(
             f"{options.name}: no text is in `{options.source}`; "
-            f"there are {named_codes(codes) or 'none'}"
+            f"there are {name_codes(codes) or 'none'}"
         )

@@ -287,7 +287,6 @@ def test_xliff_2(tmp_path: Path) -> None:
 
 
 def test_po(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("polib")
     body = """#: a.c:1
 msgid "one\\n"
 "line\\u2028"
@@ -332,14 +331,13 @@ msgstr[0] "%d Stunden"
     path = written(tmp_path / "a.po", PO + body)
     with caplog.at_level(logging.WARNING, "mt"):
         assert read(path) == expected
-    assert "a.po: 4 of 9 units lack one of the sides" in caplog.text
+    assert "a.po: 3 of 8 units lack one of the sides" in caplog.text
     assert read(path, source="de", target="en") == [(b, a) for a, b in expected]
     packed = written(tmp_path / "a.po.gz", gzip.compress((PO + body).encode()))
     assert read(packed) == expected
 
 
 def test_po_of_another_language_is_an_error(tmp_path: Path) -> None:
-    pytest.importorskip("polib")
     path = written(tmp_path / "a.po", PO.replace("de", "de_AT") + 'msgid "a"\nmsgstr "b"\n')
     assert read(path) == [("a", "b")]
     with pytest.raises(DataError, match="a.po: nothing is in `en` or `fr`; there are `de_AT`$"):
@@ -349,7 +347,6 @@ def test_po_of_another_language_is_an_error(tmp_path: Path) -> None:
 
 
 def test_damaged_po_names_file_and_line(tmp_path: Path) -> None:
-    pytest.importorskip("polib")
     path = written(tmp_path / "a.po", PO + 'msgid "a"\nnonsense here\n')
-    with pytest.raises(DataError, match=r"a.po: cannot be read \(.*line 7"):
+    with pytest.raises(DataError, match="a.po: line 7: is not a string or comment of gettext"):
         read(path)
