@@ -223,7 +223,7 @@ def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str
         return f"it needs CTranslate2: {install_hint('ctranslate2')}"
     if (device := select_device(training.device).type) != "cpu":
         return f"the training device is {device}; `mt export` exports at any time"
-    return why_not_decoded(decoding)
+    return describe_unsupported(decoding)
 
 
 def check_output_folder(output: Path) -> None:
