@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.augment.judge import Judge
-from mt.data.filters import weighted_length
-from mt.doctor.alignment import Lexicon, learn_lexicon
+from mt.data.pair_checks import weighted_length
+from mt.doctor.misalignment import Lexicon, learn_lexicon
 from mt.doctor.tally import Block
 
 Floats = npt.NDArray[np.float64]

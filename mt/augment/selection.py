@@ -33,7 +33,7 @@ from mt.data.verbatim import missing_verbatim
 from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.shards import Extent, Job, Window
-from mt.doctor.alignment import spread_stretches
+from mt.doctor.misalignment import spread_stretches
 from mt.doctor.tally import BLOCK_LINES, Block
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import printable

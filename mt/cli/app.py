@@ -9,9 +9,8 @@ import typer
 from mt import __version__
 from mt.cli.augment import backtranslate, distill
 from mt.cli.bench import bench
-from mt.cli.compare import compare
 from mt.cli.data import data
-from mt.cli.evaluate import evaluate
+from mt.cli.evaluate import compare, evaluate
 from mt.cli.export import export, import_
 from mt.cli.inspect import info, inspect, plot
 from mt.cli.options import print_help

@@ -11,8 +11,6 @@ from mt.config import DataConfig
 from mt.data.filters import in_other_language, known_languages
 from mt.data.pairs import PairSource
 from mt.data.sources import open_source
-from mt.data.splits import HeldOutPairs, open_splits
-from mt.doctor.alignment import Lexicon, are_unrelated, find_shifts, learn_lexicon, spread_stretches
 from mt.doctor.findings import (
     KINDS,
     MAX_LINES_SHOWN,
@@ -24,6 +22,13 @@ from mt.doctor.findings import (
     as_yaml,
 )
 from mt.doctor.first_look import language_warnings, sample_pairs
+from mt.doctor.misalignment import (
+    Lexicon,
+    are_unrelated,
+    find_shifts,
+    learn_lexicon,
+    spread_stretches,
+)
 from mt.doctor.tally import (
     Block,
     Map,

@@ -17,14 +17,14 @@ from mt.data.filters import (
 )
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.doctor.alignment import (
+from mt.doctor.findings import KINDS, in_words
+from mt.doctor.misalignment import (
     CHUNK_LINES,
     are_unrelated,
     find_shifts,
     learn_lexicon,
     spread_stretches,
 )
-from mt.doctor.findings import KINDS, in_words
 from mt.doctor.tally import Block, read_blocks, tally_block
 from mt.errors import DataError
 from mt.languages import base_language, scripts_of

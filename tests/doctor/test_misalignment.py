@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.doctor.alignment import Shift, are_unrelated, find_shifts, learn_lexicon
+from mt.doctor.misalignment import Shift, are_unrelated, find_shifts, learn_lexicon
 from mt.doctor.tally import Block
 
 Lines = list[str]
