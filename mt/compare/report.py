@@ -9,10 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from mt.compare.compare import Changed, Comparison, differing_parts
+from mt.compare.compare import LENGTH, MIN_SENTENCES, Changed, Comparison, Slice, differing_parts
 from mt.compare.differences import CURVES, Curve
 from mt.compare.significance import SIGNIFICANT, PairedScore
-from mt.compare.slices import LENGTH, MIN_SENTENCES, Slice
 from mt.errors import UserError, install_hint
 from mt.tables import aligned, display_width, printable, wrap
 

@@ -37,9 +37,8 @@ from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source
 from mt.decoding.files import check_output
-from mt.doctor.check import check_corpora, misaligned
+from mt.doctor.check import are_swapped, check_corpora, misaligned
 from mt.doctor.findings import KINDS, Report, SplitReport, reasons_for
-from mt.doctor.first_look import are_swapped
 from mt.doctor.report import percent, rows_of
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text

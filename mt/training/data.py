@@ -22,8 +22,7 @@ from mt.data.splits import open_splits, open_training_corpora
 from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import provide_tokenizer
-from mt.doctor.first_look import first_look, language_warnings
+from mt.doctor.check import first_look, language_warnings
 from mt.errors import ConfigError, RunError
 from mt.files import read_json, write_json
 from mt.runs import LineShape

@@ -1,8 +1,7 @@
 import pytest
 from sacrebleu.metrics.chrf import CHRF
 
-from mt.compare.compare import changed_most, differing_parts
-from mt.compare.slices import count_all
+from mt.compare.compare import changed_most, count_all, differing_parts
 from mt.compare.systems import EvaluationSet, System
 
 

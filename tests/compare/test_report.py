@@ -4,11 +4,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mt.compare.compare import Changed, Comparison
+from mt.compare.compare import Changed, Comparison, Slice
 from mt.compare.differences import Curve, Difference
 from mt.compare.report import COLOURS, as_html, as_text, require_html
 from mt.compare.significance import PairedScore
-from mt.compare.slices import Slice
 from mt.errors import UserError, install_hint
 from mt.evaluation.scores import Interval
 

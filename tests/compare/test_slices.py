@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from mt.compare.slices import (
+from mt.compare.compare import (
     RareWords,
     SlicedSide,
     count_all,

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from mt.config.loading import load_config
-from mt.data.splits import open_training_corpora
+from mt.data.held_out import open_training_corpora
+from mt.doctor.check import first_look
 from mt.doctor.findings import KINDS
-from mt.doctor.first_look import first_look
 
 Pairs = list[tuple[str, str]]
 
@@ -130,6 +130,6 @@ def test_a_line_without_translation_is_located(
 def test_repetitions_are_counted_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.doctor.first_look._MAX_HASHES", 250)
+    monkeypatch.setattr("mt.doctor.check._MAX_HASHES", 250)
     assert _look(tmp_path, _pairs(800) * 4) == [REPEATED]
     assert _look(tmp_path, _pairs(800) * 2) == []
