@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.augment.judge import Judge
-from mt.data.pair_checks import weighted_length
-from mt.doctor.misalignment import Lexicon, learn_lexicon
-from mt.doctor.tally import Block
+from mt.data.filters import weighted_length
+from mt.doctor.misalignment import BilingualLexicon, learn_lexicon
+from mt.doctor.tally import LineBlock
 
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
@@ -85,7 +85,7 @@ class Norms:
 
     lengths: Scale | None = None
     """Log ratios of the lengths, translation to source."""
-    lexicon: Lexicon | None = None
+    lexicon: BilingualLexicon | None = None
     similarity: Limit | None = None
     """Cosines of both sides in the lexicon."""
     log_prob: Limit | None = None
@@ -102,7 +102,7 @@ class Norms:
             # The lexicon fits bad pairs of the sample, too. Planted pairs show how much.
             planted = translations.copy()
             planted[::_PLANTED_STEP] = _rolled(translations)[::_PLANTED_STEP]
-            lexicon = learn_lexicon([Block(0, sources, planted)])
+            lexicon = learn_lexicon([LineBlock(0, sources, planted)])
             scores, known = _similarities(lexicon, sources, planted)
             is_planted = np.arange(len(scores)) % _PLANTED_STEP == 0
             related, unrelated = scores[known & ~is_planted], scores[known & is_planted]
@@ -165,10 +165,10 @@ def _log_ratios(sources: Sequence[str], translations: Sequence[str]) -> Floats:
 
 
 def _similarities(
-    lexicon: Lexicon, sources: list[str], translations: list[str]
+    lexicon: BilingualLexicon, sources: list[str], translations: list[str]
 ) -> tuple[Floats, Booleans]:
     """Return the cosines of pairs, and True where both sides have words of the lexicon."""
-    left, right = lexicon.embed(Block(0, sources, translations))
+    left, right = lexicon.embed(LineBlock(0, sources, translations))
     known = np.logical_and(left.any(1), right.any(1))
     return np.einsum("id,id->i", left, right).astype(np.float64), known
 

@@ -34,7 +34,7 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.sampling import UTILITIES, compute_expected_utilities
 from mt.decoding.shards import Extent, Job, Window
 from mt.doctor.misalignment import spread_stretches
-from mt.doctor.tally import BLOCK_LINES, Block
+from mt.doctor.tally import BLOCK_LINES, LineBlock
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.tables import printable
 
@@ -162,12 +162,12 @@ class Selection:
             yield self._window(number + 1, window)
             number += len(window)
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[LineBlock]:
         read = read_candidates(self.candidates)
         first = 0
         while window := list(islice(read, BLOCK_LINES)):
             targets = [next(iter(each.translations), "") for each in window]
-            yield Block(first, [each.source for each in window], targets)
+            yield LineBlock(first, [each.source for each in window], targets)
             first += len(window)
 
     def _fault(self, source: str, translation: str) -> str:

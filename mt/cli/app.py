@@ -29,6 +29,9 @@ EXAMPLES = """\
 REMOVED: dict[str, str] = {
     "mt ablate --json": "each run folder has its scores in metrics.jsonl and evaluations/",
     "mt ablate --runs": "the runs are in runs/ablation-NAME-OF-FILE",
+    "mt data tokenizer": (
+        "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
+    ),
     "mt init --force": "delete the existing config, or choose another --output",
     "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",
     "mt plot schedule": "the notebook docs/quickstart.ipynb draws the learning rate",

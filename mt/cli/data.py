@@ -1,6 +1,5 @@
-"""Commands `mt data check`, `mt data clean` and `mt data tokenizer`."""
+"""Commands `mt data check` and `mt data clean`."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,23 +8,25 @@ import typer
 
 from mt.cli.options import JsonFile, Overrides, command_group, load
 from mt.cli.train import ConfigFile
-from mt.errors import ConfigError
 from mt.files import write_json, write_text
 from mt.tables import aligned
 
 if TYPE_CHECKING:
     from mt.data.splits import CleanedFiles
+    from mt.data.tokenizer import Tokenizer
 
-data = command_group("data", "Check and clean corpora, and check tokenizers.")
+data = command_group("data", "Check and clean corpora.")
 
 
 @data.command()
 def check(
-    config: ConfigFile,
+    subject: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG|RUN", help="Config; or run, to check its tokenizer too."),
+    ],
     json: JsonFile = None,
     html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write a page with examples and histograms."),
+        Path | None, typer.Option(metavar="FILE", help="Write a page with examples.")
     ] = None,
     processes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of parallel processes.")
@@ -34,22 +35,46 @@ def check(
 ) -> None:
     """Check the corpora of a config, and suggest cleaning.
 
-    The exit status is 0 if the corpora could be read, whatever the result.
+    With a run, or a config that copies a tokenizer, the report has the tokens per word and the
+    characters that the tokenizer loses. The exit status is 0 if the corpora could be read, whatever
+    the result.
     """
+    from mt.runs import CONFIG_FILE, check_run_folder
+
+    config = subject
+    if subject.is_dir():
+        check_run_folder(subject)
+        config = subject / CONFIG_FILE
     loaded = load(config, overrides)
     from mt.decoding.files import check_outputs
     from mt.doctor.check import check_corpora
-    from mt.doctor.report import as_html, as_text, check_html_packages
+    from mt.doctor.corpus_report import as_html, as_text
+    from mt.doctor.page import check_html_package
 
-    check_outputs([json, html], [config])
+    check_outputs([json, html], [subject])
     if html is not None:
-        check_html_packages()
-    report = check_corpora(loaded.data, processes=processes)
+        check_html_package()
+    _, origin = loaded.tokenizer_origin or ("", None)
+    tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
+    report = check_corpora(loaded.data, tokenizer=tokenizer, processes=processes)
     if json is not None:
         write_json(json, asdict(report))
     if html is not None:
         write_text(html, as_html(report))
     typer.echo(as_text(report))
+
+
+def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":
+    """Load the tokenizer of a run or of a tokenizer folder; None before a run has trained it."""
+    from mt.data.tokenizer import Tokenizer
+    from mt.runs import CONFIG_FILE, TOKENIZER_FOLDER
+
+    if folder is None:
+        return None
+    if (folder / TOKENIZER_FOLDER).is_dir() or (folder / CONFIG_FILE).is_file():
+        folder /= TOKENIZER_FOLDER
+        return Tokenizer.load(folder) if folder.is_dir() else None
+    return Tokenizer.load(folder)
 
 
 @data.command()
@@ -70,69 +95,15 @@ def clean(
     from mt.data.splits import REMOVED_FILE, write_cleaned
 
     removed_file = REMOVED_FILE if removed else None
-    cleaned = write_cleaned(loaded.data, out, removed_file=removed_file)
-    texts = (f"{each.key}:\n{_cleaning_text(each)}" for each in cleaned)
-    typer.echo("\n\n".join(texts) if len(cleaned) > 1 else _cleaning_text(cleaned[0]))
+    corpora = write_cleaned(loaded.data, out, removed_file=removed_file)
+    texts = [f"{corpus.key}:\n{_describe_cleaning(corpus)}" for corpus in corpora]
+    typer.echo("\n\n".join(texts) if len(corpora) > 1 else _describe_cleaning(corpora[0]))
 
 
-def _cleaning_text(cleaned: "CleanedFiles") -> str:
-    def row(name: str, count: int) -> tuple[str, str, str]:
-        return name, f"{count:,}", f"{count / cleaned.total:.3%}"
-
-    rows = [
-        ("pairs read", f"{cleaned.total:,}", ""),
-        *(row(f"removed by `{name}`", count) for name, count in cleaned.taken.items()),
-        row("pairs kept", cleaned.left),
-        ("changed among these", f"{cleaned.changed:,}", ""),
-    ]
+def _describe_cleaning(cleaned: "CleanedFiles") -> str:
+    counts = {f"removed by `{name}`": count for name, count in cleaned.taken.items()}
+    counts["pairs kept"] = cleaned.left
+    rows = [("pairs read", f"{cleaned.total:,}", "")]
+    rows += [(name, f"{n:,}", f"{n / cleaned.total:.3%}") for name, n in counts.items()]
+    rows.append(("changed among these", f"{cleaned.changed:,}", ""))
     return "\n".join([aligned(rows, right=(1, 2)), *map(str, cleaned.files)])
-
-
-@data.command()
-def tokenizer(
-    subject: Annotated[
-        Path, typer.Argument(metavar="RUN|CONFIG", help="Run folder, or config to train with.")
-    ],
-    json: JsonFile = None,
-    overrides: Overrides = None,
-) -> None:
-    """Check a tokenizer for lost characters and a suitable vocabulary size.
-
-    The report also shows how it splits the text, and the highest BLEU that a perfect model could
-    reach with it. The tokenizer of a config is trained as by `mt train`, and not kept.
-    """
-    is_run = subject.is_dir()
-    config = _config_of_run(subject, overrides or ()) if is_run else subject
-    loaded = load(config, overrides)
-    from mt.data.tokenizer import Tokenizer
-    from mt.decoding.files import check_outputs
-    from mt.doctor.tokenizer import check_tokenizer, configured_tokenizer, tokenizer_as_text
-    from mt.runs import TOKENIZER_FOLDER
-
-    check_outputs([json], [subject])
-    if is_run:
-        report = check_tokenizer(loaded, Tokenizer.load(subject / TOKENIZER_FOLDER))
-    else:
-        from mt.model.device import select_device
-        from mt.training.automatic import choose_settings
-
-        device = select_device(loaded.training.device)
-        loaded = choose_settings(loaded, device).applied()
-        with configured_tokenizer(loaded) as trained:
-            report = check_tokenizer(loaded, trained)
-    if json is not None:
-        write_json(json, asdict(report))
-    typer.echo(tokenizer_as_text(report))
-
-
-def _config_of_run(run: Path, overrides: Sequence[str]) -> Path:
-    from mt.runs import CONFIG_FILE, check_run_folder
-
-    for override in overrides:
-        if override.startswith("tokenizer"):
-            raise ConfigError(
-                f"--set {override.partition('=')[0]}: the tokenizer of a run is fixed; name a "
-                "config to try another"
-            )
-    check_run_folder(run)
-    return run / CONFIG_FILE

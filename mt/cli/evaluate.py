@@ -215,23 +215,23 @@ def compare(
     ] = 5,
     allow: Allow = None,
     json: JsonFile = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with plots and examples.")
-    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
     device: Device = "auto",
 ) -> None:
-    """Compare systems: significance, slices, differences."""
-    from mt.compare import compare as comparing
-    from mt.compare.report import as_html, as_text, require_html
-    from mt.compare.systems import Texts
+    """Compare systems: significance, slices, most different sentences."""
+    from mt.compare.compare import CompareOptions
+    from mt.compare.compare import compare as compare_systems
+    from mt.compare.report import as_html, as_text
+    from mt.compare.systems import GivenTestSet
     from mt.decoding.files import check_outputs
+    from mt.doctor.page import check_html_package
 
     check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
     if html:
-        require_html()
-    options = comparing.CompareOptions(
+        check_html_package()
+    options = CompareOptions(
         tuple(split or ()),
-        Texts(tuple(references or ()), sources, target_language, bleu_tokenizer),
+        GivenTestSet(tuple(references or ()), sources, target_language, bleu_tokenizer),
         metrics=tuple(metric or ()),
         allow=tuple(allow or ()),
         test=test,
@@ -239,7 +239,7 @@ def compare(
         examples=examples,
         device=device,
     )
-    comparison = comparing.compare(systems or (), options)
+    comparison = compare_systems(systems or (), options)
     if json:
         write_json(json, comparison.as_record())
     if html:

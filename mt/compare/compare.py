@@ -1,4 +1,4 @@
-"""Comparison of systems on one test set: scores, slices, differences of runs, sentences."""
+"""Comparison of systems on one test set: scores, slices and the most different sentences."""
 
 import difflib
 import re
@@ -11,21 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mt.compare.differences import Curve, Difference, find_differences, read_curves
 from mt.compare.significance import SAMPLES, PairedScore, Resampling, score_systems
 from mt.compare.systems import (
-    NO_TEXTS,
+    NO_TEST_SET,
     EvaluationSet,
+    GivenTestSet,
     System,
-    Texts,
-    corpora_of,
+    find_corpora,
     is_folder,
     read_systems,
 )
 from mt.config.data import CleaningConfig, DataConfig
 from mt.data.filters import Cleaning
-from mt.data.held_out import open_training_corpora
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
 from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, choose_metrics, label
@@ -35,20 +34,42 @@ from mt.languages import script_share, written_without_spaces
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
+MAX_SYSTEMS = 8
+"""Number of columns that fit on a terminal."""
 MIN_SENTENCES = 30
 """Size below which a slice gets no verdict."""
-LENGTH = "length"
-"""Group of slices that the report draws."""
 RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
 """Maximal count of a rare word."""
 _MAX_PAIRS = 1_000_000
 """Number of training pairs whose words are counted."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
-_FINAL = ((".。．｡।۔", "full stop"), ("?？؟", "question mark"), ("!！", "exclamation mark"))
+_FINAL_MARKS = ((".。．｡।۔", "full stop"), ("?？؟", "question mark"), ("!！", "exclamation mark"))
 _CLOSING = "\"'”“’»)]）」』】》 \u3000"
 _INNER = re.compile(r"""[,;:()\[\]"“”„«»—–，；：、（）「」『』《》]""")
 _Part = tuple[int, str]
 """Position of a slice in its group, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """Options of a comparison."""
+
+    splits: tuple[str, ...] = ()
+    """Splits of runs; all but the first are compared by their scores only."""
+    texts: GivenTestSet = NO_TEST_SET
+    metrics: tuple[str, ...] = ()
+    """Names in `mt.evaluation.scores.METRICS`."""
+    allow: tuple[str, ...] = ()
+    """Reasons in `mt.evaluation.checks.REASONS`."""
+    test: Resampling = "bootstrap"
+    samples: int | None = None
+    """Number of samples; None for the default in `SAMPLES`."""
+    examples: int = 5
+    """Number of sentences to show for each system, of gains and of losses."""
+    device: str = "auto"
+
+
+DEFAULT_OPTIONS = CompareOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,190 +89,8 @@ class Slice:
         return self.sentences < MIN_SENTENCES
 
 
-class Counts:
-    """Counts of a metric for each sentence of a system, to score any subset."""
-
-    def __init__(self, metric: "Metric", system: System, common: EvaluationSet) -> None:
-        """Count every sentence once."""
-        self._metric: Any = metric
-        self._rows = self._metric._extract_corpus_statistics(system.translations, common.references)
-
-    def score(self, members: Iterable[int]) -> float:
-        """Return the corpus score of the sentences with these indices."""
-        rows = [self._rows[number] for number in members]
-        return float(self._metric._aggregate_and_compute(rows).score)
-
-
 @dataclass(frozen=True, slots=True)
-class AllCounts:
-    """Counts of BLEU and chrF2 for each system."""
-
-    bleu: tuple[Counts, ...]
-    chrf: tuple[Counts, ...]
-
-    def slice(self, group: str, name: str, members: Sequence[int]) -> Slice:
-        """Score the sentences with these indices."""
-        return Slice(
-            group,
-            name,
-            len(members),
-            bleu=tuple(counts.score(members) for counts in self.bleu),
-            chrf=tuple(counts.score(members) for counts in self.chrf),
-        )
-
-
-def count_all(common: EvaluationSet, systems: Sequence[System]) -> AllCounts:
-    """Return the counts of BLEU and chrF2 for each system."""
-    bleu, chrf = choose_metrics(common.target_language, common.tokenizer)
-    return AllCounts(
-        bleu=tuple(Counts(bleu, system, common) for system in systems),
-        chrf=tuple(Counts(chrf, system, common) for system in systems),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class SlicedSide:
-    """Side whose lines are grouped: the sources, or the references if there are no sources."""
-
-    name: str
-    lines: tuple[str, ...]
-    unspaced: bool
-    """True for a language without spaces between words: characters count as words."""
-
-    def words(self, line: str) -> list[str]:
-        """Return the lower-cased words of a line; the characters of unspaced text."""
-        found = re.findall(r"\w+", line.lower())
-        return list("".join(found)) if self.unspaced else found
-
-
-@dataclass(frozen=True, slots=True)
-class RareWords:
-    """Word counts; a word with at most `most` occurrences is rare."""
-
-    counts: Counter[str]
-    most: int
-    where: str
-
-
-def sliced_side(common: EvaluationSet) -> SlicedSide:
-    """Return the side whose lines are grouped."""
-    name, lines, language = "source", common.sources, common.source_language
-    if not lines:
-        name, lines, language = "reference", common.references[0], common.target_language
-    unspaced = written_without_spaces(language) if language else _looks_unspaced(lines)
-    return SlicedSide(name, lines, unspaced)
-
-
-def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
-    """Count words in the first training corpus that can be read, else in the test set."""
-    for system in systems:
-        if system.folder is None or side.name != "source":
-            continue
-        data = read_config(system.folder).data
-        try:
-            pairs = islice(_training_pairs(data), _MAX_PAIRS)
-            counts = _count(side, (pair.source for pair in pairs))
-        except UserError:  # the corpus is not on this machine
-            continue
-        return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
-    return RareWords(_count(side, side.lines), RARE_IN_TEST, "the test set")
-
-
-def _training_pairs(data: DataConfig) -> Iterator[SentencePair]:
-    """Stream the training pairs, uncleaned but without the held-out pairs."""
-    uncleaned = data.model_copy(update={"cleaning": CleaningConfig()})
-    for corpus in open_training_corpora(data):
-        yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
-
-
-def make_slices(counts: AllCounts, side: SlicedSide, rare: RareWords) -> list[Slice]:
-    """Score all slices that are not empty, group by group."""
-    found = []
-    for group, part_of in _groups(side, rare):
-        parts: dict[_Part, list[int]] = {}
-        for number, line in enumerate(side.lines):
-            parts.setdefault(part_of(line), []).append(number)
-        found += [counts.slice(group, part[1], members) for part, members in sorted(parts.items())]
-    return found
-
-
-def _count(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
-    return Counter(word for line in lines for word in side.words(line))
-
-
-def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
-    def either(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
-        return lambda line: (0, yes) if holds(line) else (1, no)
-
-    def has_rare(line: str) -> bool:
-        return any(rare.counts[word] <= rare.most for word in side.words(line))
-
-    def has_inner(line: str) -> object:
-        return _INNER.search(line.strip()[:-1])
-
-    yield LENGTH, lambda line: _length(line, unspaced=side.unspaced)
-    yield "rare words", either(has_rare, "with rare words", "without rare words")
-    yield "numbers", either(re.compile(r"\d").search, "digits", "no digits")
-    yield "final punctuation", _final
-    inner = "commas, colons, brackets, quotes"
-    yield "inner punctuation", either(has_inner, inner, "none of these")
-
-
-def _length(line: str, *, unspaced: bool) -> _Part:
-    """Return the range of lengths that includes the line, in words or characters."""
-    edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
-    count = len("".join(line.split())) if unspaced else len(line.split())
-    place = sum(count > edge for edge in edges)
-    if place == len(edges):
-        return place, f"over {edges[-1]} {unit}"
-    return place, f"{edges[place - 1] + 1 if place else 0} to {edges[place]} {unit}"
-
-
-def _final(line: str) -> _Part:
-    last = line.rstrip(_CLOSING)[-1:]
-    for place, (marks, name) in enumerate(_FINAL):
-        if last and last in marks:
-            return place, name
-    return (4, "no mark") if not last or last.isalnum() else (3, "another mark")
-
-
-def _looks_unspaced(lines: Sequence[str]) -> bool:
-    """Return True if the lines are mostly in the script of a language without spaces."""
-    shares = [
-        max(script_share(line, language) or 0.0 for language in ("zh", "ja", "th"))
-        for line in lines[:: max(1, len(lines) // 200)]
-    ]
-    return sum(shares) > len(shares) / 2
-
-
-MAX_SYSTEMS = 8
-"""Number of columns that fit on a terminal."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """Options of a comparison."""
-
-    splits: tuple[str, ...] = ()
-    """Splits of runs; all but the first are compared by their scores only."""
-    texts: Texts = NO_TEXTS
-    metrics: tuple[str, ...] = ()
-    """Names in `mt.evaluation.scores.METRICS`."""
-    allow: tuple[str, ...] = ()
-    """Reasons in `mt.evaluation.checks.REASONS`."""
-    test: Resampling = "bootstrap"
-    samples: int | None = None
-    """Number of samples; None for the default in `SAMPLES`."""
-    examples: int = 5
-    """Number of sentences to show for each system, of gains and of losses."""
-    device: str = "auto"
-
-
-DEFAULT_OPTIONS = CompareOptions()
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedSentence:
     """Sentence with the translations of the baseline and of another system."""
 
     system: int
@@ -289,9 +128,7 @@ class Comparison:
     slices: tuple[Slice, ...]
     sliced_by: str
     """Description of the slices."""
-    differences: tuple[Difference, ...]
-    curves: tuple[Curve, ...]
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedSentence, ...]
 
     @property
     def letters(self) -> str:
@@ -304,71 +141,132 @@ class Comparison:
         record["scores"] = [
             [{**asdict(score), "outcome": score.outcome} for score in row] for row in self.scores
         ]
-        record["slices"] = [{**asdict(each), "too_small": each.too_small} for each in self.slices]
+        record["slices"] = [{**asdict(part), "too_small": part.too_small} for part in self.slices]
         return record
 
 
-def compare(places: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) -> Comparison:
+class SubsetScorer:
+    """BLEU and chrF2 of all systems on any sentences, from counts taken once."""
+
+    def __init__(self, test_set: EvaluationSet, systems: Sequence[System]) -> None:
+        """Count the matches of every sentence."""
+        self._metrics = choose_metrics(test_set.target_language, test_set.tokenizer)
+        self._counts: list[list[Any]] = [
+            [_count_matches(metric, system, test_set) for system in systems]
+            for metric in self._metrics
+        ]
+
+    def bleu(self, indices: Sequence[int]) -> tuple[float, ...]:
+        """Return the BLEU of each system on the sentences with these indices."""
+        return self._score(0, indices)
+
+    def chrf(self, indices: Sequence[int]) -> tuple[float, ...]:
+        """Return the chrF2 of each system on the sentences with these indices."""
+        return self._score(1, indices)
+
+    def slice(self, group: str, name: str, indices: Sequence[int]) -> Slice:
+        """Score the sentences with these indices."""
+        return Slice(group, name, len(indices), bleu=self.bleu(indices), chrf=self.chrf(indices))
+
+    def _score(self, metric: int, indices: Sequence[int]) -> tuple[float, ...]:
+        sums: Any = self._metrics[metric]
+        return tuple(
+            float(sums._aggregate_and_compute([counts[index] for index in indices]).score)
+            for counts in self._counts[metric]
+        )
+
+
+def _count_matches(metric: "Metric", system: System, test_set: EvaluationSet) -> Any:
+    return metric._extract_corpus_statistics(system.translations, test_set.references)
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedSide:
+    """Side whose lines are grouped: the sources, or the references if there are no sources."""
+
+    name: str
+    lines: tuple[str, ...]
+    unspaced: bool
+    """True for a language without spaces between words: characters count as words."""
+
+    def words(self, line: str) -> list[str]:
+        """Return the lower-cased words of a line; the characters of unspaced text."""
+        words = re.findall(r"\w+", line.lower())
+        return list("".join(words)) if self.unspaced else words
+
+
+@dataclass(frozen=True, slots=True)
+class RareWords:
+    """Word counts; a word with at most `most` occurrences is rare."""
+
+    counts: Counter[str]
+    most: int
+    where: str
+
+
+def compare(paths: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) -> Comparison:
     """Compare runs, exports or files of translations with the first of them.
 
-    A run without kept translations is translated. Raises UserError before translation if the
-    systems do not compare.
+    Runs and exports are translated. Raises UserError before translation if the systems do not
+    compare.
     """
-    _check_places(places)
-    _check_splits(places, options)
+    _check_paths(paths)
+    _check_splits(paths, options)
     check_metrics(options.metrics)
-    read = partial(read_systems, places, options.texts, allow=options.allow, device=options.device)
-    sets = [read(split=split) for split in options.splits or (None,)]
-    common, systems = sets[0]
-    side = sliced_side(common)
+    read = partial(read_systems, paths, options.texts, allow=options.allow, device=options.device)
+    directions = [read(split=split) for split in options.splits or (None,)]
+    test_set, systems = directions[0]
+    side = choose_side(test_set)
     rare = count_words(systems, side)
-    counts = count_all(common, systems)
-    directions = sets if len(sets) > 1 else []
+    scorer = SubsetScorer(test_set, systems)
     scores = score_systems(
-        common, systems, test=options.test, samples=options.samples, metrics=options.metrics
+        test_set, systems, test=options.test, samples=options.samples, metrics=options.metrics
     )
+    slices = make_slices(scorer, side, rare)
+    sliced_by = [_describe_slices(side, rare)]
+    if len(directions) > 1:
+        slices += [_score_direction(split, members) for split, members in directions]
+        sliced_by += [_describe_direction(split, members) for split, members in directions]
     return Comparison(
         tuple(system.name for system in systems),
-        common.name,
-        sentences=len(common.references[0]),
-        target_language=common.target_language,
+        test_set.name,
+        sentences=len(test_set.references[0]),
+        target_language=test_set.target_language,
         test=options.test,
         samples=options.samples or SAMPLES[options.test],
         scores=tuple(scores),
-        slices=(*make_slices(counts, side, rare), *(_direction(*each) for each in directions)),
-        sliced_by="; ".join([_sliced_by(side, rare), *(_signed(*each) for each in directions)]),
-        differences=tuple(find_differences(systems)),
-        curves=tuple(read_curves(systems)),
-        changed=tuple(changed_most(common, systems, counts, most=options.examples)),
+        slices=tuple(slices),
+        sliced_by="; ".join(sliced_by),
+        changed=tuple(find_changed(test_set, systems, scorer, most=options.examples)),
     )
 
 
-def changed_most(
-    common: EvaluationSet, systems: Sequence[System], counts: AllCounts, *, most: int
-) -> list[Changed]:
+def find_changed(
+    test_set: EvaluationSet, systems: Sequence[System], scorer: SubsetScorer, *, most: int
+) -> list[ChangedSentence]:
     """Return for each system the `most` sentences with the largest gains, then losses."""
-    found = []
-    numbers = range(len(common.references[0]))
-    for place in range(1, len(systems)):
+    chrf = [scorer.chrf([index]) for index in range(len(test_set.references[0]))]
+    sentences = []
+    for system in range(1, len(systems)):
         changed = [
-            Changed(
-                place,
-                number + 1,
-                source=common.sources[number] if common.sources else "",
-                references=tuple(lines[number] for lines in common.references),
-                baseline=systems[0].translations[number],
-                translation=systems[place].translations[number],
-                chrf=(counts.chrf[0].score([number]), counts.chrf[place].score([number])),
+            ChangedSentence(
+                system,
+                index + 1,
+                source=test_set.sources[index] if test_set.sources else "",
+                references=tuple(lines[index] for lines in test_set.references),
+                baseline=systems[0].translations[index],
+                translation=systems[system].translations[index],
+                chrf=(scores[0], scores[system]),
             )
-            for number in numbers
+            for index, scores in enumerate(chrf)
         ]
-        changed.sort(key=lambda each: -each.gain)
-        found += [each for each in changed[:most] if each.gain > 0]
-        found += [each for each in changed[::-1][:most] if each.gain < 0]
-    return found
+        changed.sort(key=lambda sentence: -sentence.gain)
+        sentences += [sentence for sentence in changed[:most] if sentence.gain > 0]
+        sentences += [sentence for sentence in changed[::-1][:most] if sentence.gain < 0]
+    return sentences
 
 
-def differing_parts(text: str, other: str, *, language: str) -> Iterator[tuple[str, bool]]:
+def split_by_difference(text: str, other: str, *, language: str) -> Iterator[tuple[str, bool]]:
     """Yield `text` in parts, each with True if it is not in `other`.
 
     Parts are runs of words, or of characters in a language without spaces.
@@ -381,25 +279,57 @@ def differing_parts(text: str, other: str, *, language: str) -> Iterator[tuple[s
             yield "".join(words[start:end]), kind != "equal"
 
 
-def _check_places(places: Sequence[Path]) -> None:
-    if len(places) < 2:
-        raise UserError(
-            "there is nothing to compare with: name two or more runs, exported models or files"
-        )
-    if len(places) > MAX_SYSTEMS:
-        raise UserError(f"{len(places)} systems: up to {MAX_SYSTEMS} can be compared at once")
-    real = [resolved(place) for place in places]
-    for number, place in enumerate(places):
-        if real[number] in real[:number]:
-            raise UserError(f"{place}: is named twice; a system does not compare with itself")
+def choose_side(test_set: EvaluationSet) -> SlicedSide:
+    """Return the side whose lines are grouped."""
+    name, lines, language = "source", test_set.sources, test_set.source_language
+    if not lines:
+        name, lines, language = "reference", test_set.references[0], test_set.target_language
+    unspaced = written_without_spaces(language) if language else _looks_unspaced(lines)
+    return SlicedSide(name, lines, unspaced)
 
 
-def _check_splits(places: Sequence[Path], options: CompareOptions) -> None:
+def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
+    """Count words in the first training corpus that can be read, else in the test set."""
+    for system in systems:
+        if system.folder is None or side.name != "source":
+            continue
+        pairs = islice(_training_pairs(read_config(system.folder).data), _MAX_PAIRS)
+        try:
+            counts = _count(side, (pair.source for pair in pairs))
+        except UserError:  # the corpus is not on this machine
+            continue
+        return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
+    return RareWords(_count(side, side.lines), RARE_IN_TEST, "the test set")
+
+
+def make_slices(scorer: SubsetScorer, side: SlicedSide, rare: RareWords) -> list[Slice]:
+    """Score all slices that are not empty, group by group."""
+    slices = []
+    for group, part_of in _groups(side, rare):
+        parts: dict[_Part, list[int]] = {}
+        for index, line in enumerate(side.lines):
+            parts.setdefault(part_of(line), []).append(index)
+        slices += [scorer.slice(group, part[1], parts[part]) for part in sorted(parts)]
+    return slices
+
+
+def _check_paths(paths: Sequence[Path]) -> None:
+    if len(paths) < 2:
+        raise UserError("nothing to compare: name two or more runs, exported models or files")
+    if len(paths) > MAX_SYSTEMS:
+        raise UserError(f"{len(paths)} systems: up to {MAX_SYSTEMS} can be compared at once")
+    real = [resolved(path) for path in paths]
+    for index, path in enumerate(paths):
+        if real[index] in real[:index]:
+            raise UserError(f"{path}: is named twice; a system does not compare with itself")
+
+
+def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
     splits = options.splits
-    folders = [place for place in places if is_folder(place)]
+    folders = [path for path in paths if is_folder(path)]
     if splits and not folders:
         raise UserError("--split is of runs, whose config has splits; files have --references")
-    if len(splits) > 1 and len(folders) < len(places):
+    if len(splits) > 1 and len(folders) < len(paths):
         raise UserError("a file of translations is of one split: give --split once")
     if len(set(splits)) < len(splits):
         raise UserError("--split names a split twice")
@@ -407,30 +337,90 @@ def _check_splits(places: Sequence[Path], options: CompareOptions) -> None:
         if len(splits) > 1:
             raise UserError("--references are of one test set: give --split, its name, once")
         return
-    given = corpora_of(folders)
+    corpora = find_corpora(folders)
     for folder in folders:
-        data = read_config(folder, given).data
+        data = read_config(folder, corpora).data
         for split in splits:
             choose_split(data, split)
 
 
-def _sliced_by(side: SlicedSide, rare: RareWords) -> str:
+def _describe_slices(side: SlicedSide, rare: RareWords) -> str:
     unit = "character" if side.unspaced else "word"
     often = "once" if rare.most == 1 else f"{rare.most} times"
     return f"by the {side.name}; a {unit} is rare if seen at most {often} in {rare.where}"
 
 
-def _direction(common: EvaluationSet, systems: Sequence[System]) -> Slice:
+def _score_direction(test_set: EvaluationSet, systems: Sequence[System]) -> Slice:
     """Return the scores of a whole split as a slice."""
-    name = f"{common.source_language}-{common.target_language} ({common.name})"
-    members = range(len(common.references[0]))
-    return count_all(common, systems).slice("direction", name, members)
+    name = f"{test_set.source_language}-{test_set.target_language} ({test_set.name})"
+    indices = range(len(test_set.references[0]))
+    return SubsetScorer(test_set, systems).slice("direction", name, indices)
 
 
-def _signed(common: EvaluationSet, systems: Sequence[System]) -> str:
+def _describe_direction(test_set: EvaluationSet, systems: Sequence[System]) -> str:
     """Return the parts of a signature that may differ between splits."""
-    form = label(common.references, common.target_language)
+    form = label(test_set.references, test_set.target_language)
     forced = ",".join(dict.fromkeys(system.forced for system in systems if system.forced))
-    fields = {"tok": common.tokenizer, "text": form, "forced": forced}
-    signed = "|".join(f"{key}:{value}" for key, value in fields.items() if value)
-    return f"{common.name} by {signed}"
+    fields = {"tok": test_set.tokenizer, "text": form, "forced": forced}
+    signature = "|".join(f"{key}:{value}" for key, value in fields.items() if value)
+    return f"{test_set.name} by {signature}"
+
+
+def _training_pairs(data: DataConfig) -> Iterator[SentencePair]:
+    """Stream the training pairs, uncleaned but without the held-out pairs."""
+    uncleaned = data.changed(cleaning=CleaningConfig())
+    for corpus in open_training_corpora(data):
+        yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
+
+
+def _count(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
+    return Counter(word for line in lines for word in side.words(line))
+
+
+def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
+    """Yield the name of each group, and the function that puts a line into one of its slices."""
+
+    def has_rare(line: str) -> bool:
+        return any(rare.counts[word] <= rare.most for word in side.words(line))
+
+    def has_inner(line: str) -> object:
+        return _INNER.search(line.strip()[:-1])
+
+    yield "length", lambda line: _length(line, unspaced=side.unspaced)
+    yield "rare words", _either(has_rare, "with rare words", "without rare words")
+    yield "numbers", _either(re.compile(r"\d").search, "digits", "no digits")
+    yield "final punctuation", _final_mark
+    inner = "commas, colons, brackets, quotes"
+    yield "inner punctuation", _either(has_inner, inner, "none of these")
+
+
+def _either(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
+    return lambda line: (0, yes) if holds(line) else (1, no)
+
+
+def _length(line: str, *, unspaced: bool) -> _Part:
+    """Return the range of lengths that includes the line, in words or characters."""
+    edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
+    length = len("".join(line.split())) if unspaced else len(line.split())
+    position = sum(length > edge for edge in edges)
+    if position == len(edges):
+        return position, f"over {edges[-1]} {unit}"
+    first = edges[position - 1] + 1 if position else 0
+    return position, f"{first} to {edges[position]} {unit}"
+
+
+def _final_mark(line: str) -> _Part:
+    last = line.rstrip(_CLOSING)[-1:]
+    for position, (marks, name) in enumerate(_FINAL_MARKS):
+        if last and last in marks:
+            return position, name
+    return (4, "no mark") if not last or last.isalnum() else (3, "another mark")
+
+
+def _looks_unspaced(lines: Sequence[str]) -> bool:
+    """Return True if the lines are mostly in the script of a language without spaces."""
+    shares = [
+        max(script_share(line, language) or 0.0 for language in ("zh", "ja", "th"))
+        for line in lines[:: max(1, len(lines) // 200)]
+    ]
+    return sum(shares) > len(shares) / 2

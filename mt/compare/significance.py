@@ -59,7 +59,7 @@ class PairedScore:
 
 
 def score_systems(
-    common: EvaluationSet,
+    test_set: EvaluationSet,
     systems: Sequence[System],
     *,
     test: Resampling = "bootstrap",
@@ -72,19 +72,19 @@ def score_systems(
     signature. Raises UserError if the samples do not fit into memory.
     """
     samples = samples or SAMPLES[test]
-    sentences = len(common.references[0])
+    sentences = len(test_set.references[0])
     if samples * sentences > _MAX_DRAWN[test]:
         raise UserError(
             f"{samples:,} samples of {sentences:,} sentences do not fit into memory: take up to "
             f"{_MAX_DRAWN[test] // sentences:,} with --samples"
         )
-    chosen = choose_metrics(common.target_language, common.tokenizer, metrics)
-    return [_compare(metric, common, systems, test=test, samples=samples) for metric in chosen]
+    chosen = choose_metrics(test_set.target_language, test_set.tokenizer, metrics)
+    return [_compare(metric, test_set, systems, test=test, samples=samples) for metric in chosen]
 
 
 def _compare(
     metric: "Metric",
-    common: EvaluationSet,
+    test_set: EvaluationSet,
     systems: Sequence[System],
     *,
     test: Resampling,
@@ -93,7 +93,7 @@ def _compare(
     from sacrebleu.significance import _bootstrap_resample
 
     counts = [
-        metric._extract_corpus_statistics(system.translations, common.references)
+        metric._extract_corpus_statistics(system.translations, test_set.references)
         for system in systems
     ]
     scores = [metric._aggregate_and_compute(each) for each in counts]
@@ -107,13 +107,13 @@ def _compare(
     signature.update("bs", drawn)
     if test == "randomization":
         signature.update("ar", samples)
-        p_values = _randomization_p_values(metric, common, systems, samples=samples)
+        p_values = _randomization_p_values(metric, test_set, systems, samples=samples)
     else:
         p_values = [
             _bootstrap_p_value(each - sampled[0], abs(value - values[0]))
             for each, value in zip(sampled, values, strict=True)
         ]
-    form = label(common.references, common.target_language)
+    form = label(test_set.references, test_set.target_language)
     signed = f"{signature}|text:{form}" if form else str(signature)
 
     def paired(place: int) -> PairedScore:
@@ -153,14 +153,14 @@ def _bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) 
 
 
 def _randomization_p_values(
-    metric: "Metric", common: EvaluationSet, systems: Sequence[System], *, samples: int
+    metric: "Metric", test_set: EvaluationSet, systems: Sequence[System], *, samples: int
 ) -> list[float]:
     from sacrebleu.significance import PairedTest
 
     test = PairedTest(
         [(system.name, system.translations) for system in systems],
         {"metric": metric},
-        common.references,
+        test_set.references,
         test_type="ar",
         n_samples=samples,
     )

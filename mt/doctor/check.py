@@ -1,61 +1,75 @@
-"""Full check of the corpora of a config, for `mt data check`."""
+"""Checks of corpora: a quick one at the start of training, and the full one of `mt data check`.
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+The quick check takes one pass and a sample, and is calibrated to be silent on good corpora; the
+full check reads the corpora several times and reports everything.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from zlib import crc32
 
 import numpy as np
 from tqdm import tqdm
 
 from mt.config import DataConfig
-from mt.config.data import HeldOutSource
-from mt.data.filters import TrainingCorpus
-from mt.data.held_out import HeldOutPairs, open_splits
-from mt.data.language_id import can_be_judged, identify, in_other_language, known_languages
-from mt.data.pair_checks import in_wrong_script
+from mt.data.filters import (
+    Cleaning,
+    can_be_judged,
+    identify,
+    in_other_language,
+    in_wrong_script,
+    known_languages,
+)
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import open_source
+from mt.data.splits import HeldOutPairs, open_splits
+from mt.data.tokenizer import Tokenizer
 from mt.doctor.findings import (
     KINDS,
     MAX_LINES_SHOWN,
-    Example,
+    CorpusReport,
     Finding,
-    Report,
+    PairExample,
     SplitReport,
+    TokenCounts,
     advise,
     as_yaml,
-    in_words,
+    describe,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
-    Lexicon,
+    BilingualLexicon,
+    StretchSampler,
     are_unrelated,
     find_shifts,
     learn_lexicon,
     spread_stretches,
 )
 from mt.doctor.tally import (
-    Block,
-    Map,
-    Tally,
-    add_up,
-    crlf_lines,
-    duplicates,
-    overlaps,
-    process_map,
+    LineBlock,
+    PairCounts,
+    ParallelMap,
+    count_block,
+    count_crlf,
+    count_tokens,
+    find_duplicates,
+    find_overlaps,
+    open_map,
     read_blocks,
-    tally_block,
+    sum_counts,
 )
 from mt.errors import DataError
 from mt.languages import base_language, scripts_of
 
-SAMPLED_STRETCHES = 30
-"""Stretches of 100 lines to sample, or up to twice as many."""
+_QUICK_STRETCHES, _STRETCHES = 30, 100
+"""Stretches of 100 lines to sample in the quick and in the full check, or up to twice as many."""
 _MAX_PAIRS = 2000
 _MIN_PAIRS = 100
-_MAX_IDENTIFIED = 200
+_QUICK_IDENTIFIED, _MAX_IDENTIFIED = 200, 100_000
+"""Texts whose language is identified, which is slow."""
 _MIN_SHARES = {
     "wrong_script": 0.1,
     "mojibake": 0.1,
@@ -63,149 +77,72 @@ _MIN_SHARES = {
     "tokenized": 0.5,
     "tokens": 0.5,
 }
-"""Share of the sample from which a kind of finding is a warning."""
+"""Share of the sample from which a kind of finding is a warning of the quick check."""
 _MIN_OVERLAP = 0.01
 _MAJORITY = 0.5
 _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
 
 
-def first_look(corpus: TrainingCorpus) -> list[str]:
-    """Return at most five warnings about a corpus, the worst first, each a clause.
+def quick_check(
+    pairs: Iterable[SentencePair],
+    cleaning: Cleaning,
+    splits: Mapping[str, Iterable[SentencePair]],
+) -> list[str]:
+    """Return at most five warnings about training pairs, the worst first, each a clause.
 
-    Defects that the corpus's cleaning removes are left out. The result is deterministic. Raises
-    DataError if a corpus cannot be read.
+    `splits` are the validation and test splits, without held-out ones, which training leaves out.
+    Defects that the cleaning removes are left out. The result is deterministic. Raises DataError
+    if a corpus cannot be read.
     """
-    data = corpus.cleaning.data
-    # Training leaves held-out pairs out, so that only the other splits can be in it.
-    splits = {
-        name: {(pair.source, pair.target) for pair in open_source(split, data).pairs()}
-        for name, split in {"valid": data.valid, **data.tests}.items()
-        if not isinstance(split, HeldOutSource)
-    }
-    sizes = {name: len(pairs) for name, pairs in splits.items()}
-    repeats = _Repeats()
-
-    def watched_blocks() -> Iterator[Block]:
-        for block in read_blocks(corpus.source):
-            for pairs in splits.values():
-                pairs.difference_update(zip(block.sources, block.targets, strict=False))
-            repeats.add(block)
-            yield block
-
-    stretches = spread_stretches(watched_blocks(), at_least=SAMPLED_STRETCHES)
-    sample = list(corpus.cleaning.clean(sample_pairs(stretches)))
-    warnings = list(_out_of_step(stretches))
-    if len(sample) >= _MIN_PAIRS:
-        languages = data.source_language, data.target_language
-        warnings += _swapped_scripts(sample, languages) or [
-            *_shares(sample, languages),
-            *_identified_languages(sample, languages),
-        ]
-    if not data.cleaning.overlap:
-        found = {name: size - len(splits[name]) for name, size in sizes.items()}
-        warnings += [
-            f"{found[name]:,} of the {size:,} pairs of `{name}` are also in it"
-            for name, size in sizes.items()
-            if found[name] >= _MIN_OVERLAP * size
-        ]
-    if not data.cleaning.duplicates and repeats.share > _MAJORITY:
-        warnings.append(f"{repeats.share:.0%} of the pairs are repetitions")
-    return warnings[:_MAX_WARNINGS]
+    watch = CorpusWatch(splits)
+    deque(watch.read(pairs), maxlen=0)
+    return watch.warnings(cleaning)
 
 
-def sample_pairs(stretches: Sequence[Block]) -> list[SentencePair]:
-    """Return at most 2,000 pairs, evenly spread over the stretches."""
-    pairs = [pair for each in stretches for pair in map(SentencePair, each.sources, each.targets)]
-    return pairs[:: len(pairs) // _MAX_PAIRS + 1]
+class CorpusWatch:
+    """Quick check of a corpus while something else reads it: a sample, and counts of all pairs."""
 
+    def __init__(self, splits: Mapping[str, Iterable[SentencePair]]) -> None:
+        """Read the splits whose pairs are looked for in the corpus."""
+        self._unseen = {
+            name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
+        }
+        self._sizes = {name: len(pairs) for name, pairs in self._unseen.items()}
+        self._repeats = _Repeats()
+        self._sampler = StretchSampler(at_least=_QUICK_STRETCHES)
 
-def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn if the sides are swapped or in other languages than (source, target) `languages`.
+    def read(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
+        """Yield the pairs of the corpus unchanged, once."""
+        rest, first = iter(pairs), 0
+        while chunk := list(islice(rest, CHUNK_LINES)):
+            texts = [(pair.source, pair.target) for pair in chunk]
+            for unseen in self._unseen.values():
+                unseen.difference_update(texts)
+            self._repeats.add(texts)
+            self._sampler.add(_make_block(chunk, first))
+            yield from chunk
+            first += len(chunk)
 
-    Uses scripts if they differ, else py3langid if it is installed. Returns nothing for fewer than
-    100 pairs.
-    """
-    if len(pairs) < _MIN_PAIRS:
-        return []
-    return _swapped_scripts(pairs, languages) or _identified_languages(pairs, languages)
-
-
-def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
-    """Return True if the sides are in each other's language, judged as by `language_warnings`."""
-    return language_warnings(pairs, languages) == [_swapped(languages)]
-
-
-def _out_of_step(stretches: Sequence[Block]) -> Iterator[str]:
-    """Yield the first shift, or that the sides are unrelated; shifts between stretches are lost."""
-    lexicon = learn_lexicon(stretches)
-    if are_unrelated(stretches, lexicon):
-        yield KINDS["unrelated"]
-        return
-    for shift in find_shifts(stretches, lexicon)[:1]:
-        number, line = divmod(shift.line - 1, CHUNK_LINES)
-        after = stretches[number].first + line + 1
-        yield (
-            f"the sides go out of step, at line {after:,} or before: from there on line i "
-            f"translates to line i{shift.distance:+d}"
-        )
-
-
-def _swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn if most sides are in the script of the other side's language only."""
-    swapped = sum(
-        in_wrong_script(pair.source, languages[0])
-        and in_wrong_script(pair.target, languages[1])
-        and not in_wrong_script(pair.source, languages[1])
-        and not in_wrong_script(pair.target, languages[0])
-        for pair in pairs
-    )
-    return [_swapped(languages)] if swapped > _MAJORITY * len(pairs) else []
-
-
-def _swapped(languages: tuple[str, str]) -> str:
-    source, target = languages
-    return f"the sides look swapped: `{target}` on the source side, `{source}` on the target side"
-
-
-def _shares(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
-    """Yield the checks that match a large share of the sampled pairs."""
-    block = Block(0, [pair.source for pair in pairs], [pair.target for pair in pairs])
-    for finding in tally_block(block, *languages).findings:
-        if finding.share >= _MIN_SHARES.get(finding.kind, 2.0):
-            yield f"{finding.share:.0%} of a sample: {in_words(finding)}"
-
-
-def _identified_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
-    """Warn of sides in another language of the same script; without py3langid return nothing.
-
-    Loading the identifier takes longer than everything else here.
-    """
-    if scripts_of(languages[0]) != scripts_of(languages[1]):
-        return []
-    try:
-        source = _other_language([pair.source for pair in pairs], languages[0])
-        target = _other_language([pair.target for pair in pairs], languages[1])
-    except DataError:
-        return []
-    if (target, source) == tuple(map(base_language, languages)):
-        return [_swapped(languages)]
-    return [
-        f"the {side} side seems to be in `{found}`, `data.{side}_language` is `{language}`"
-        for side, found, language in zip(
-            ("source", "target"), (source, target), languages, strict=True
-        )
-        if found
-    ]
-
-
-def _other_language(texts: Sequence[str], language: str) -> str | None:
-    """Return the language of most texts, or None if it may be `language`."""
-    judged = [text for text in texts if can_be_judged(text, language)][:_MAX_IDENTIFIED]
-    others = [text for text in judged if in_other_language(text, language)]
-    if len(judged) < _MIN_PAIRS or len(others) <= _MAJORITY * len(judged):
-        return None
-    return Counter(identify(text).language for text in others).most_common(1)[0][0]
+    def warnings(self, cleaning: Cleaning) -> list[str]:
+        """Return the warnings about the pairs read, as `quick_check` does."""
+        data, stretches = cleaning.data, self._sampler.stretches
+        sample = list(cleaning.clean(sample_pairs(stretches)))
+        warnings = list(_find_out_of_step(stretches))
+        if len(sample) >= _MIN_PAIRS:
+            languages = data.source_language, data.target_language
+            warnings += _find_swapped_scripts(sample, languages) or [
+                *_find_large_shares(sample, languages),
+                *_find_other_languages(sample, languages),
+            ]
+        if not data.cleaning.overlap:
+            for name, size in self._sizes.items():
+                shared = size - len(self._unseen[name])
+                if shared >= max(1, _MIN_OVERLAP * size):
+                    warnings.append(f"{shared:,} of the {size:,} pairs of `{name}` are also in it")
+        if not data.cleaning.duplicates and self._repeats.share > _MAJORITY:
+            warnings.append(f"{self._repeats.share:.0%} of the pairs are repetitions")
+        return warnings[:_MAX_WARNINGS]
 
 
 class _Repeats:
@@ -220,173 +157,188 @@ class _Repeats:
         """Share of the pairs that have occurred before."""
         return 1 - len(self._counts) / max(1, self._counts.total())
 
-    def add(self, block: Block) -> None:
-        pairs = zip(block.sources, block.targets, strict=False)
-        codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in pairs)
+    def add(self, texts: Iterable[tuple[str, str]]) -> None:
+        codes = (crc32(f"{s}\n{t}".encode("utf-8", "surrogatepass")) for s, t in texts)
         self._counts.update([code for code in codes if not code % self._every])
         while len(self._counts) > _MAX_HASHES:
             self._every *= 2
-            kept = ((c, n) for c, n in self._counts.items() if not c % self._every)
-            self._counts = Counter(dict(kept))
+            sampled = {c: n for c, n in self._counts.items() if not c % self._every}
+            self._counts = Counter(sampled)
 
 
-_MAX_IDENTIFIED = 100_000
-"""Pairs in the sample for language identification, which is slow."""
-_SAMPLED_STRETCHES = 100
+def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
+    """Return at most 2,000 pairs, evenly spread over the stretches."""
+    pairs = [
+        SentencePair(source, target)
+        for stretch in stretches
+        for _, source, target in stretch.numbered()
+    ]
+    return pairs[:: len(pairs) // _MAX_PAIRS + 1]
+
+
+def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """Warn if the sides are swapped or in other languages than (source, target) `languages`.
+
+    Uses scripts if they differ, else py3langid if it is installed. Returns nothing for fewer than
+    100 pairs.
+    """
+    if len(pairs) < _MIN_PAIRS:
+        return []
+    return _find_swapped_scripts(pairs, languages) or _find_other_languages(pairs, languages)
+
+
+def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
+    """Return True if the sides are in each other's language, judged as by `language_warnings`."""
+    return language_warnings(pairs, languages) == [_describe_swapped(languages)]
+
+
+def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
+    return LineBlock(first, [pair.source for pair in pairs], [pair.target for pair in pairs])
+
+
+def _find_out_of_step(stretches: Sequence[LineBlock]) -> Iterator[str]:
+    """Yield the first shift, or that the sides are unrelated; shifts between stretches are lost."""
+    lexicon = learn_lexicon(stretches)
+    if are_unrelated(stretches, lexicon):
+        yield KINDS["unrelated"]
+        return
+    for shift in find_shifts(stretches, lexicon)[:1]:
+        stretch, line = divmod(shift.line - 1, CHUNK_LINES)
+        after = stretches[stretch].first + line + 1
+        yield (
+            f"the sides go out of step, at line {after:,} or before: from there on line i "
+            f"translates to line i{shift.distance:+d}"
+        )
+
+
+def _find_swapped_scripts(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """Warn if most sides are in the script of the other side's language only."""
+    source, target = languages
+    swapped = sum(
+        in_wrong_script(pair.source, source)
+        and in_wrong_script(pair.target, target)
+        and not in_wrong_script(pair.source, target)
+        and not in_wrong_script(pair.target, source)
+        for pair in pairs
+    )
+    return [_describe_swapped(languages)] if swapped > _MAJORITY * len(pairs) else []
+
+
+def _describe_swapped(languages: tuple[str, str]) -> str:
+    source, target = languages
+    return f"the sides look swapped: `{target}` on the source side, `{source}` on the target side"
+
+
+def _find_large_shares(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
+    """Yield the checks that match a large share of the sampled pairs."""
+    for finding in count_block(_make_block(pairs), *languages).findings:
+        if finding.share >= _MIN_SHARES.get(finding.kind, 2.0):
+            yield f"{finding.share:.0%} of a sample: {describe(finding)}"
+
+
+def _find_other_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+    """Warn of sides in another language of the same script; without py3langid return nothing.
+
+    Loading the identifier takes longer than the rest of the quick check.
+    """
+    if scripts_of(languages[0]) != scripts_of(languages[1]):
+        return []
+    try:
+        source = _identify_other([pair.source for pair in pairs], languages[0])
+        target = _identify_other([pair.target for pair in pairs], languages[1])
+    except DataError:
+        return []
+    if (target, source) == tuple(map(base_language, languages)):
+        return [_describe_swapped(languages)]
+    return [
+        f"the {side} side seems to be in `{other}`, `data.{side}_language` is `{language}`"
+        for side, other, language in zip(
+            ("source", "target"), (source, target), languages, strict=True
+        )
+        if other
+    ]
+
+
+def _identify_other(texts: Sequence[str], language: str) -> str | None:
+    """Return the language of most texts, or None if it may be `language`."""
+    judged = [text for text in texts if can_be_judged(text, language)][:_QUICK_IDENTIFIED]
+    others = [text for text in judged if in_other_language(text, language)]
+    if len(judged) < _MIN_PAIRS or len(others) <= _MAJORITY * len(judged):
+        return None
+    return Counter(identify(text).language for text in others).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)
-class _Split:
+class _CountedSplit:
     name: str
     corpus: PairSource
     languages: tuple[str, str]
-    tally: Tally
+    counts: PairCounts
 
-    def blocks(self, task: str) -> Iterator[Block]:
+    @property
+    def pairs(self) -> int:
+        return min(self.counts.source.lines, self.counts.target.lines)
+
+    def blocks(self, task: str) -> Iterator[LineBlock]:
         """Read the corpus once more, with a progress bar."""
-        size = max(self.tally.source.lines, self.tally.target.lines)
+        size = max(self.counts.source.lines, self.counts.target.lines)
         return _with_progress(read_blocks(self.corpus), f"{self.name}: {task}", total=size)
 
 
-def check_corpora(data: DataConfig, *, processes: int = 1) -> Report:
+def check_corpora(
+    data: DataConfig, *, tokenizer: Tokenizer | None = None, processes: int = 1
+) -> CorpusReport:
     """Read every split of a config several times and return all warnings.
 
-    Each corpus of a mixture is a split of its own. Memory grows by about 110 bytes a pair: 32 for
-    hashes, the rest while they are sorted. The report does not depend on the number of processes.
-    Raises DataError if a corpus cannot be read or is empty.
+    Each corpus of a mixture is a split of its own. With a tokenizer, the report has its tokens per
+    word and the characters that it loses, on a sample. Memory grows by about 110 bytes a pair: 32
+    for hashes, the rest while they are sorted. The report does not depend on the number of
+    processes. Raises DataError if a corpus cannot be read or is empty.
     """
     training = data.train_corpora()
-    sources = {**training, "valid": data.valid, **data.tests}
-    opened = {name: open_source(source, data) for name, source in training.items()}
+    sections = {**training, "valid": data.valid, **data.tests}
+    corpora = {name: open_source(section, data) for name, section in training.items()}
     reports: list[SplitReport] = []
     notes: list[str] = []
     for name, corpus in open_splits(data).items():
         try:
             if isinstance(corpus, HeldOutPairs):
                 corpus.checksums()
-            opened[name] = corpus
+            corpora[name] = corpus
         except DataError as error:  # such as training sides of unequal length, checked below
             notes.append(f"{name}: was not checked: {error}")
-    lexicons: dict[tuple[str, str], Lexicon] = {}
-    with process_map(processes) as parallel:
+    lexicons: dict[tuple[str, str], BilingualLexicon] = {}
+    with open_map(processes) as parallel:
         splits = [
-            _tallied(name, corpus, data.of(sources[name]), parallel=parallel)
-            for name, corpus in opened.items()
+            _count_split(name, corpus, data.of(sections[name]), parallel=parallel)
+            for name, corpus in corpora.items()
         ]
-        for number, split in enumerate(splits):
+        for index, split in enumerate(splits):
             # Training leaves held-out pairs out.
             unlike = training if isinstance(split.corpus, HeldOutPairs) else ()
-            earlier = [other for other in splits[:number] if other.name not in unlike]
-            blocks = split.blocks("sampling lines")
-            stretches = spread_stretches(blocks, at_least=_SAMPLED_STRETCHES)
+            earlier = [other for other in splits[:index] if other.name not in unlike]
+            stretches = spread_stretches(split.blocks("sampling lines"), at_least=_STRETCHES)
             # The first split in two languages is a training corpus if there is one.
             if split.languages not in lexicons:
                 lexicons[split.languages] = learn_lexicon(stretches)
             lexicon = lexicons[split.languages]
             findings = [
-                *_out_of_step(split, stretches, lexicon, parallel=parallel),
-                *_of_tally(split, earlier),
-                *_other_languages(split, parallel=parallel),
+                *_find_misalignment(split, stretches, lexicon, parallel=parallel),
+                *_find_in_counts(split, earlier),
+                *_find_other_language_lines(split, parallel=parallel),
             ]
-            reports.append(_report(split, findings))
+            tokens = _count_sample_tokens(stretches, tokenizer, split.languages)
+            reports.append(_report(split, findings, tokens))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
-    overlaps = [f for each in others for f in each.findings if f.other in training]
+    overlaps = [f for split in others for f in split.findings if f.other in training]
     cleaning = as_yaml(advise(train, overlaps))
-    return Report(tuple(reports), (*misaligned(train), *notes, *_skipped(splits)), cleaning)
+    notes = [*describe_misaligned(train), *notes, *_describe_skipped(splits)]
+    return CorpusReport(tuple(reports), tuple(notes), cleaning)
 
 
-def _tallied(name: str, corpus: PairSource, data: DataConfig, *, parallel: Map) -> _Split:
-    blocks = _with_progress(read_blocks(corpus), f"{name}: counting", total=None)
-    source, target = languages = data.source_language, data.target_language
-    count = partial(tally_block, source_language=source, target_language=target)
-    tally = add_up(parallel(count, blocks))
-    if not tally.source.lines or not tally.target.lines:
-        raise DataError(f"{corpus.description}: the corpus is empty")
-    return _Split(name, corpus, languages, tally)
-
-
-def _out_of_step(
-    split: _Split, stretches: Sequence[Block], lexicon: Lexicon, *, parallel: Map
-) -> Iterator[Finding]:
-    lines = split.tally.source.lines, split.tally.target.lines
-    longer, pairs = max(lines), min(lines)
-    if longer != pairs:
-        side = "source" if lines[0] > lines[1] else "target"
-        yield Finding("uneven", side, longer - pairs, longer, (pairs + 1,))
-    if are_unrelated(stretches, lexicon):
-        yield Finding("unrelated", "pair", pairs, pairs, ())
-        return
-    for shift in find_shifts(split.blocks("aligning"), lexicon, parallel=parallel):
-        yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
-
-
-def _of_tally(split: _Split, others: Iterable[_Split]) -> Iterator[Finding]:
-    tally = split.tally
-    crlf = crlf_lines(split.corpus)
-    yield Finding("crlf", "source", crlf[0], tally.source.lines, ())
-    yield Finding("crlf", "target", crlf[1], tally.target.lines, ())
-    yield from tally.findings
-    yield from duplicates(tally)
-    for other in others:
-        yield from overlaps(tally, other.tally, other.name)
-
-
-def _other_languages(split: _Split, *, parallel: Map) -> list[Finding]:
-    """Count the lines of a fixed sample in another language; without py3langid return nothing."""
-    try:
-        known_languages()
-    except DataError:
-        return []
-    pairs = min(split.tally.source.lines, split.tally.target.lines)
-    sampled = min(pairs, _MAX_IDENTIFIED)
-    is_sampled = np.zeros(pairs, dtype=bool)
-    is_sampled[np.random.default_rng(1).choice(pairs, sampled, replace=False)] = True
-    samples = (
-        [pair for pair in block.numbered() if is_sampled[pair[0] - 1]]
-        for block in split.blocks("identifying languages")
-    )
-    found = list(parallel(partial(_identify, split.languages), samples))
-    findings = []
-    for number, side in enumerate(("source", "target")):
-        hits = tuple(line for part in found for line in part[number])
-        findings.append(Finding("other_language", side, len(hits), sampled, hits[:MAX_LINES_SHOWN]))
-    return findings
-
-
-def _identify(
-    languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]
-) -> tuple[list[int], list[int]]:
-    """Return the numbers of the source lines and of the target lines in another language."""
-    return (
-        [number for number, text, _ in pairs if in_other_language(text, languages[0])],
-        [number for number, _, text in pairs if in_other_language(text, languages[1])],
-    )
-
-
-def _report(split: _Split, findings: Iterable[Finding]) -> SplitReport:
-    warnings = [finding for finding in findings if finding.count]
-    warnings.sort(key=lambda finding: [*KINDS].index(finding.kind))
-    wanted = {line for finding in warnings for line in finding.lines}
-    examples = [
-        Example(line, source, target)
-        for block in split.blocks("reading examples")
-        for line, source, target in block.numbered()
-        if line in wanted
-    ]
-    return SplitReport(
-        split.name,
-        split.corpus.description,
-        split.tally.source.as_side(split.languages[0]),
-        split.tally.target.as_side(split.languages[1]),
-        split.tally.ratio_histogram(),
-        tuple(warnings),
-        tuple(examples),
-    )
-
-
-def misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
+def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
     """Yield a note on each training corpus whose sides do not match, so that no count is right."""
     for split in train:
         shifts = [f.lines[0] for f in split.findings if f.kind in {"shift", "uneven"}]
@@ -397,7 +349,117 @@ def misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
             )
 
 
-def _skipped(splits: Iterable[_Split]) -> Iterator[str]:
+def _count_split(
+    name: str, corpus: PairSource, data: DataConfig, *, parallel: ParallelMap
+) -> _CountedSplit:
+    blocks = _with_progress(read_blocks(corpus), f"{name}: counting", total=None)
+    source, target = languages = data.source_language, data.target_language
+    count = partial(count_block, source_language=source, target_language=target)
+    counts = sum_counts(parallel(count, blocks))
+    if not counts.source.lines or not counts.target.lines:
+        raise DataError(f"{corpus.description}: the corpus is empty")
+    return _CountedSplit(name, corpus, languages, counts)
+
+
+def _find_misalignment(
+    split: _CountedSplit,
+    stretches: Sequence[LineBlock],
+    lexicon: BilingualLexicon,
+    *,
+    parallel: ParallelMap,
+) -> Iterator[Finding]:
+    lines = split.counts.source.lines, split.counts.target.lines
+    longer, pairs = max(lines), split.pairs
+    if longer != pairs:
+        side = "source" if lines[0] > lines[1] else "target"
+        yield Finding("uneven", side, longer - pairs, longer, (pairs + 1,))
+    if are_unrelated(stretches, lexicon):
+        yield Finding("unrelated", "pair", pairs, pairs, ())
+        return
+    for shift in find_shifts(split.blocks("aligning"), lexicon, parallel=parallel):
+        yield Finding("shift", "pair", 1, pairs, (shift.line,), f"{shift.distance:+d}")
+
+
+def _find_in_counts(split: _CountedSplit, others: Iterable[_CountedSplit]) -> Iterator[Finding]:
+    counts = split.counts
+    source_crlf, target_crlf = count_crlf(split.corpus)
+    yield Finding("crlf", "source", source_crlf, counts.source.lines, ())
+    yield Finding("crlf", "target", target_crlf, counts.target.lines, ())
+    yield from counts.findings
+    yield from find_duplicates(counts)
+    for other in others:
+        yield from find_overlaps(counts, other.counts, other.name)
+
+
+def _find_other_language_lines(split: _CountedSplit, *, parallel: ParallelMap) -> list[Finding]:
+    """Count the lines of a fixed sample in another language; without py3langid return nothing."""
+    try:
+        known_languages()
+    except DataError:
+        return []
+    sampled = min(split.pairs, _MAX_IDENTIFIED)
+    is_sampled = np.zeros(split.pairs, dtype=bool)
+    is_sampled[np.random.default_rng(1).choice(split.pairs, sampled, replace=False)] = True
+    samples = (
+        [pair for pair in block.numbered() if is_sampled[pair[0] - 1]]
+        for block in split.blocks("identifying languages")
+    )
+    parts = list(parallel(partial(_identify, split.languages), samples))
+    findings = []
+    for index, side in enumerate(("source", "target")):
+        hits = tuple(line for part in parts for line in part[index])
+        findings.append(Finding("other_language", side, len(hits), sampled, hits[:MAX_LINES_SHOWN]))
+    return findings
+
+
+def _identify(
+    languages: tuple[str, str], pairs: Sequence[tuple[int, str, str]]
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the source lines and of the target lines in another language."""
+    return (
+        [line for line, text, _ in pairs if in_other_language(text, languages[0])],
+        [line for line, _, text in pairs if in_other_language(text, languages[1])],
+    )
+
+
+def _count_sample_tokens(
+    stretches: Sequence[LineBlock], tokenizer: Tokenizer | None, languages: tuple[str, str]
+) -> tuple[TokenCounts | None, TokenCounts | None]:
+    if tokenizer is None:
+        return None, None
+    sources = [line for stretch in stretches for line in stretch.sources]
+    targets = [line for stretch in stretches for line in stretch.targets]
+    return (
+        count_tokens(sources, tokenizer.source, languages[0]),
+        count_tokens(targets, tokenizer.target, languages[1]),
+    )
+
+
+def _report(
+    split: _CountedSplit,
+    findings: Iterable[Finding],
+    tokens: tuple[TokenCounts | None, TokenCounts | None],
+) -> SplitReport:
+    warnings = [finding for finding in findings if finding.count]
+    warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
+    shown = {line for finding in warnings for line in finding.lines}
+    examples = [
+        PairExample(line, source, target)
+        for block in split.blocks("reading examples")
+        for line, source, target in block.numbered()
+        if line in shown
+    ]
+    return SplitReport(
+        split.name,
+        split.corpus.description,
+        split.counts.source.size(split.languages[0], tokens[0]),
+        split.counts.target.size(split.languages[1], tokens[1]),
+        tuple(warnings),
+        tuple(examples),
+    )
+
+
+def _describe_skipped(splits: Iterable[_CountedSplit]) -> Iterator[str]:
     """Yield the checks that were skipped, once for each language."""
     languages = dict.fromkeys(code for split in splits for code in split.languages)
     try:
@@ -415,7 +477,9 @@ def _skipped(splits: Iterable[_Split]) -> Iterator[str]:
             yield f"`{language}` was not fully checked: {' and '.join(skipped)}"
 
 
-def _with_progress(blocks: Iterable[Block], task: str, *, total: int | None) -> Iterator[Block]:
+def _with_progress(
+    blocks: Iterable[LineBlock], task: str, *, total: int | None
+) -> Iterator[LineBlock]:
     with tqdm(desc=task, total=total, unit="line", leave=False, disable=None) as bar:
         for block in blocks:
             yield block

@@ -1,4 +1,4 @@
-"""Kinds of warning about a corpus, the checks behind them, and the report that holds them."""
+"""Kinds of warning about a corpus, the checks behind them, advice, and the report."""
 
 import json
 import re
@@ -84,7 +84,7 @@ class Finding:
         return self.count / max(1, self.of)
 
 
-def in_words(finding: Finding) -> str:
+def describe(finding: Finding) -> str:
     """Return the kind in words with its side and the other split, without the count."""
     words = KINDS[finding.kind]
     if finding.kind == "shift":
@@ -96,26 +96,31 @@ def in_words(finding: Finding) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
-    """Number of values between each two edges."""
+class TokenCounts:
+    """Tokens of a sample of one side, without end marks."""
 
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
+    tokens: int
+    characters: int
+    words: int | None
+    """Words between spaces; None for a language written without spaces."""
+    lost: tuple[tuple[str, int], ...]
+    """Characters that encoding and decoding removes or replaces, with counts, frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideSize:
     """Size of one side of a split; lengths are in characters."""
 
     language: str
     lines: int
     characters: int
     longest: int
-    lengths: Histogram
+    tokens: TokenCounts | None = None
+    """Tokens of a sample, if there is a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class PairExample:
     """A pair at a line named by a warning."""
 
     line: int
@@ -129,13 +134,11 @@ class SplitReport:
 
     name: str
     description: str
-    source: Side
-    target: Side
-    ratios: Histogram
-    """Base-2 logarithms of target length over source length, in letters."""
+    source: SideSize
+    target: SideSize
     findings: tuple[Finding, ...]
     """In the order of `KINDS`."""
-    examples: tuple[Example, ...]
+    examples: tuple[PairExample, ...]
 
     @property
     def pairs(self) -> int:
@@ -144,7 +147,7 @@ class SplitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CorpusReport:
     """Result of `mt data check`."""
 
     splits: tuple[SplitReport, ...]
@@ -160,12 +163,12 @@ Test = Callable[[str, str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class PairCheck:
     """One check of a pair or of one side."""
 
     kind: str
     side: str
-    found: Test
+    matches: Test
     """Takes both texts if `side` is `pair`, else the text and its language."""
 
 
@@ -197,8 +200,8 @@ _TEXT_CHECKS: dict[str, Test] = {
 }
 _SIDES = ("source", "target")
 CHECKS = (
-    *(Check(kind, "pair", found) for kind, found in _PAIR_CHECKS.items()),
-    *(Check(kind, side, found) for kind, found in _TEXT_CHECKS.items() for side in _SIDES),
+    *(PairCheck(kind, "pair", test) for kind, test in _PAIR_CHECKS.items()),
+    *(PairCheck(kind, side, test) for kind, test in _TEXT_CHECKS.items() for side in _SIDES),
 )
 """Checks that need one pair at a time."""
 _MAX_DIRT_SHARE = 0.1

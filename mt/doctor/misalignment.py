@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from mt.doctor.tally import Block, Map
+from mt.doctor.tally import LineBlock, ParallelMap
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ _WORD = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+|\d+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Lexicon:
+class BilingualLexicon:
     """A vector for each frequent word of each side."""
 
     sources: dict[str, int]
@@ -44,7 +44,7 @@ class Lexicon:
     source_vectors: Floats
     target_vectors: Floats
 
-    def embed(self, block: Block) -> tuple[Floats, Floats]:
+    def embed(self, block: LineBlock) -> tuple[Floats, Floats]:
         """Return unit vectors of the lines, [source lines, D] and [target lines, D].
 
         A line without a word of the lexicon has a zero vector.
@@ -55,7 +55,7 @@ class Lexicon:
         )
 
 
-def learn_lexicon(blocks: Iterable[Block]) -> Lexicon:
+def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
     """Learn a lexicon from at most 20,000 lines, in stretches spread over the corpus."""
     chunks = spread_stretches(blocks, at_least=_LEXICON_CHUNKS)
     sources = _frequent_words(chunk.sources for chunk in chunks)
@@ -63,26 +63,43 @@ def learn_lexicon(blocks: Iterable[Block]) -> Lexicon:
     counts = np.zeros((len(sources), len(targets)), dtype=np.float32)
     for chunk in chunks:
         _count_near(_word_ids(chunk.sources, sources), _word_ids(chunk.targets, targets), counts)
-    return Lexicon(sources, targets, *_factors(counts))
+    return BilingualLexicon(sources, targets, *_factors(counts))
 
 
-def spread_stretches(blocks: Iterable[Block], *, at_least: int) -> list[Block]:
-    """Return every n-th stretch of 100 lines, n a power of 2: `at_least` to twice as many.
+class StretchSampler:
+    """Sample of a corpus: every n-th stretch of 100 lines, n a power of 2.
 
-    A smaller corpus is returned whole.
+    It has `at_least` stretches or up to twice as many; a smaller corpus is kept whole.
     """
-    kept: list[Block] = []
-    step = 1
-    for block in blocks:
+
+    def __init__(self, *, at_least: int) -> None:
+        self.stretches: list[LineBlock] = []
+        self._limit = 2 * at_least
+        self._step = 1
+
+    def add(self, block: LineBlock) -> None:
+        """Add the next lines of the corpus, whose blocks begin at multiples of 100 lines."""
         for start in range(0, len(block.sources), CHUNK_LINES):
-            first = block.first + start
-            if first // CHUNK_LINES % step == 0:
-                end = start + CHUNK_LINES
-                kept.append(Block(first, block.sources[start:end], block.targets[start:end]))
-        if len(kept) > 2 * at_least:
-            step *= 2
-            kept = [chunk for chunk in kept if chunk.first // CHUNK_LINES % step == 0]
-    return kept
+            stretch = slice(start, start + CHUNK_LINES)
+            sources, targets = block.sources[stretch], block.targets[stretch]
+            self.stretches.append(LineBlock(block.first + start, sources, targets))
+        self._thin()
+        while len(self.stretches) > self._limit:
+            self._step *= 2
+            self._thin()
+
+    def _thin(self) -> None:
+        self.stretches = [
+            stretch for stretch in self.stretches if stretch.first // CHUNK_LINES % self._step == 0
+        ]
+
+
+def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[LineBlock]:
+    """Return the stretches that a `StretchSampler` takes from a corpus."""
+    sampler = StretchSampler(at_least=at_least)
+    for block in blocks:
+        sampler.add(block)
+    return sampler.stretches
 
 
 def features(line: str) -> set[str]:
@@ -176,7 +193,9 @@ class Shift:
     distance: int
 
 
-def find_shifts(blocks: Iterable[Block], lexicon: Lexicon, *, parallel: Map = map) -> list[Shift]:
+def find_shifts(
+    blocks: Iterable[LineBlock], lexicon: BilingualLexicon, *, parallel: ParallelMap = map
+) -> list[Shift]:
     """Return the places at which the distance between paired lines changes, in order.
 
     If one side has up to 3 lines more, the path must end at that distance, so that at least one
@@ -200,7 +219,7 @@ _MIN_LEAD = 0.7
 """Of 8 real corpora the lowest lead is 1.5; shuffled, the highest is 0.5."""
 
 
-def are_unrelated(stretches: Sequence[Block], lexicon: Lexicon) -> bool:
+def are_unrelated(stretches: Sequence[LineBlock], lexicon: BilingualLexicon) -> bool:
     """Return True if no line is more similar to the opposite line than to its neighbours.
 
     Returns False if that cannot be judged: below 1,000 lines, or if half of the lines are repeated
@@ -219,7 +238,7 @@ def are_unrelated(stretches: Sequence[Block], lexicon: Lexicon) -> bool:
     return float((lead.mean(0) / np.maximum(lead.std(0), 1e-6)).max()) < _MIN_LEAD
 
 
-def _without_repeats(block: Block) -> Block:
+def _without_repeats(block: LineBlock) -> LineBlock:
     """Return the pairs whose sides are both new; several translations of a line often adjoin."""
     sources: set[str] = set()
     targets: set[str] = set()
@@ -229,7 +248,7 @@ def _without_repeats(block: Block) -> Block:
             kept.append((source, target))
         sources.add(source)
         targets.add(target)
-    return Block(block.first, [source for source, _ in kept], [target for _, target in kept])
+    return LineBlock(block.first, [source for source, _ in kept], [target for _, target in kept])
 
 
 def _similarity(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:

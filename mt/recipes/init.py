@@ -37,9 +37,9 @@ from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source
 from mt.decoding.files import check_output
-from mt.doctor.check import are_swapped, check_corpora, misaligned
-from mt.doctor.findings import KINDS, Report, SplitReport, reasons_for
-from mt.doctor.report import percent, rows_of
+from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
+from mt.doctor.corpus_report import make_rows, percent
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport, reasons_for
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
@@ -273,7 +273,7 @@ def held_out_pairs(pairs: int) -> int:
     return min(max(pairs // 100, 1000), 2000, pairs // 40)
 
 
-def _check(data: DataConfig, size: _Size) -> tuple[Report, bool]:
+def _check(data: DataConfig, size: _Size) -> tuple[CorpusReport, bool]:
     """Check the corpora, large ones by a sample; return the report, and True for a sample."""
     every = math.ceil(size.pairs / _MAX_CHECKED)
     if every == 1:
@@ -300,7 +300,7 @@ def _sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> Tex
     return TextSource(source=str(source), target=str(target))
 
 
-def _cleaning(report: Report, size: _Size) -> CleaningConfig:
+def _cleaning(report: CorpusReport, size: _Size) -> CleaningConfig:
     """Return the advised cleaning; a sample shows few of the duplicates."""
     advised = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
     if size.distinct < size.pairs:
@@ -308,19 +308,19 @@ def _cleaning(report: Report, size: _Size) -> CleaningConfig:
     return CleaningConfig.model_validate(advised)
 
 
-def _log_report(report: Report, data: DataConfig, output: Path, *, is_sample: bool) -> None:
+def _log_report(report: CorpusReport, data: DataConfig, output: Path, *, is_sample: bool) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
     splits = _given_splits(report, data)
     train = [each for each in splits if each.name in data.train_corpora()]
     if is_sample:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
-    rows = [(split.name, row) for split in splits for row in rows_of(split.findings)]
+    rows = [(split.name, row) for split in splits for row in make_rows(split.findings)]
     for name, row in rows[:_MAX_WARNINGS]:
         _logger.info("  %s: %s (%s) %s", name, f"{row.count:,}", percent(row.share), row.words)
     check = f"`mt data check {shlex.quote(str(output))}`"
     if rows:
         _logger.info("  %s shows the lines%s", check, " of all" * (len(rows) > _MAX_WARNINGS))
-    out_of_step = set(misaligned(train))
+    out_of_step = set(describe_misaligned(train))
     for note in report.notes:
         if note not in out_of_step:
             _logger.warning("warning: %s", note)
@@ -328,7 +328,7 @@ def _log_report(report: Report, data: DataConfig, output: Path, *, is_sample: bo
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _given_splits(report: Report, data: DataConfig) -> list[SplitReport]:
+def _given_splits(report: CorpusReport, data: DataConfig) -> list[SplitReport]:
     """Return the reports of all splits that are not held out."""
     held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
     return [split for split in report.splits if split.name not in held_out]
@@ -372,7 +372,9 @@ def _memory(config: Config, facts: Facts) -> int:
     return estimate_memory(config, lengths[batch], source_vocabulary=size, target_vocabulary=size)
 
 
-def _comments(data: DataConfig, report: Report, size: _Size, *, is_sample: bool) -> dict[str, str]:
+def _comments(
+    data: DataConfig, report: CorpusReport, size: _Size, *, is_sample: bool
+) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     train = [split for split in report.splits if split.name in data.train_corpora()]
     of = f" of {sum(split.pairs for split in train):,} checked" * is_sample
@@ -390,7 +392,7 @@ def _comments(data: DataConfig, report: Report, size: _Size, *, is_sample: bool)
     return comments
 
 
-def _overlaps(report: Report, *, trained: set[str]) -> Iterator[str]:
+def _overlaps(report: CorpusReport, *, trained: set[str]) -> Iterator[str]:
     """Yield for each split how many of its texts are also in the training corpora."""
     for split in report.splits:
         counts = [each.count for each in split.findings if each.other in trained]

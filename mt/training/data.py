@@ -16,13 +16,14 @@ from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
-from mt.data.pairs import Checksums, SentencePair
+from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sentences import line_shape
-from mt.data.splits import open_splits, open_training_corpora
+from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
 from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
-from mt.doctor.check import first_look, language_warnings
+from mt.data.tokenizer_training import provide_tokenizer
+from mt.doctor.check import language_warnings, quick_check
 from mt.errors import ConfigError, RunError
 from mt.files import read_json, write_json
 from mt.runs import LineShape
@@ -95,7 +96,8 @@ def prepare(config: Config, folder: RunFolder) -> TrainingData:
         folder.record_initial_weights(initial.weights_sha256)
     corpora = open_training_corpora(config.data)
     sources = {each.key: each.source for each in corpora}
-    sources |= {_split_key(name): split for name, split in open_splits(config.data).items()}
+    splits = open_splits(config.data)
+    sources |= {_split_key(name): split for name, split in splits.items()}
     sums = {key: source.checksums() for key, source in sources.items()}
     folder.record_corpora(
         {key: {"source": each.source, "target": each.target} for key, each in sums.items()}
@@ -110,7 +112,7 @@ def prepare(config: Config, folder: RunFolder) -> TrainingData:
     folder.record_tokenizer(tokenizer.fingerprint)
     if config.data.check and not resuming:
         warn_about_tags(config)
-        warn_about_corpora(corpora, sums, folder)
+        warn_about_corpora(corpora, splits, sums, folder)
         warn_about_validation(config, valid, folder)
     corpus = _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
     folder.record_cleaning({key: store.left_out.cleaned for key, store in corpus.parts.items()})
@@ -245,16 +247,19 @@ def warn_about_tags(config: Config) -> None:
 
 
 def warn_about_corpora(
-    corpora: Iterable[TrainingCorpus], sums: Mapping[str, Checksums], folder: RunFolder
+    corpora: Iterable[TrainingCorpus],
+    splits: Mapping[str, PairSource],
+    sums: Mapping[str, Checksums],
+    folder: RunFolder,
 ) -> None:
-    """Log the faults that `first_look` finds in the training corpora; raise nothing.
+    """Log the faults that `quick_check` finds in the training corpora; raise nothing.
 
     Results are cached by the checksums of all splits, so that each corpus is checked once.
     """
     check = f"mt data check {shlex.quote(str(folder.config))}"
     for corpus in corpora:
         try:
-            warnings = _first_look_cached(corpus, sums)
+            warnings = _quick_check_cached(corpus, splits, sums)
         except Exception as error:  # a failed check must not end the training
             warnings = [f"not checked ({error})"]
         for warning in warnings:
@@ -274,7 +279,9 @@ def warn_about_validation(config: Config, pairs: Sequence[SentencePair], folder:
         _logger.warning("warning: data.valid: %s; run `%s`", warning, check)
 
 
-def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) -> list[str]:
+def _quick_check_cached(
+    corpus: TrainingCorpus, splits: Mapping[str, PairSource], sums: Mapping[str, Checksums]
+) -> list[str]:
     data = corpus.cleaning.data
     key = [
         *(_WARNINGS_FORMAT, sums[corpus.key], sorted(sums.items(), key=str)),
@@ -286,7 +293,8 @@ def _first_look_cached(corpus: TrainingCorpus, sums: Mapping[str, Checksums]) ->
     try:
         return read_json(path, dict[str, list[str]])["warnings"]
     except (FileNotFoundError, RunError, KeyError):
-        warnings = first_look(corpus)
+        others = {n: s.pairs() for n, s in splits.items() if not isinstance(s, HeldOutPairs)}
+        warnings = quick_check(corpus.source.pairs(), corpus.cleaning, others)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, {"warnings": warnings})
         return warnings

@@ -123,7 +123,7 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("import none --run new", "none: no such folder"),
         ("import . --run .", "config.json: missing; the model cannot be imported without it"),
-        ("data tokenizer .", "config.yaml"),
+        ("data check .", "config.yaml"),
         ("plot masks", "Missing option '--output'"),
         ("plot masks -o a.jpg", "a.jpg: "),
         ("plot masks -o none/a.png", "there is no folder none"),

@@ -63,7 +63,7 @@ def test_equal_texts_do_not_differ(program: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["poor.txt"], "there is nothing to compare with: name two or more runs"),
+        (["poor.txt"], "nothing to compare: name two or more runs"),
         (["poor.txt", "./poor.txt"], "poor.txt: is named twice; a system does not compare with"),
         (["poor.txt", "god.txt"], "god.txt: no such file; did you mean `good.txt`?"),
         (["poor.txt", "short.txt"], "short.txt has 39 lines, the references of right.txt have 40"),
@@ -90,7 +90,6 @@ def test_runs_are_compared(
     tmp_path: Path,
     program: Program,
     refused: Callable[..., str],
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     one, other = (shutil.copytree(finished_run, tmp_path / name) for name in ("one", "other"))
     config = (other / "config.yaml").read_text(encoding="utf-8")
@@ -99,8 +98,6 @@ def test_runs_are_compared(
     options = ("--split", "test", "--split", "valid", "--samples", "100", "--html", html)
     status, out, _ = program("compare", one, other, *options)
     assert status == 0
-    assert "one: is not scored yet, so test is translated now" in caplog.text
-    assert "decoding.beam  2  1" in out
     assert "\ndirection" in out
     assert "  en-de (test)   " in out
     assert "  en-de (valid)  " in out
@@ -108,8 +105,6 @@ def test_runs_are_compared(
         assert signed in " ".join(out.split())
         assert signed in html.read_text(encoding="utf-8")
     assert f"seen at most 5 times in the training data of\n{one}" in out.replace(" \n", "\n")
-    assert "loss on validation" in html.read_text(encoding="utf-8")
-    assert program("compare", one, other, *options) == (0, out, "")
     before = (one / "config.yaml").read_bytes()
     for arguments, message in (
         ("--split test --split valid --references r", "--references are of one test set: give --"),

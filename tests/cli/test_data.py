@@ -1,6 +1,7 @@
-"""Commands `mt data check`, `mt data clean` and `mt data tokenizer`."""
+"""Commands `mt data check` and `mt data clean`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def test_check_writes_the_report_as_json(
     assert "  60 pairs; en: " in out
 
 
+def test_check_of_a_run_or_of_a_config_with_its_tokenizer_counts_tokens(
+    program: Program, finished_run: Path, tiny_recipe: Path
+) -> None:
+    status, out, _ = program("data", "check", finished_run)
+    assert status == 0
+    assert re.search(r"^  en: 0\.\d{3} tokens a character, \d\.\d\d a word; ", out, re.MULTILINE)
+    copied = ("--set", f"tokenizer.from={finished_run}")
+    assert program("data", "check", tiny_recipe, *copied)[:2] == (0, out)
+    assert "a character" not in program("data", "check", tiny_recipe)[1]
+
+
 def test_clean_writes_and_counts_kept_and_removed_pairs(
     recipe: Path, tmp_path: Path, program: Program
 ) -> None:
@@ -92,11 +104,7 @@ def test_clean_counts_changed_texts(recipe: Path, tmp_path: Path, program: Progr
         ("check RECIPE --html FOLDER/no/page.html", "there is no folder"),
         ("check RECIPE --json RECIPE", "tiny.yaml: is named twice, and would be written over"),
         ("check RECIPE --json FOLDER/x --html FOLDER/x", "x: is named twice, and would be written"),
-        ("tokenizer RECIPE --json FOLDER/no/report.json", "there is no folder"),
-        (
-            "tokenizer RUN --set tokenizer.vocabulary_size=300",
-            "--set tokenizer.vocabulary_size: the tokenizer of a run is fixed; name a config",
-        ),
+        ("tokenizer RECIPE", "`mt data tokenizer` was removed; `mt data check RUN` reports"),
         (
             "clean RECIPE --out FOLDER/clean --set data.cleaning.identical_sides=false --set "
             "data.cleaning.mojibake=false --set data.cleaning.duplicates=null",

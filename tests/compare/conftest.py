@@ -24,7 +24,7 @@ def broken(lines: Sequence[str], every: int, *, start: int = 0) -> tuple[str, ..
 
 
 @pytest.fixture
-def common() -> EvaluationSet:
+def test_set() -> EvaluationSet:
     """Return forty sentences, from pseudo-German into English."""
     return EvaluationSet("test", SOURCES, (REFERENCES,), "de", "en", tokenizer="13a")
 

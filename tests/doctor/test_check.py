@@ -7,7 +7,7 @@ import pytest
 
 from mt.config.loading import load_config
 from mt.doctor.check import check_corpora
-from mt.doctor.findings import KINDS, Finding, Report
+from mt.doctor.findings import KINDS, CorpusReport, Finding
 from tests.factories import Program
 
 Pairs = list[tuple[str, str]]
@@ -87,11 +87,11 @@ def _mixture(folder: Path, other: Pairs, test: Pairs, code: str = "ru") -> Path:
     return _recipe(folder, f"{{corpora: {{{sources}}}}}", code)
 
 
-def _check(recipe: Path, *, processes: int = 1) -> Report:
+def _check(recipe: Path, *, processes: int = 1) -> CorpusReport:
     return check_corpora(load_config(recipe).data, processes=processes)
 
 
-def _found(report: Report, split: int = 0) -> dict[tuple[str, str], Finding]:
+def _find(report: CorpusReport, split: int = 0) -> dict[tuple[str, str], Finding]:
     return {
         (finding.kind, finding.side): finding
         for finding in report.splits[split].findings
@@ -101,11 +101,11 @@ def _found(report: Report, split: int = 0) -> dict[tuple[str, str], Finding]:
 
 def test_a_clean_corpus_has_no_warning(folder: Path) -> None:
     report = _check(_recipe(folder))
-    assert [_found(report, split) for split in range(3)] == [{}, {}, {}]
+    assert [_find(report, split) for split in range(3)] == [{}, {}, {}]
     assert [split.pairs for split in report.splits] == [300, 50, 50]
     source = report.splits[0].source
     assert source.characters == sum(len(pair[0]) for pair in _clean(1000, 300))
-    assert sum(source.lengths.counts) == sum(report.splits[0].ratios.counts) == 300
+    assert source.tokens is None
 
 
 def test_each_planted_defect_is_found_at_its_line_alone_and_the_advice_is_valid(
@@ -118,7 +118,7 @@ def test_each_planted_defect_is_found_at_its_line_alone_and_the_advice_is_valid(
     _write(folder, "train", pairs)
     recipe = _recipe(folder)
     report = _check(recipe)
-    found = {k: f for k, f in _found(report).items() if not f.kind.startswith("duplicate")}
+    found = {k: f for k, f in _find(report).items() if not f.kind.startswith("duplicate")}
     assert {key: f.lines for key, f in found.items()} == {
         key: (10 * place + 5,) for place, key in enumerate(PLANTED)
     }
@@ -142,7 +142,7 @@ def test_all_lines_count_and_duplicates_from_the_second_occurrence(folder: Path)
     pairs[60] = (pairs[8][0], "etwas ganz anderes.")
     pairs[70] = ("something else.", pairs[9][1])
     _write(folder, "train", pairs)
-    found = _found(_check(_recipe(folder)))
+    found = _find(_check(_recipe(folder)))
     assert found["outer_space", "source"].share == 20 / 300
     assert {key: (f.count, f.lines) for key, f in found.items()} == {
         ("outer_space", "source"): (20, (101, 111, 121)),
@@ -159,8 +159,8 @@ def test_overlaps_are_counted_exactly_and_normalized(folder: Path) -> None:
     test[9] = ("a line of its own.", train[7][1].replace("x", "ｘ").removesuffix("."))
     _write(folder, "test", test)
     report = _check(_recipe(folder))
-    assert _found(report) == {}
-    found = _found(report, 2)
+    assert _find(report) == {}
+    found = _find(report, 2)
     assert {f.other for f in found.values()} == {"train"}
     assert {kind: (f.count, f.lines) for (kind, _), f in found.items()} == {
         "overlap_pair": (1, (4,)),
@@ -176,9 +176,9 @@ def test_held_out_splits_are_compared_with_each_other(folder: Path) -> None:
     _write(folder, "valid", _clean(5000, 50), end="\r\n")
     _write(folder, "test", [*_clean(7000, 49), _clean(5000, 1)[0]])
     report = _check(_recipe(folder))
-    assert {f.other for f in _found(report, 2).values()} == {"valid"}
+    assert {f.other for f in _find(report, 2).values()} == {"valid"}
     assert report.cleaning == ""
-    crlf = {key: f.count for key, f in _found(report, 1).items()}
+    crlf = {key: f.count for key, f in _find(report, 1).items()}
     assert crlf == {("crlf", "source"): 50, ("crlf", "target"): 50}
 
 
@@ -187,7 +187,7 @@ def test_a_missing_line_is_located(folder: Path) -> None:
     del lines[150]
     (folder / "train.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     report = _check(_recipe(folder))
-    shift, uneven = _found(report).values()
+    shift, uneven = _find(report).values()
     assert (uneven.kind, uneven.side, uneven.count) == ("uneven", "source", 1)
     assert (shift.kind, shift.other) == ("shift", "-1")
     assert abs(shift.lines[0] - 151) <= 50
@@ -206,8 +206,8 @@ def test_shuffled_and_swapped_sides_are_reported(folder: Path) -> None:
         "train.corpora.swapped: the sides look swapped: `ru` on the source side, `en` on the "
         "target side"
     ) in report.notes
-    assert ("unrelated", "pair") in _found(report, 1)
-    assert ("unrelated", "pair") not in _found(report, 0)
+    assert ("unrelated", "pair") in _find(report, 1)
+    assert ("unrelated", "pair") not in _find(report, 0)
 
 
 def test_text_in_another_language_is_found(folder: Path) -> None:
@@ -231,9 +231,9 @@ def test_each_corpus_of_a_mixture_is_a_split_with_its_languages(folder: Path) ->
         ("valid", 50, "de"),
         ("test", 50, "ru"),
     ]
-    assert _found(report, 0) == _found(report, 2) == {}
-    assert [*_found(report, 1).values()] == [Finding("wrong_script", "target", 1, 300, (7,))]
-    assert {(f.kind, f.other, f.lines) for f in _found(report, 3).values()} == {
+    assert _find(report, 0) == _find(report, 2) == {}
+    assert [*_find(report, 1).values()] == [Finding("wrong_script", "target", 1, 300, (7,))]
+    assert {(f.kind, f.other, f.lines) for f in _find(report, 3).values()} == {
         (f"overlap_{part}", "train.corpora.other", (4,)) for part in ("pair", "source", "target")
     }
     assert "wrong_script: true" in report.cleaning
@@ -249,7 +249,7 @@ def test_two_processes_report_the_same_as_one(
     _write(folder, "train", [*shifted, *PLANTED.values()])
     recipe = _recipe(folder)
     report = _check(recipe, processes=2)
-    assert {*PLANTED, ("shift", "pair")} <= {*_found(report)}
+    assert {*PLANTED, ("shift", "pair")} <= {*_find(report)}
     assert report == _check(recipe)
 
 
@@ -275,7 +275,6 @@ def test_the_command_writes_text_json_and_a_page(folder: Path, program: Program)
     assert finding["lines"] == [123]
     html = page.read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-    assert html.count("<svg") == 9
 
 
 def test_an_unreadable_corpus_is_a_one_line_error(folder: Path, program: Program) -> None:

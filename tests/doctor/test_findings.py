@@ -1,14 +1,13 @@
 import pytest
 
-from mt.doctor.findings import Finding, Histogram, Side, SplitReport, advise, as_yaml
+from mt.doctor.findings import Finding, SideSize, SplitReport, advise, as_yaml
 
 PAIRS = 10_000
 
 
 def _split(*findings: Finding, source: str = "en", target: str = "de") -> SplitReport:
-    empty = Histogram((0.0, 1.0), (0,))
-    first, second = (Side(code, PAIRS, 5, 5, empty) for code in (source, target))
-    return SplitReport("train", "", first, second, empty, findings, ())
+    first, second = (SideSize(code, PAIRS, 5, 5) for code in (source, target))
+    return SplitReport("train", "", first, second, findings, ())
 
 
 def _found(kind: str, count: int, side: str = "pair") -> Finding:

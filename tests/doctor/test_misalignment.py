@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mt.doctor.misalignment import Shift, are_unrelated, find_shifts, learn_lexicon
-from mt.doctor.tally import Block
+from mt.doctor.tally import LineBlock
 
 Lines = list[str]
 
@@ -38,9 +38,9 @@ def _invented(pairs: int, *, spaced: bool) -> tuple[Lines, Lines]:
     return sources, targets
 
 
-def _blocks(sources: Lines, targets: Lines, *, size: int = 4000) -> Iterator[Block]:
+def _blocks(sources: Lines, targets: Lines, *, size: int = 4000) -> Iterator[LineBlock]:
     for first in range(0, max(len(sources), len(targets)), size):
-        yield Block(first, sources[first : first + size], targets[first : first + size])
+        yield LineBlock(first, sources[first : first + size], targets[first : first + size])
 
 
 def _found(sources: Lines, targets: Lines) -> list[Shift]:

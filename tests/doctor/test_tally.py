@@ -1,57 +1,39 @@
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mt.doctor.tally import process_map
+from mt.data.tokenizer import Tokenizer
+from mt.doctor.tally import count_tokens, open_map
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_results_are_in_order_and_few_items_are_read_ahead(processes: int) -> None:
-    taken = []
+    items_read = []
 
     def items() -> Iterator[int]:
         for number in range(40):
-            taken.append(number)
+            items_read.append(number)
             yield number
 
-    with process_map(processes) as parallel:
-        for number, result in enumerate(parallel(str, items())):
-            assert result == str(number)
-            assert len(taken) <= number + 1 + 2 * processes
-    assert len(taken) == 40
+    with open_map(processes) as parallel:
+        for index, result in enumerate(parallel(str, items())):
+            assert result == str(index)
+            assert len(items_read) <= index + 1 + 2 * processes
+    assert len(items_read) == 40
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_workers_end_when_their_parent_is_killed() -> None:
-    script = (
-        "import os, signal\n"
-        "from mt.doctor.tally import process_map\n"
-        "if __name__ == '__main__':\n"
-        "    with process_map(2) as parallel:\n"
-        "        print(next(parallel(eval, ['__import__(\"os\").getpid()'])), flush=True)\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+def test_tokens_and_lost_characters_are_counted(finished_run: Path) -> None:
+    vocabulary = Tokenizer.load(finished_run / "tokenizer").source
+    lines = ["one two", "three ☃ ☃é", ""]
+    counts = count_tokens(lines, vocabulary, "en")
+    assert counts.tokens == sum(len(vocabulary.processor.encode(line)) for line in lines)
+    assert (counts.characters, counts.words) == (17, 5)
+    assert counts.lost == ()  # spelled in bytes
+    is_byte = vocabulary.processor.is_byte
+    without_bytes = tuple(
+        b"" if is_byte(index) else text for index, text in enumerate(vocabulary.token_bytes)
     )
-    command = [sys.executable, "-c", script]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
-    assert ended.returncode == -signal.SIGKILL
-    worker = int(ended.stdout)
-    for _ in range(100):
-        if not _runs(worker):
-            return
-        time.sleep(0.1)
-    os.kill(worker, signal.SIGKILL)
-    pytest.fail("a worker outlives its parent")
-
-
-def _runs(process: int) -> bool:
-    """Return False for a process that has ended, even if it was not waited for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
+    poor = count_tokens(lines, replace(vocabulary, token_bytes=without_bytes), "zh")
+    assert (poor.words, poor.lost) == (None, (("☃", 2), ("é", 1)))

@@ -263,7 +263,7 @@ def test_swapped_sides_are_warned_about_in_each_new_run_after_one_check(
     assert program(*command.split()[1:])[0] == 0
     warnings(caplog)
 
-    monkeypatch.setattr(module, "first_look", None)  # the result is cached
+    monkeypatch.setattr(module, "quick_check", None)  # the result is cached
     prepared(swapped, tmp_path / "second")
     assert warnings(caplog) == [warning.replace(str(run), str(tmp_path / "second"))]
     prepared(swapped, tmp_path / "off", "data.check=false")

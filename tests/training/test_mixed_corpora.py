@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mt.compare.systems import Texts, read_systems
+from mt.compare.systems import GivenTestSet, read_systems
 from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
@@ -271,7 +271,7 @@ def test_split_is_scored_in_its_own_languages_with_an_off_target_rate(
     with pytest.raises(UserError, match="each training line begins with a tag"):
         evaluate_run(run, job=EvaluationJob(texts=texts))
     with pytest.raises(UserError, match="translate them with `mt translate` and a tag, and"):
-        read_systems([run, run], Texts(texts.references, texts.sources))
+        read_systems([run, run], GivenTestSet(texts.references, texts.sources))
     job = EvaluationJob(texts=texts)
     given = evaluate_run(run, overrides=["decoding.tag=<bt>"], job=job)
     assert given.target_language == "en"

@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 
 from mt.config.loading import load_config
-from mt.data.held_out import open_training_corpora
-from mt.doctor.check import first_look
+from mt.data.filters import Cleaning
+from mt.data.pairs import SentencePair
+from mt.doctor.check import CorpusWatch, quick_check
 from mt.doctor.findings import KINDS
 
 Pairs = list[tuple[str, str]]
 
 ENGLISH = ["the", "old", "man", "sees", "some", "river", "behind", "house", "while", "they", "sing"]
 RUSSIAN = ["этот", "старый", "видит", "реку", "за", "домом", "пока", "дети", "поют", "про", "воду"]
-SPLITS = ("train", "valid", "test")
 SAME = "pairs with the same text on both sides"
 
 
@@ -26,25 +26,32 @@ def _pairs(count: int, *, seed: int = 0) -> Pairs:
     ]
 
 
-CLEAN, TEST = _pairs(1600), _pairs(200, seed=2)
+CLEAN, VALID, TEST = _pairs(1600), _pairs(200, seed=1), _pairs(200, seed=2)
 
 
-def _look(folder: Path, train: Pairs, *settings: str) -> list[str]:
-    for split, pairs in zip(SPLITS, (train, _pairs(200, seed=1), TEST), strict=True):
+def _check(folder: Path, train: Pairs, *settings: str) -> list[str]:
+    """Check training pairs; the files of the splits are for the cleaning."""
+    for split, pairs in (("valid", VALID), ("test", TEST)):
         for side, language in enumerate(("en", "ru")):
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
     recipe = folder / "recipe.yaml"
-    train_, valid, test = (
-        f"{{source: {folder}/{split}.en, target: {folder}/{split}.ru}}" for split in SPLITS
+    valid, test = (
+        f"{{source: {folder}/{split}.en, target: {folder}/{split}.ru}}"
+        for split in ("valid", "test")
     )
     recipe.write_text(
         "data:\n  source_language: en\n  target_language: ru\n"
-        f"  train: {train_}\n  valid: {valid}\n  tests: {{test: {test}}}\n",
+        f"  train: {valid}\n  valid: {valid}\n  tests: {{test: {test}}}\n",
         encoding="utf-8",
     )
-    (corpus,) = open_training_corpora(load_config(recipe, overrides=settings).data)
-    return first_look(corpus)
+    cleaning = Cleaning(load_config(recipe, overrides=settings).data)
+    splits = {"valid": _sentence_pairs(VALID), "test": _sentence_pairs(TEST)}
+    return quick_check(_sentence_pairs(train), cleaning, splits)
+
+
+def _sentence_pairs(pairs: Pairs) -> list[SentencePair]:
+    return [SentencePair(source, target) for source, target in pairs]
 
 
 def _shuffled(pairs: Pairs) -> Pairs:
@@ -92,19 +99,19 @@ CASES: dict[str, tuple[Pairs, list[str], list[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_defects_that_cleaning_keeps_are_warnings(case: str, tmp_path: Path) -> None:
     train, settings, warnings = CASES[case]
-    assert _look(tmp_path, train, *settings) == warnings
+    assert _check(tmp_path, train, *settings) == warnings
 
 
 def test_several_warnings_are_listed_and_short_repeats_are_not_unrelated(tmp_path: Path) -> None:
-    assert f"67% of a sample: {SAME}" in _look(tmp_path, MOSTLY_SAME)
-    warnings = _look(tmp_path, [pair for pair in _pairs(40) for _ in range(40)])
+    assert f"67% of a sample: {SAME}" in _check(tmp_path, MOSTLY_SAME)
+    warnings = _check(tmp_path, [pair for pair in _pairs(40) for _ in range(40)])
     assert KINDS["unrelated"] not in warnings
 
 
 def test_a_language_of_the_same_script_is_identified(tmp_path: Path) -> None:
     pytest.importorskip("py3langid")
     copied = [(source, source) for source, _ in CLEAN]
-    warnings = _look(tmp_path, copied, "data.target_language=de")
+    warnings = _check(tmp_path, copied, "data.target_language=de")
     assert warnings == [f"100% of a sample: {SAME}", IN_ENGLISH]
 
 
@@ -121,15 +128,17 @@ def test_a_line_without_translation_is_located(
 ) -> None:
     sources, targets = map(list, zip(*_pairs(lines), strict=True))
     del (sources if distance > 0 else targets)[lost]
-    (warning,) = _look(tmp_path, list(zip(sources, targets, strict=False)))
+    (warning,) = _check(tmp_path, list(zip(sources, targets, strict=False)))
     assert warning.startswith("the sides go out of step")
     assert warning.endswith(f"translates to line i{distance:+d}")
     assert int(warning.partition(" at line ")[2].split()[0].replace(",", "")) in read
 
 
-def test_repetitions_are_counted_in_bounded_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.doctor.check._MAX_HASHES", 250)
-    assert _look(tmp_path, _pairs(800) * 4) == [REPEATED]
-    assert _look(tmp_path, _pairs(800) * 2) == []
+def test_repetitions_of_a_large_corpus_are_counted(tmp_path: Path) -> None:
+    many = [(f"a {n}", f"б {n}") for n in range(70_000)]
+    assert _check(tmp_path, many * 3) == ["67% of the pairs are repetitions"]
+
+
+def test_pairs_are_checked_while_something_else_reads_them() -> None:
+    pairs = _sentence_pairs(CLEAN[:250])
+    assert list(CorpusWatch({}).read(pairs)) == pairs

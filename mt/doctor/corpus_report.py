@@ -1,0 +1,163 @@
+"""Report of `mt data check` as text and as an HTML page."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from mt.doctor.findings import (
+    MAX_LINES_SHOWN,
+    CorpusReport,
+    Finding,
+    SideSize,
+    SplitReport,
+    TokenCounts,
+    describe,
+)
+from mt.doctor.page import Cell, PageSection, render_page
+from mt.tables import printable
+
+_SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
+_SHOWN_LOST = 12
+_MAX_CHARACTERS = 300
+_INVISIBLE = re.compile(r"([\x00-\x1f\x7f-\x9f\xad\u200b\u2028\u2029\ufeff]+|^\s+|\s+$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a report; `words` include the counts of findings other than the first."""
+
+    count: int
+    share: float
+    words: str
+    lines: tuple[int, ...]
+    """The first line numbers, at most `MAX_LINES_SHOWN`."""
+    has_more_lines: bool
+
+
+def make_rows(findings: Iterable[Finding]) -> list[Row]:
+    """Return the findings in words; duplicates, and overlaps with one split, share a row."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        family = finding.kind.partition("_")[0]
+        key: tuple[object, ...] = (family, finding.other)
+        if family not in {"overlap", "duplicate"}:
+            key = (finding.kind, finding.side, finding.other, finding.lines)
+        groups.setdefault(key, []).append(finding)
+    return [_make_row(group) for group in groups.values()]
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with one digit, `<0.1%` instead of 0.0%."""
+    return f"{100 * share:.1f}%" if share >= 0.0005 else "<0.1%"
+
+
+def as_text(report: CorpusReport) -> str:
+    """Return the report for a terminal: the warnings of each split, the worst first."""
+    lines = [line for split in report.splits for line in (*_split_lines(split), "")]
+    lines += [f"note: {note}" for note in report.notes]
+    if report.cleaning:
+        lines += ["To clean the training pairs, add this to the config:", "", report.cleaning]
+    else:
+        lines.append("No cleaning of the training pairs is suggested.")
+    return "\n".join(lines).rstrip("\n")
+
+
+def as_html(report: CorpusReport) -> str:
+    """Return the report as one page; texts of the corpora are cut after 300 characters."""
+    sections = [_split_section(split) for split in report.splits]
+    sections.append(PageSection("", paragraphs=[f"Note: {note}" for note in report.notes]))
+    if report.cleaning:
+        sections.append(PageSection("Suggested cleaning", code=report.cleaning))
+    return render_page("Corpus report", sections)
+
+
+def _make_row(group: Sequence[Finding]) -> Row:
+    first, *rest = group
+    words = [describe(first)]
+    for prefix, near in (("also", False), ("nearly the same:", True)):
+        counts = [
+            f"{finding.count:,} {_SIDES[finding.side]}{'' if finding.count == 1 else 's'}"
+            for finding in rest
+            if finding.kind.endswith("_normalized") == near
+        ]
+        words += [f"{prefix} {', '.join(counts)}"] if counts else []
+    lines = list(dict.fromkeys(line for finding in group for line in finding.lines))
+    return Row(
+        first.count,
+        first.share,
+        "; ".join(words),
+        tuple(sorted(lines[:MAX_LINES_SHOWN])),
+        len(lines) > MAX_LINES_SHOWN or any(f.count > len(f.lines) for f in group),
+    )
+
+
+def _split_lines(split: SplitReport) -> Iterator[str]:
+    source, target = split.source, split.target
+    yield f"{split.name}: {split.description}"
+    yield (
+        f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, longest "
+        f"{source.longest:,}; {target.language}: {target.characters:,}, longest {target.longest:,}"
+    )
+    yield from (f"  {line}" for line in _token_lines(split))
+    for row in make_rows(split.findings):
+        lines = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
+        word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
+        where = f"; {word} {lines}" if row.lines else ""
+        yield f"  {row.count:>9,} {percent(row.share):>6}  {row.words}{where}"
+    if not split.findings:
+        yield "  no warnings"
+
+
+def _token_lines(split: SplitReport) -> list[str]:
+    """Describe the tokens of both sides; return nothing without a tokenizer."""
+    sides = split.source, split.target
+    return [_describe_tokens(side, side.tokens) for side in sides if side.tokens]
+
+
+def _describe_tokens(side: SideSize, counts: TokenCounts) -> str:
+    text = f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
+    if counts.words is not None:
+        text += f", {counts.tokens / max(1, counts.words):.2f} a word"
+    if not counts.lost:
+        return f"{text}; the tokenizer loses no character"
+    shown = " ".join(
+        f"{printable(character)} (U+{ord(character):04X}) {count:,}"
+        for character, count in counts.lost[:_SHOWN_LOST]
+    )
+    more = f" and {len(counts.lost) - _SHOWN_LOST:,} more" if len(counts.lost) > _SHOWN_LOST else ""
+    return f"{text}; lost characters, with counts: {shown}{more}"
+
+
+def _split_section(split: SplitReport) -> PageSection:
+    examples = {example.line: example for example in split.examples}
+    rows: list[tuple[Cell, ...]] = []
+    for row in make_rows(split.findings):
+        cells = f"{row.count:,}", percent(row.share), row.words
+        if not row.lines:
+            rows.append((*cells, "", "", ""))
+        for line in row.lines:
+            example = examples.get(line)
+            texts = (_show(example.source), _show(example.target)) if example else ("", "")
+            rows.append((*cells, str(line), *texts))
+            cells = "", "", ""
+    description = f"{split.description}: {split.pairs:,} pairs"
+    if not rows:
+        return PageSection(split.name, [description, *_token_lines(split), "No warnings."])
+    return PageSection(
+        split.name,
+        [description, *_token_lines(split)],
+        ("count", "share", "warning", "line", split.source.language, split.target.language),
+        rows,
+        right=(0, 1, 3),
+    )
+
+
+def _show(text: str) -> Cell:
+    """Return visible text, and marked code points of invisible characters."""
+    cut = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
+    parts = _INVISIBLE.split(cut)
+    codes = [" ".join(f"U+{ord(character):04X}" for character in part) for part in parts[1::2]]
+    cell = [(parts[0], False)]
+    for code, visible in zip(codes, parts[2::2], strict=True):
+        cell += [(code, True), (visible, False)]
+    return cell
