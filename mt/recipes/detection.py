@@ -19,9 +19,9 @@ from mt.config.data import (
     XliffSource,
 )
 from mt.data.filters import language_of
-from mt.data.formats import READERS, field_names
+from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.sources import open_source
+from mt.data.sources import field_names, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expanded, regular_file
 from mt.languages import scripts_of

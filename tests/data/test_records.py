@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from mt.config.data import DataConfig, FolderSource, HubSource, JsonlSource, ParquetSource
-from mt.data.formats import open_folder, open_hub, open_jsonl, open_parquet
 from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.sources import open_folder, open_hub, open_jsonl, open_parquet
 from mt.errors import DataError
 
 DATA = DataConfig.model_validate(
