@@ -78,7 +78,8 @@ def r_drop_loss(
     """Return the summed R-Drop loss of the logits states [2 N D] x weight [V D] and targets [N].
 
     `smoothed` and `nll` are means of both passes, comparable to those without R-Drop. Softmax and
-    sums are fp32 whatever the precision of the logits; the smoothed target is that of `label_smoothed_loss`.
+    sums are fp32 whatever the precision of the logits; the smoothed target is that of
+    `label_smoothed_loss`.
     """
     objective, smoothed, nll = _RDropLoss.apply(states, weight, targets, smoothing, alpha)  # type: ignore[no-untyped-call]
     return LossSums(objective, smoothed, nll, len(targets))
