@@ -13,7 +13,7 @@ from torch import distributed as dist
 
 from bench.gpu.workload import SMALL_VOCABULARY, TINY, device_of, examples, learner, lengths
 from mt.data.batches import collate
-from mt.training.distributed import ALONE, World, settle
+from mt.training.distributed import ALONE, World, fix_bucket_order
 from mt.training.step import count_tokens, fetch_metrics, train_step
 
 UPDATES = 3
@@ -29,7 +29,7 @@ def losses(device: torch.device, rank: int = 0, size: int = 1, world: World = AL
     def loss() -> Tensor:
         return wrapped(batches[0].to(device)).objective  # type: ignore[no-any-return]
 
-    settle(wrapped, loss)
+    fix_bucket_order(wrapped, loss)
     made = replace(made, training_pass=wrapped)
     share, tokens = [each.to(device) for each in batches[rank::size]], count_tokens(batches)
     results = [train_step(made, share, 1e-3, tokens=tokens) for _ in range(UPDATES)]

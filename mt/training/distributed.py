@@ -9,8 +9,8 @@ import platform
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
@@ -125,7 +125,7 @@ class World:
     def wrap(self, module: nn.Module) -> nn.Module:
         """Return a module whose backward pass sums the gradients over the ranks.
 
-        Call `settle` before the first update. The weights must be equal already (`agree`).
+        Call `fix_bucket_order` before the first update. The weights must be equal already.
         """
         if self.size == 1:
             return module
@@ -156,7 +156,7 @@ def _sum_bucket(
     return work.get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
 
 
-def settle(module: nn.Module, loss: Callable[[], Tensor]) -> None:
+def fix_bucket_order(module: nn.Module, loss: Callable[[], Tensor]) -> None:
     """Run one backward pass and drop its gradients, so that a wrapped module fixes its buckets.
 
     DistributedDataParallel packs gradients in the order of the first backward pass, and the place
@@ -168,18 +168,14 @@ def settle(module: nn.Module, loss: Callable[[], Tensor]) -> None:
         module.zero_grad(set_to_none=True)
 
 
-def accumulate(module: nn.Module, batches: Sequence[T]) -> Iterator[T]:
-    """Yield an update's batches for one forward and backward pass each.
+def sync_gradients(module: nn.Module, *, enabled: bool) -> AbstractContextManager[None]:
+    """Return the context of a forward and backward pass that sums gradients over ranks, or not.
 
-    Gradients accumulate on each rank; the backward pass of the last batch sums them over the ranks.
+    Without the sum, gradients accumulate on each rank until a pass with it.
     """
-    *others, last = batches
-    if isinstance(module, DistributedDataParallel):
-        with module.no_sync():
-            yield from others
-    else:
-        yield from others
-    yield last
+    if enabled or not isinstance(module, DistributedDataParallel):
+        return nullcontext()
+    return module.no_sync()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from mt.training.agreement import agree_on_start
 from mt.training.compilation import compile_stacks
 from mt.training.data import TrainingData
 from mt.training.device_settings import for_device
-from mt.training.distributed import ALONE, World, settle
+from mt.training.distributed import ALONE, World, fix_bucket_order
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
 from mt.training.objectives import GuidedPass, choose_training_pass, learn_table
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
@@ -159,7 +159,7 @@ def distribute(learner: Learner, corpus: TrainingData, world: World) -> Learner:
         with learner.precision.autocast():
             return training_pass(batch).objective  # type: ignore[no-any-return]
 
-    settle(training_pass, loss)
+    fix_bucket_order(training_pass, loss)
     return replace(learner, training_pass=training_pass)
 
 

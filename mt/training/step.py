@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mt.data.batches import Batch
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.training.distributed import ALONE, World, accumulate
+from mt.training.distributed import ALONE, World, sync_gradients
 from mt.training.loss import ChunkLoss, LossSums, chunk_loss, label_smoothed_loss
 from mt.training.optimizer import MovingAverage, Precision
 
@@ -93,8 +93,9 @@ def train_step(
 
     optimizer.zero_grad(set_to_none=True)
     # Gradients accumulate on each rank; the last backward pass all-reduces their sum over ranks.
-    for number, batch in enumerate(accumulate(learner.training_pass, batches)):
-        with naming_large_batch(number), precision.tf32():
+    for number, batch in enumerate(batches):
+        sync = sync_gradients(learner.training_pass, enabled=number == len(batches) - 1)
+        with naming_large_batch(number), sync, precision.tf32():
             with precision.autocast():
                 loss: LossSums = learner.training_pass(batch)
             precision.backward(loss.objective / tokens.target)

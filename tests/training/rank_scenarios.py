@@ -29,7 +29,7 @@ from mt.data.batches import split_update
 from mt.errors import UserError, run_reporting_errors
 from mt.training import distributed
 from mt.training.agreement import agree_on_config, agree_on_start
-from mt.training.distributed import World, accumulate, settle, world
+from mt.training.distributed import World, fix_bucket_order, world
 from mt.training.loader import rank_batches
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, train_step
@@ -117,12 +117,11 @@ def resumed(here: World) -> object:
 
     def train(module: nn.Module, updates: list[int]) -> list[Tensor]:
         wrapped = here.wrap(module)
-        settle(wrapped, lambda: wrapped(rows(0)[:1]).sum())
+        fix_bucket_order(wrapped, lambda: wrapped(rows(0)[:1]).sum())
         assert all(parameter.grad is None for parameter in module.parameters())
         optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
         for update in updates:
-            for part in accumulate(wrapped, [rows(update)[here.rank :: here.size]]):
-                wrapped(part).square().sum().backward()
+            wrapped(rows(update)[here.rank :: here.size]).square().sum().backward()
             optimizer.step()
             optimizer.zero_grad()
             if update == 2:
