@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from mt.config import Config, ModelConfig
 from mt.config.loading import load_config
-from mt.data.pairs import PairSource
+from mt.config.tokenizer import TokenizerConfig
+from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
+from mt.data.tokenizer import Tokenizer, read_models
+from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
 from mt.model.transformer import Transformer
@@ -164,3 +167,13 @@ def flip_bit(path: Path, place: int = -1) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1
     path.write_bytes(data)
+
+
+def extend_tokenizer(
+    origin: Path, folder: Path, pairs: Sequence[SentencePair], settings: TokenizerConfig
+) -> Tokenizer:
+    """Copy a tokenizer, with the new tokens and tags of the settings, learnt from all pairs."""
+    old = Tokenizer.load(origin / "tokenizer" if (origin / "tokenizer").is_dir() else origin)
+    text = TokenizerText(read_models(origin), 1, NewText((), (old.source, old.target)))
+    text.add(pairs, ("en", "de"))
+    return provide_tokenizer(settings, folder, origin=origin, text=text)

@@ -2,7 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -52,16 +53,22 @@ class PairSource(ABC):
         return self.description
 
     @abstractmethod
-    def pairs(self) -> Iterator[SentencePair]:
-        """Stream the pairs.
+    def pairs(self) -> Generator[SentencePair, None, Checksums]:
+        """Stream the pairs; the generator returns the checksums of the sides.
 
         Raises `DataError` if the corpus is unreadable, empty or has sides of unequal length, and
         at its end if its text does not match `expected`.
         """
 
-    @abstractmethod
     def checksums(self) -> Checksums:
         """Read the corpus and return the checksum of each side; raise `DataError` like `pairs`."""
+        checksums: dict[str, Checksums] = {}
+        deque(self.recorded("corpus", checksums), maxlen=0)
+        return checksums["corpus"]
+
+    def recorded(self, key: str, checksums: dict[str, Checksums]) -> Iterator[SentencePair]:
+        """Stream the pairs like `pairs`, and put their checksums under a key at the end."""
+        checksums[key] = yield from self.pairs()
 
 
 class ColumnSource(PairSource):
@@ -71,26 +78,23 @@ class ColumnSource(PairSource):
     def read(self) -> Iterator[SentencePair]:
         """Stream the pairs without checks."""
 
-    def pairs(self) -> Iterator[SentencePair]:
+    def pairs(self) -> Generator[SentencePair, None, Checksums]:
         """Stream the pairs, then check them."""
-        digests = _Digests()
-        yield from digests.watch(self.read())
-        self._check(digests)
-
-    def checksums(self) -> Checksums:
-        """Read the whole corpus for its checksums."""
-        digests = _Digests()
-        for _ in digests.watch(self.read()):
-            pass
-        return self._check(digests)
-
-    def _check(self, digests: "_Digests") -> Checksums:
-        if not digests.pairs:
+        source, target = hashlib.sha256(), hashlib.sha256()
+        reading = iter(self.read())
+        is_empty = True
+        while chunk := list(islice(reading, _CHUNK_PAIRS)):
+            is_empty = False
+            # Hashing chunks is several times faster than hashing single pairs.
+            source.update("".join([f"{pair.source}\n" for pair in chunk]).encode())
+            target.update("".join([f"{pair.target}\n" for pair in chunk]).encode())
+            yield from chunk
+        if is_empty:
             raise DataError(f"{self.description}: the corpus is empty")
-        found = digests.result()
-        verify(f"{self.description}, source side", found.source, self.expected.source)
-        verify(f"{self.description}, target side", found.target, self.expected.target)
-        return found
+        checksums = Checksums(source.hexdigest(), target.hexdigest())
+        verify(f"{self.description}, source side", checksums.source, self.expected.source)
+        verify(f"{self.description}, target side", checksums.target, self.expected.target)
+        return checksums
 
 
 @dataclass(frozen=True)
@@ -103,27 +107,6 @@ class FileSource(ColumnSource):
     def description(self) -> str:
         """File name."""
         return str(self.path)
-
-
-class _Digests:
-    """Count and checksums of a stream of pairs."""
-
-    def __init__(self) -> None:
-        self.pairs = 0
-        self._source = hashlib.sha256()
-        self._target = hashlib.sha256()
-
-    def watch(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
-        """Yield the pairs; hashing chunks is several times faster than hashing single pairs."""
-        iterator = iter(pairs)
-        while chunk := list(islice(iterator, _CHUNK_PAIRS)):
-            self.pairs += len(chunk)
-            self._source.update("".join([f"{pair.source}\n" for pair in chunk]).encode())
-            self._target.update("".join([f"{pair.target}\n" for pair in chunk]).encode())
-            yield from chunk
-
-    def result(self) -> Checksums:
-        return Checksums(self._source.hexdigest(), self._target.hexdigest())
 
 
 def verify(what: str, found: str, expected: str) -> None:

@@ -10,7 +10,7 @@ texts, a late new key is an error.
 import glob
 import json
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,14 +96,14 @@ class TextPairs(PairSource):
         """File name of the target side."""
         return str(self.target)
 
-    def pairs(self) -> Iterator[SentencePair]:
+    def pairs(self) -> Generator[SentencePair, None, Checksums]:
         """Stream the pairs, then check line counts and checksums."""
         left, right = (LineReader(each, long_line="") for each in (self.source, self.target))
         sources, targets = iter(left), iter(right)
         yield from map(SentencePair, sources, targets)
         for rest in (sources, targets):
             deque(rest, maxlen=0)  # count the lines of the longer side
-        self._check(left.seen(), right.seen())
+        return self._check(left.seen(), right.seen())
 
     def checksums(self) -> Checksums:
         """Read both files for line counts and checksums, without decoding them."""

@@ -4,12 +4,14 @@ Held-out splits are chosen from the training pairs. Pairs are ranked by hash, so
 depends on their texts, the seed and the name of the split, but not on their order.
 """
 
-import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
+from heapq import heappush, heapreplace
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +20,18 @@ from tqdm import tqdm
 
 from mt.config.data import DataConfig, HeldOutSource
 from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hashes_of, text_hash
-from mt.data.pairs import ColumnSource, PairSource, SentencePair, expected_sums
+from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, expected_sums
 from mt.data.sources import open_source
+from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
 from mt.files import aside, put_in_place
 
 REMOVED_FILE = "removed.tsv"
 _MIN_WINDOW = 1000
 """Least number of pairs to read and clean at once; the choice does not depend on it."""
+_BLOCK_PAIRS = 4000
+"""Pairs that a scan counts and passes on at once."""
+_MIN_SAMPLE = 4096
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 """Odd multipliers for hashes of pairs; odd, so that no bits of either side are lost."""
 _Hashes = NDArray[np.uint64]
@@ -65,6 +71,103 @@ def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
         )
         for key, source in data.train_corpora().items()
     )
+
+
+@dataclass(frozen=True)
+class ReadSplit:
+    """Validation or test split after its reading."""
+
+    checksums: Checksums
+    pairs: tuple[SentencePair, ...]
+    is_held_out: bool
+
+
+def read_splits(data: DataConfig) -> dict[str, ReadSplit]:
+    """Read `valid` and all test splits once each; held-out ones stay in memory.
+
+    Raises `DataError` if a split is unreadable or differs from its checksums.
+    """
+    checksums: dict[str, Checksums] = {}
+    splits = {}
+    for name, split in open_splits(data).items():
+        pairs = tuple(split.recorded(name, checksums))
+        splits[name] = ReadSplit(checksums[name], pairs, isinstance(split, HeldOutPairs))
+    return splits
+
+
+@dataclass(frozen=True)
+class CorpusScan:
+    """Facts from one reading of the training corpora, before any cleaning."""
+
+    checksums: dict[str, Checksums]
+    """By key of the corpus below `data`."""
+    pairs: int
+    characters: tuple[int, int]
+    """Length of all texts of each side."""
+    sample: tuple[SentencePair, ...]
+    """All pairs, or 4,096 to 8,192 of them, evenly spread over the corpora."""
+
+
+Watcher = Callable[[Iterator[SentencePair]], Iterator[SentencePair]]
+"""Takes the pairs of a corpus while it is read, and yields them unchanged."""
+
+
+def scan_corpora(
+    corpora: Iterable[TrainingCorpus],
+    *,
+    text: TokenizerText | None = None,
+    watchers: Mapping[str, Watcher] | None = None,
+) -> CorpusScan:
+    """Read all training corpora once.
+
+    The cleaned pairs are added to `text`, from which the tokenizer is learnt. A watcher, by key of
+    its corpus, takes all its pairs. Memory does not grow with the corpora, but for
+    the needs of `text` and of the cleaning. Raises `DataError` if a corpus is unreadable.
+    """
+    checksums: dict[str, Checksums] = {}
+    characters = [0, 0]
+    sample = _EvenSample()
+    with tqdm(desc="reading", unit=" pairs", unit_scale=True, disable=None) as bar:
+
+        def read_blocks(corpus: TrainingCorpus) -> Iterator[list[SentencePair]]:
+            reading = corpus.source.recorded(corpus.key, checksums)
+            if watchers and corpus.key in watchers:
+                reading = watchers[corpus.key](reading)
+            while block := list(islice(reading, _BLOCK_PAIRS)):
+                sample.add(block)
+                characters[0] += sum(len(pair.source) for pair in block)
+                characters[1] += sum(len(pair.target) for pair in block)
+                bar.update(len(block))
+                yield block
+
+        for corpus in corpora:
+            blocks = read_blocks(corpus)
+            if text is None:
+                deque(blocks, maxlen=0)
+                continue
+            cleaned = corpus.cleaning.clean(chain.from_iterable(blocks))
+            while block := list(islice(cleaned, _BLOCK_PAIRS)):
+                text.add(block, corpus.languages)
+    return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.pairs))
+
+
+class _EvenSample:
+    """Evenly spread sample of a stream of unknown length."""
+
+    def __init__(self) -> None:
+        self.pairs: list[SentencePair] = []
+        self.seen = 0
+        self._step = 1
+
+    def add(self, block: Sequence[SentencePair]) -> None:
+        position = -self.seen % self._step
+        while position < len(block):
+            self.pairs.append(block[position])
+            position += self._step
+            if len(self.pairs) == 2 * _MIN_SAMPLE:
+                self.pairs = self.pairs[::2]
+                self._step *= 2
+        self.seen += len(block)
 
 
 @dataclass(frozen=True)
@@ -140,24 +243,24 @@ class _Choice:
     @cached_property
     def pairs(self) -> dict[str, list[SentencePair]]:
         """Pairs by name of the split; another choice with the same texts is remembered."""
-        opened = {key: corpus for split in self.splits for key, corpus in split.corpora.items()}
-        sums = {key: corpus.checksums() for key, corpus in opened.items()}
-        pinned = {key: replace(corpus, expected=sums[key]) for key, corpus in opened.items()}
-        splits = tuple(
-            replace(split, corpora={key: pinned[key] for key in split.corpora})
-            for split in self.splits
-        )
         parts = [
-            *([each.name, each.count, each.seed, [*each.corpora]] for each in splits),
-            *(each.cleaning.fingerprint for each in splits),
-            {key: asdict(each) for key, each in sums.items()},
-            *(asdict(each.checksums()) for each in self.others),
+            (split.name, split.count, split.seed, split.cleaning.fingerprint, list(split.corpora))
+            for split in self.splits
         ]
-        return _choose_once(_Job(json.dumps(parts), splits, self.others))
+        corpora = [corpus for split in self.splits for corpus in split.corpora.values()]
+        files = [_identity(corpus) for corpus in (*corpora, *self.others)]
+        return _choose_once(_Choosing(repr((parts, files)), self.splits, self.others))
+
+
+def _identity(corpus: PairSource) -> str:
+    """Return a text that is another one for other files, and for files that changed."""
+    values = [getattr(corpus, field.name) for field in fields(corpus)]
+    stats = [value.stat() for value in values if isinstance(value, Path) and value.is_file()]
+    return repr((corpus, [(stat.st_size, stat.st_mtime_ns) for stat in stats]))
 
 
 @dataclass(frozen=True)
-class _Job:
+class _Choosing:
     """Argument of `_choose_once`, compared by everything that determines its result."""
 
     key: str
@@ -166,16 +269,21 @@ class _Job:
 
 
 @lru_cache(maxsize=4)  # `mt compare` has the configs of several runs
-def _choose_once(job: _Job) -> dict[str, list[SentencePair]]:
+def _choose_once(job: _Choosing) -> dict[str, list[SentencePair]]:
     """Return the pairs of each split; raise `DataError` if there are too few."""
     taken = {hashed for each in job.others for pair in each.pairs() for hashed in hashes_of(pair)}
     by_corpora: dict[tuple[str, ...], list[_Split]] = {}
     for split in job.splits:
         by_corpora.setdefault(tuple(split.corpora), []).append(split)
-    hashes = {corpora: _hashes(splits[0]) for corpora, splits in by_corpora.items()}
+    candidates = {split.name: _Candidates(split) for split in job.splits}
+    hashes = {}
     for corpora, splits in by_corpora.items():
+        hashes[corpora] = _hash_pairs(splits[0], [candidates[split.name] for split in splits])
         _check_share(splits, distinct=len(_distinct(hashes[corpora])))
-    return {each.name: _choose(each, hashes[tuple(each.corpora)], taken) for each in job.splits}
+    return {
+        split.name: _choose(split, hashes[tuple(split.corpora)], candidates[split.name], taken)
+        for split in job.splits
+    }
 
 
 def _check_share(splits: list[_Split], *, distinct: int) -> None:
@@ -189,19 +297,55 @@ def _check_share(splits: list[_Split], *, distinct: int) -> None:
         )
 
 
-def _hashes(split: _Split) -> _Hashes:
+class _Candidates:
+    """Texts of the pairs of lowest rank, kept while the corpora are read."""
+
+    def __init__(self, split: _Split) -> None:
+        self.rank = text_hash(f"{split.seed} {split.name}")
+        # Twice as many as are cleaned at first, since others may be taken or removed.
+        self._count = 2 * max(_MIN_WINDOW, 2 * split.count)
+        self._highest: list[int] = []
+        """Heap of the negative ranks."""
+        self._pairs: dict[int, set[SentencePair]] = {}
+        """By rank: pairs with equal normalized texts."""
+
+    def add(self, hashed: int, pair: SentencePair) -> None:
+        """Add a pair with the hash of its normalized texts."""
+        rank = hashed ^ self.rank
+        if rank in self._pairs:
+            self._pairs[rank].add(pair)
+        elif len(self._highest) < self._count:
+            heappush(self._highest, -rank)
+            self._pairs[rank] = {pair}
+        elif rank < -self._highest[0]:
+            del self._pairs[-heapreplace(self._highest, -rank)]
+            self._pairs[rank] = {pair}
+
+    def pairs(self, hashes: Iterable[int]) -> list[SentencePair] | None:
+        """Return the pairs with these hashes; None if some were not kept."""
+        found = [self._pairs.get(hashed ^ self.rank) for hashed in hashes]
+        if None in found:
+            return None
+        return [pair for pairs in found if pairs for pair in pairs]
+
+
+def _hash_pairs(split: _Split, candidates: Sequence[_Candidates]) -> _Hashes:
     """Hash the normalized pairs of the corpora: source, target and both [N 3]; 0 for a blank side.
 
-    Takes 24 bytes a pair, and twice as much while it grows.
+    Takes 24 bytes a pair, and twice as much while it grows. Every pair is added to `candidates`.
     """
     hashes = array("Q")
-    pairs = tqdm(split.pairs(), "holding out", unit=" pairs", unit_scale=True, disable=None)
-    for pair in map(split.cleaning.changed, pairs):
+    bar = tqdm(split.pairs(), "holding out", unit=" pairs", unit_scale=True, disable=None)
+    for original in bar:
+        pair = split.cleaning.changed(original)
         if has_empty_side(pair.source, pair.target):
             hashes.extend((0, 0, 0))
-        else:
-            source, target = hashes_of(pair)
-            hashes.extend((source, target, (source * _MIX[0] + target * _MIX[1]) % (1 << 64)))
+            continue
+        source, target = hashes_of(pair)
+        both = (source * _MIX[0] + target * _MIX[1]) % (1 << 64)
+        hashes.extend((source, target, both))
+        for kept in candidates:
+            kept.add(both, original)
     return np.frombuffer(hashes, np.uint64).reshape(-1, 3)
 
 
@@ -211,21 +355,22 @@ def _distinct(hashes: _Hashes) -> _Rows:
     return np.asarray(rows[values != 0])
 
 
-def _choose(split: _Split, hashes: _Hashes, taken: set[int]) -> list[SentencePair]:
+def _choose(
+    split: _Split, hashes: _Hashes, candidates: _Candidates, taken: set[int]
+) -> list[SentencePair]:
     """Return the pairs of a split, and add their texts to those that are `taken`.
 
     In the order of their ranks, a pair is chosen if the cleaning leaves it and neither text is
     taken. Only pairs that may be chosen are cleaned, because filters are slow.
     """
     rows = _distinct(hashes)
-    rank = np.uint64(text_hash(f"{split.seed} {split.name}"))
-    rows = rows[np.argsort(hashes[rows, 2] ^ rank)]
+    rows = rows[np.argsort(hashes[rows, 2] ^ np.uint64(candidates.rank))]
     chosen: list[SentencePair] = []
     window = max(_MIN_WINDOW, 2 * split.count)
     while len(chosen) < split.count and len(rows):
         used = np.fromiter(taken, np.uint64, len(taken))
         rows = rows[~np.isin(hashes[rows, :2], used).any(axis=1)]
-        texts = _texts(split, hashes, rows[:window])
+        texts = _texts(split, hashes, rows[:window], candidates)
         for source, target in hashes[rows[:window], :2].tolist():
             pair = texts.get((source, target))
             if pair and len(chosen) < split.count and taken.isdisjoint((source, target)):
@@ -241,13 +386,18 @@ def _choose(split: _Split, hashes: _Hashes, taken: set[int]) -> list[SentencePai
     return chosen
 
 
-def _texts(split: _Split, hashes: _Hashes, rows: _Rows) -> dict[tuple[int, int], SentencePair]:
+def _texts(
+    split: _Split, hashes: _Hashes, rows: _Rows, candidates: _Candidates
+) -> dict[tuple[int, int], SentencePair]:
     """Return the cleaned pairs of some rows by hash, without those that the cleaning removes.
 
     Of several pairs with the same normalized texts, the first in alphabetical order is returned.
+    Rows beyond the kept candidates are read again.
     """
-    wanted = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
-    pairs = (pair for row, pair in enumerate(split.pairs()) if row in wanted)
+    pairs: Iterable[SentencePair] | None = candidates.pairs(hashes[rows, 2].tolist())
+    if pairs is None:
+        wanted = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
+        pairs = (pair for row, pair in enumerate(split.pairs()) if row in wanted)
     texts: dict[tuple[int, int], SentencePair] = {}
     for judged in split.cleaning.judge(pairs):
         if judged.taken_by is None:

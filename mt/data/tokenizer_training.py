@@ -7,22 +7,21 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import sentencepiece
 
-from mt.config import Config
+from mt.config.data import DataConfig
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.filters import TrainingCorpus, cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import bytes_field, number_field
 from mt.data.tokenizer import (
     JOINT,
-    LAYOUTS,
     SOURCE,
     SPACE_MARK,
     TAG_LAST,
@@ -47,6 +46,8 @@ _RESERVED = "\u2585"
 """SentencePiece silently drops lines with this character."""
 _ERRORS_ONLY = 2
 _TOO_SMALL = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
+_SAMPLE_LINES = 1_000_000
+"""Most lines from which a vocabulary is learnt."""
 _BLOCK_LINES = 1 << 16
 Pairs = Callable[[], Iterator[SentencePair]]
 """Opens a corpus from its first pair."""
@@ -60,86 +61,172 @@ TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
 
 
 def provide_tokenizer(
-    config: Config, folder: Path, *, corpora: Sequence[TrainingCorpus]
+    settings: TokenizerConfig, folder: Path, *, origin: Path | None, text: "TokenizerText | None"
 ) -> Tokenizer:
     """Return the tokenizer in `folder`; create it as the config says if it does not exist.
 
-    It is trained on `corpora`, or copied from `tokenizer.from` or an initial run, and extended by
-    their `new_text` if the config adds tokens or tags. Raises ConfigError or DataError if it cannot
-    be created.
+    It is trained on the sampled `text`, or copied from the run or tokenizer folder `origin`, and
+    extended if the config adds tokens or tags. Raises ConfigError or DataError if it cannot be
+    created.
     """
     if any(folder.glob("*.json")):
         return Tokenizer.load(folder)
-    settings, seed = config.tokenizer, config.seed
-    if config.tokenizer_origin is None:
-        return train_tokenizer(lambda: cleaned_pairs(corpora), folder, config=settings, seed=seed)
-    _, origin = config.tokenizer_origin
-    if not (settings.added_tokens or settings.tags):
+    if origin is None:
+        assert text is not None, "a new tokenizer is trained on a sample"
+        models = {name: train_model(text.take(name), settings) for name in model_files(settings)}
+    elif settings.added_tokens or settings.tags:
+        models = {
+            name: extend_model(model, text.take(name) if text else [], settings)
+            for name, model in read_models(origin).items()
+        }
+    else:
         return copy_tokenizer(origin, folder)
-    old = [Vocabulary.from_model(model) for model in read_models(origin).values()]
-    languages = new_languages(corpora, {tag for each in old for tag in each.tags})
-    if languages and settings.added_tokens:
-        _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(languages))
-
-    def pairs() -> Iterator[SentencePair]:
-        return new_text(corpora, old, languages) if languages else cleaned_pairs(corpora)
-
-    return extend_tokenizer(origin, folder, pairs=pairs, config=settings, seed=seed)
-
-
-def new_languages(corpora: Sequence[TrainingCorpus], old_tags: set[str]) -> tuple[str, ...]:
-    """Return the languages that only corpora with a new tag have, in order."""
-    new: dict[str, None] = {}
-    replayed: set[str] = set()
-    for corpus in corpora:
-        if {corpus.tag, corpus.target_tag} - {None, *old_tags}:
-            new |= dict.fromkeys(corpus.languages)
-        else:
-            replayed.update(corpus.languages)
-    return tuple(language for language in new if language not in replayed)
-
-
-def new_text(
-    corpora: Sequence[TrainingCorpus], old: Sequence[Vocabulary], languages: Sequence[str]
-) -> Iterator[SentencePair]:
-    """Stream the cleaned pairs; a side in another language is empty.
-
-    Tokens learnt from it would change the segmentation of text that the old model translates. The
-    side stays if it has a character that its old vocabulary lacks; `old` has one vocabulary for
-    both sides, or one for each.
-    """
-    processors = [each.processor for each in (old[0], old[-1])]
-    known = [{SPACE_MARK, *each.texts().values()} for each in (old[0], old[-1])]
-
-    def kept(text: str, language: str, side: int) -> str:
-        is_new = language in languages
-        return text if is_new or {*processors[side].normalize(text)} - known[side] else ""
-
-    for corpus in corpora:
-        source, target = corpus.languages
-        for pair in corpus.cleaned():
-            yield replace(
-                pair,
-                source=kept(pair.source, source, 0),
-                target=kept(pair.target, target, 1),
-            )
-
-
-def extend_tokenizer(
-    source: Path, folder: Path, *, pairs: Pairs, config: TokenizerConfig, seed: int
-) -> Tokenizer:
-    """Copy a tokenizer like `copy_tokenizer`, and add the config's `tags` and `added_tokens`.
-
-    Empty lines do not count. Equal source, pairs, config and seed give equal files. Raises also
-    `DataError` if all lines are blank.
-    """
-    models = {
-        name: extend_model(
-            model, filter(None, TRAINING_TEXT[name](pairs())), config=config, seed=seed
-        )
-        for name, model in read_models(source).items()
-    }
     return write_models(folder, models)
+
+
+def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
+    """Train the vocabularies on pairs, write them into `folder` and load them.
+
+    Equal pairs, config and seed give equal files. Raises `DataError` if there is no text,
+    `ConfigError` if the vocabulary is too small for the characters.
+    """
+    text = TokenizerText(model_files(config), seed)
+    text.add(list(pairs()), ("", ""))
+    return provide_tokenizer(config, folder, origin=None, text=text)
+
+
+def model_files(settings: TokenizerConfig) -> list[str]:
+    """Return the names of the model files of a new tokenizer."""
+    return [JOINT] if settings.vocabulary == "joint" else [SOURCE, TARGET]
+
+
+class Reservoir(Generic[_Item]):
+    """Sample of a stream of items, each as likely as any other.
+
+    Reservoir sampling (Vitter 1985, algorithm R): memory grows with `count` only.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        self._count = count
+        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._sample: list[_Item] = []
+        self._seen = 0
+        self._block: list[_Item] = []
+        """Items that are not drawn yet."""
+
+    def add(self, items: Iterable[_Item]) -> None:
+        """Add the next items of the stream."""
+        remaining = iter(items)
+        if free := self._count - len(self._sample):
+            self._sample.extend(islice(remaining, free))
+            self._seen = len(self._sample)
+        while block := list(islice(remaining, _BLOCK_LINES - len(self._block))):
+            self._block += block
+            if len(self._block) == _BLOCK_LINES:
+                self._draw()
+
+    def items(self) -> list[_Item]:
+        """Return the sample of the whole stream, to which no item is added any more."""
+        self._draw()
+        return self._sample
+
+    def _draw(self) -> None:
+        last = self._seen + len(self._block)
+        slots = self._random.integers(0, np.arange(self._seen, last) + 1)
+        for position in np.flatnonzero(slots < self._count):
+            self._sample[slots[position]] = self._block[position]
+        self._seen, self._block = last, []
+
+
+class TokenizerText:
+    """Lines from which a tokenizer is learnt, sampled while the corpora are read once."""
+
+    def __init__(self, names: Iterable[str], seed: int, new_text: "NewText | None" = None) -> None:
+        """Sample the lines of the model files `names`; with `new_text`, for an extension."""
+        self._samples = {name: Reservoir[str](_SAMPLE_LINES, seed) for name in names}
+        self._new_text = new_text
+
+    @classmethod
+    def for_run(
+        cls, settings: TokenizerConfig, data: DataConfig, *, origin: Path | None, seed: int
+    ) -> "TokenizerText | None":
+        """Return the text to sample for a new run; None if its tokenizer learns no token.
+
+        With an open `vocabulary`, both layouts are sampled. Raises RunError if the tokenizer of
+        `origin` cannot be read.
+        """
+        if origin is None:
+            is_open = settings.is_open("vocabulary")
+            return cls([JOINT, SOURCE, TARGET] if is_open else model_files(settings), seed)
+        if not settings.added_tokens:
+            return None
+        models = read_models(origin)
+        old = [Vocabulary.from_model(model) for model in models.values()]
+        return cls(models, seed, NewText.for_corpora(data, (old[0], old[-1])))
+
+    def add(self, pairs: Sequence[SentencePair], languages: tuple[str, str]) -> None:
+        """Add cleaned pairs of a corpus in the given languages."""
+        selection = self._new_text
+        if selection is not None:
+            pairs = [selection.select(pair, languages) for pair in pairs]
+        for name, sample in self._samples.items():
+            lines = TRAINING_TEXT[name](iter(pairs))
+            sample.add(lines if selection is None else filter(None, lines))
+
+    def take(self, name: str) -> list[str]:
+        """Return the lines of a model file, and free their memory here."""
+        return self._samples.pop(name).items()
+
+
+@dataclass(frozen=True)
+class NewText:
+    """Selection of the text from which new tokens of a copied tokenizer are learnt.
+
+    A side in another than the new languages becomes empty, because tokens learnt from it would
+    change the segmentation of text that the old model translates. The side stays if it has a
+    character that its old vocabulary lacks.
+    """
+
+    languages: tuple[str, ...]
+    """Languages that only corpora with a new tag have, in order; empty: all text is selected."""
+    old: tuple[Vocabulary, Vocabulary]
+    """Vocabularies of the two sides."""
+
+    @classmethod
+    def for_corpora(cls, data: DataConfig, old: tuple[Vocabulary, Vocabulary]) -> "NewText":
+        """Return the selection from the training corpora for an old tokenizer."""
+        old_tags = {*old[0].tags, *old[1].tags}
+        new: dict[str, None] = {}
+        replayed: set[str] = set()
+        for source in data.train_corpora().values():
+            own = data.of(source)
+            languages = own.source_language, own.target_language
+            if {source.tag, source.target_tag} - {None, *old_tags}:
+                new |= dict.fromkeys(languages)
+            else:
+                replayed.update(languages)
+        added = tuple(language for language in new if language not in replayed)
+        if added:
+            _logger.info("tokenizer: new tokens are learnt from text in %s", " and ".join(added))
+        return cls(added, old)
+
+    @cached_property
+    def _known(self) -> list[set[str]]:
+        return [{SPACE_MARK, *vocabulary.texts().values()} for vocabulary in self.old]
+
+    def select(self, pair: SentencePair, languages: tuple[str, str]) -> SentencePair:
+        """Return a pair with empty text on each side that is not selected."""
+        if not self.languages:
+            return pair
+        return SentencePair(
+            pair.source if self._selects(pair.source, languages[0], 0) else "",
+            pair.target if self._selects(pair.target, languages[1], 1) else "",
+        )
+
+    def _selects(self, text: str, language: str, side: int) -> bool:
+        if language in self.languages:
+            return True
+        return bool({*self.old[side].processor.normalize(text)} - self._known[side])
 
 
 def copied_layout(source: Path) -> Literal["joint", "separate"]:
@@ -147,21 +234,8 @@ def copied_layout(source: Path) -> Literal["joint", "separate"]:
     return "joint" if len(read_models(source)) == 1 else "separate"
 
 
-def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
-    """Train the vocabularies, write them into `folder` and load them.
-
-    Equal pairs, config and seed give equal files. Raises `DataError` if there is no text,
-    `ConfigError` if the vocabulary is too small for the characters.
-    """
-    names = LAYOUTS[0] if config.vocabulary == "joint" else LAYOUTS[1]
-    models = {
-        name: train_model(TRAINING_TEXT[name](pairs()), config=config, seed=seed) for name in names
-    }
-    return write_models(folder, models)
-
-
-def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> bytes:
-    """Return a serialized SentencePiece model trained on a sample of `lines`.
+def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
+    """Return a serialized SentencePiece model trained on `lines`, which all are read.
 
     BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is unchanged except for `normalization`. If
     the text has too few tokens, the vocabulary becomes smaller, which is logged. Raises
@@ -169,7 +243,7 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
     characters.
     """
     began = time.monotonic()
-    sample = text_sample(lines, config.sample_lines, seed=seed)
+    sample = prepare_lines(lines)
     model = learn(sample, config)
     tokens = len(Vocabulary.from_model(model))
     _logger.info(
@@ -185,37 +259,16 @@ def train_model(lines: Iterable[str], *, config: TokenizerConfig, seed: int) -> 
     return model
 
 
-def text_sample(lines: Iterable[str], count: int, *, seed: int) -> list[str]:
-    """Return at most `count` of `lines`, prepared for SentencePiece.
-
-    Raises `DataError` where none holds anything.
-    """
-    kept = sample_lines(lines, count, seed=seed)
-    sample = [escape(line).replace(_RESERVED, " ") for line in kept]
-    if not any(line.strip() for line in sample):
+def prepare_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines as SentencePiece reads them; raise `DataError` if all are blank."""
+    prepared = [escape(line).replace(_RESERVED, " ") for line in lines]
+    if not any(line.strip() for line in prepared):
         raise DataError("the training corpus has no text to learn a tokenizer from")
-    return sample
-
-
-def sample_lines(lines: Iterable[_Item], count: int, *, seed: int) -> list[_Item]:
-    """Return at most `count` of `lines`, each as likely as any other, in one pass.
-
-    Reservoir sampling (Vitter 1985, algorithm R): memory grows with `count` only.
-    """
-    remaining = iter(lines)
-    random = np.random.Generator(np.random.PCG64(seed))
-    kept = list(islice(remaining, count))
-    seen = len(kept)
-    while block := list(islice(remaining, _BLOCK_LINES)):
-        slots = random.integers(0, np.arange(seen, seen + len(block)) + 1)
-        for position in np.flatnonzero(slots < count):
-            kept[slots[position]] = block[position]
-        seen += len(block)
-    return kept
+    return prepared
 
 
 def learn(sample: list[str], config: TokenizerConfig) -> bytes:
-    """Return a serialized SentencePiece model of a `text_sample`.
+    """Return a serialized SentencePiece model of prepared lines.
 
     Raises `ConfigError` if the vocabulary is too small for the characters.
     """
@@ -262,9 +315,7 @@ _NO_SPACE_IN_FRONT = b"\x18\x00"
 _EXAMPLES = 5
 
 
-def extend_model(
-    model: bytes, lines: Iterable[str], *, config: TokenizerConfig, seed: int
-) -> bytes:
+def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) -> bytes:
     """Return a SentencePiece model with `tags` and up to `added_tokens` learnt from `lines`.
 
     New tokens are those of a vocabulary trained on the lines that the old one lacks: characters
@@ -277,10 +328,10 @@ def extend_model(
     if tags:
         entries = [bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL for tag in tags]
         old = Vocabulary.from_model(_appended(old, entries))
-    wanted, lines = config.added_tokens, iter(lines)
-    if not wanted or (first := next(lines, None)) is None:
+    wanted = config.added_tokens
+    if not wanted or not lines:
         return old.processor.serialized_model_proto() if tags else model
-    sample = text_sample(chain([first], lines), config.sample_lines, seed=seed)
+    sample = prepare_lines(lines)
     unknown = _unknown_characters(old, sample)
     tokens = _usable(old, _lacking(old, sample, config), wanted)
     if tokens:

@@ -1,36 +1,33 @@
 """Training data of a run: checked corpora, tokenizer, encoded pairs and the updates of an epoch."""
 
-import hashlib
 import logging
 import shlex
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from mt.config import Config
-from mt.config.data import MixtureSource, needed_tags
+from mt.config.data import DataConfig, MixtureSource, needed_tags
+from mt.config.tokenizer import TokenizerConfig
 from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
-from mt.data.pairs import Checksums, PairSource, SentencePair
+from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
-from mt.data.splits import HeldOutPairs, open_splits, open_training_corpora
+from mt.data.splits import CorpusScan, ReadSplit, open_training_corpora, read_splits, scan_corpora
 from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import provide_tokenizer
-from mt.doctor.check import language_warnings, quick_check
-from mt.errors import ConfigError, RunError
-from mt.files import read_json, write_json
+from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
+from mt.doctor.check import CorpusWatch, language_warnings
+from mt.errors import ConfigError
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
 
-_WARNINGS_FORMAT = 2
 _SAMPLED_LINES = 1000
 """Training sources whose sentences are counted."""
 _logger = logging.getLogger(__name__)
@@ -84,37 +81,77 @@ class TrainingData:
         return np.array([(len(e.source), len(e.target)) for e in self.valid_examples], np.int32)
 
 
-def prepare(config: Config, folder: RunFolder) -> TrainingData:
-    """Check all corpora of the config, train the tokenizer if necessary and encode the pairs.
+@dataclass(frozen=True)
+class ReadCorpora:
+    """Corpora of a config after their first reading, on which a training begins."""
 
-    Validation and test splits are read first, so that their faults show before the training.
+    training: tuple[TrainingCorpus, ...]
+    """They must keep the text that was read."""
+    splits: dict[str, ReadSplit]
+    """`valid` and the test splits."""
+    checksums: dict[str, Checksums]
+    """By key below `data`."""
+    scan: CorpusScan | None
+    """None for a run that is resumed."""
+    text: TokenizerText | None
+    """Sample to learn the tokenizer from; None if no token is learnt."""
+    watches: dict[str, CorpusWatch]
+    """Quick check of each training corpus, by key; empty without `data.check`."""
+
+
+def read_corpora(
+    data: DataConfig, tokenizer: TokenizerConfig, *, origin: Path | None, seed: int, resuming: bool
+) -> ReadCorpora:
+    """Read all corpora once; the training corpora of a resumed run for their checksums alone.
+
+    `origin` is the folder from which the tokenizer is copied. Validation and test splits are read
+    first, so that their faults show before those of the training corpora. Raises DataError if a
+    corpus is unreadable.
     """
+    corpora, splits = open_training_corpora(data), read_splits(data)
+    scan, text, watches = None, None, dict[str, CorpusWatch]()
+    if resuming:
+        checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
+    else:
+        text = TokenizerText.for_run(tokenizer, data, origin=origin, seed=seed)
+        if data.check:
+            # Training leaves held-out pairs out.
+            given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
+            watches = {corpus.key: CorpusWatch(given) for corpus in corpora}
+        watchers = {key: watch.read for key, watch in watches.items()}
+        scan = scan_corpora(corpora, text=text, watchers=watchers)
+        checksums = dict(scan.checksums)
+    checksums |= {_split_key(name): split.checksums for name, split in splits.items()}
+    pinned = tuple(corpus.pinned(checksums[corpus.key]) for corpus in corpora)
+    return ReadCorpora(pinned, splits, checksums, scan, text, watches)
+
+
+def prepare(config: Config, folder: RunFolder) -> TrainingData:
+    """Check all corpora of the config, train the tokenizer if necessary and encode the pairs."""
     resuming = bool(folder.checkpoints.updates())
     # A resumed run has weights of its own; the initial ones may be gone.
     if config.training.init_from is not None and not resuming:
         initial = read_initial_run(config, config.training.init_from)
         folder.record_initial_weights(initial.weights_sha256)
-    corpora = open_training_corpora(config.data)
-    sources = {each.key: each.source for each in corpora}
-    splits = open_splits(config.data)
-    sources |= {_split_key(name): split for name, split in splits.items()}
-    sums = {key: source.checksums() for key, source in sources.items()}
-    folder.record_corpora(
-        {key: {"source": each.source, "target": each.target} for key, each in sums.items()}
+    origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
+    read = read_corpora(
+        config.data, config.tokenizer, origin=origin, seed=config.seed, resuming=resuming
     )
-    valid = tuple(sources["valid"].pairs())
-    for name in config.data.tests:
-        deque(sources[_split_key(name)].pairs(), maxlen=0)  # checksums do not check characters
-    # From here on each corpus must keep the text that its checksums describe.
-    corpora = tuple(each.pinned(sums[each.key]) for each in corpora)
-    tokenizer = provide_tokenizer(config, folder.tokenizer, corpora=corpora)
+    folder.record_corpora({key: asdict(sums) for key, sums in read.checksums.items()})
+    tokenizer = provide_tokenizer(config.tokenizer, folder.tokenizer, origin=origin, text=read.text)
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
     if config.data.check and not resuming:
         warn_about_tags(config)
-        warn_about_corpora(corpora, splits, sums, folder)
-        warn_about_validation(config, valid, folder)
-    corpus = _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=valid)
+        warn_about_corpora(read, folder)
+        warn_about_validation(config, read.splits["valid"].pairs, folder)
+    corpus = _open_corpus(
+        config,
+        tokenizer,
+        corpora=read.training,
+        sums=read.checksums,
+        valid=read.splits["valid"].pairs,
+    )
     folder.record_cleaning({key: store.left_out.cleaned for key, store in corpus.parts.items()})
     return corpus
 
@@ -246,20 +283,12 @@ def warn_about_tags(config: Config) -> None:
             )
 
 
-def warn_about_corpora(
-    corpora: Iterable[TrainingCorpus],
-    splits: Mapping[str, PairSource],
-    sums: Mapping[str, Checksums],
-    folder: RunFolder,
-) -> None:
-    """Log the faults that `quick_check` finds in the training corpora; raise nothing.
-
-    Results are cached by the checksums of all splits, so that each corpus is checked once.
-    """
+def warn_about_corpora(read: ReadCorpora, folder: RunFolder) -> None:
+    """Log the faults that the quick check finds in the training corpora; raise nothing."""
     check = f"mt data check {shlex.quote(str(folder.config))}"
-    for corpus in corpora:
+    for corpus in read.training:
         try:
-            warnings = _quick_check_cached(corpus, splits, sums)
+            warnings = read.watches[corpus.key].warnings(corpus.cleaning)
         except Exception as error:  # a failed check must not end the training
             warnings = [f"not checked ({error})"]
         for warning in warnings:
@@ -277,24 +306,3 @@ def warn_about_validation(config: Config, pairs: Sequence[SentencePair], folder:
         return
     for warning in found:
         _logger.warning("warning: data.valid: %s; run `%s`", warning, check)
-
-
-def _quick_check_cached(
-    corpus: TrainingCorpus, splits: Mapping[str, PairSource], sums: Mapping[str, Checksums]
-) -> list[str]:
-    data = corpus.cleaning.data
-    key = [
-        *(_WARNINGS_FORMAT, sums[corpus.key], sorted(sums.items(), key=str)),
-        *(data.source_language, data.target_language, corpus.cleaning.fingerprint),
-        find_spec("py3langid") is not None,  # without it, languages are not identified
-    ]
-    digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
-    path = cache_folder() / "looks" / f"{digest}.json"
-    try:
-        return read_json(path, dict[str, list[str]])["warnings"]
-    except (FileNotFoundError, RunError, KeyError):
-        others = {n: s.pairs() for n, s in splits.items() if not isinstance(s, HeldOutPairs)}
-        warnings = quick_check(corpus.source.pairs(), corpus.cleaning, others)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"warnings": warnings})
-        return warnings

@@ -21,7 +21,7 @@ PAIRS = [
 ]
 CONFIG = TokenizerConfig(vocabulary_size=400, tags=("<bt>",))
 LINES = [side for pair in PAIRS for side in (pair.source, pair.target)]
-VOCABULARY = Vocabulary.from_model(train_model(LINES, config=CONFIG, seed=1))
+VOCABULARY = Vocabulary.from_model(train_model(LINES, CONFIG))
 TOKENIZER = Tokenizer(VOCABULARY, VOCABULARY, "")
 NONE = dict.fromkeys(AugmentationConfig.model_fields, 0.0)
 

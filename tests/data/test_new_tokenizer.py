@@ -8,9 +8,9 @@ import pytest
 
 from mt.config import Config
 from mt.data.pairs import SentencePair
-from mt.data.splits import open_training_corpora
+from mt.data.splits import open_training_corpora, scan_corpora
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import provide_tokenizer, train_tokenizer
+from mt.data.tokenizer_training import TokenizerText, provide_tokenizer, train_tokenizer
 from tests.factories import config
 
 ALPHABETS = {"en": "abcdef", "de": "ghijkl", "fr": "mnopqr"}
@@ -53,7 +53,10 @@ def extended(
 
 
 def provided(new: Config, folder: Path) -> Tokenizer:
-    return provide_tokenizer(new, folder, corpora=open_training_corpora(new.data))
+    origin = new.tokenizer.from_
+    text = TokenizerText.for_run(new.tokenizer, new.data, origin=origin, seed=1)
+    scan_corpora(open_training_corpora(new.data), text=text)
+    return provide_tokenizer(new.tokenizer, folder, origin=origin, text=text)
 
 
 def lengths(lines: list[str], *tokenizers: Tokenizer) -> list[int]:

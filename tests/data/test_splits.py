@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from mt.config.data import DataConfig
 from mt.config.loading import load_config
-from mt.data import splits as module
+from mt.data import corpus_files
+from mt.data.corpus_files import read_chunks
 from mt.data.splits import open_split, open_splits, open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.training.data import open_prepared, prepare
@@ -141,11 +142,11 @@ def test_choice_is_the_best_by_rank(tmp_path: Path) -> None:
     assert chosen(other)["test"] != many["test"]
 
 
-def test_pairs_are_chosen_after_the_cleaning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("dirty", [300, 5000])
+def test_pairs_are_chosen_after_the_cleaning(dirty: int, tmp_path: Path) -> None:
+    """Of many dirty pairs, more are cleaned than are kept from the first reading."""
     good = numbered(30)
-    dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1300)]
+    dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1000 + dirty)]
     cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True}
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
@@ -157,10 +158,9 @@ def test_pairs_are_chosen_after_the_cleaning(
     counts = Counter[str]()
     remain = trained(data, counts)
     assert remain == [pair for pair in good if pair not in held]
-    assert counts == {"held_out": 11, "markup": 300}
-    module._choose_once.cache_clear()
-    monkeypatch.setattr(module, "_MIN_WINDOW", 1)  # cleans few pairs at a time
-    assert chosen(data) == found
+    assert counts == {"held_out": 11, "markup": dirty}
+    few = config(write(tmp_path, "good", good), valid=6, test=5)
+    assert chosen(few) == found
 
 
 def test_pairs_come_from_corpora_of_the_same_languages_and_tag(tmp_path: Path) -> None:
@@ -201,22 +201,21 @@ def test_pairs_share_no_text_with_a_split_of_its_own_file(tmp_path: Path) -> Non
 def test_a_changed_corpus_is_seen_and_an_unchanged_one_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hashed: list[object] = []
-    hashes = module._hashes
+    readings: list[Path] = []
 
-    def counting(split: Any) -> Any:
-        hashed.append(split)
-        return hashes(split)
+    def read_and_count(path: Path) -> Iterator[bytes]:
+        readings.append(path)
+        return read_chunks(path)
 
-    monkeypatch.setattr(module, "_hashes", counting)
+    monkeypatch.setattr(corpus_files, "read_chunks", read_and_count)
     train = write(tmp_path, "train", numbered(20))
     first = chosen(config(train))
     assert chosen(config(train)) == first
-    assert len(hashed) == 1
+    assert len(readings) == 1
     (source, target), *_ = first["test"]
     write(tmp_path, "train", [pair for pair in numbered(20) if pair != (source, target)])
     assert (source, target) not in chosen(config(train))["test"]
-    assert len(hashed) == 2
+    assert len(readings) == 2
 
 
 def test_checksums_of_a_held_out_split_are_checked(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import logging
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
@@ -40,9 +40,10 @@ class ListedPairs(PairSource):
     def description(self) -> str:
         return "the list"
 
-    def pairs(self) -> Iterator[SentencePair]:
+    def pairs(self) -> Generator[SentencePair, None, Checksums]:
         self.readings.append("pairs")
         yield from self.listed
+        return self.checksums()
 
     def checksums(self) -> Checksums:
         source = "".join(f"{pair.source}\n" for pair in self.listed)
@@ -187,7 +188,7 @@ def test_damaged_store_is_written_again(
 
 def test_failing_corpus_leaves_no_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     class Failing(ListedPairs):
-        def pairs(self) -> Iterator[SentencePair]:
+        def pairs(self) -> Generator[SentencePair, None, Checksums]:
             yield from self.listed
             raise DataError("line 101 is not UTF-8")
 

@@ -35,7 +35,7 @@ SAMPLING = Sampling(source=0.3, target=0.2, max_tokens=999, seed=1)
 
 def trained(**settings: object) -> Vocabulary:
     config = TokenizerConfig.model_validate({"vocabulary_size": 400, **settings})
-    return Vocabulary.from_model(train_model(LINES, config=config, seed=1))
+    return Vocabulary.from_model(train_model(LINES, config))
 
 
 BPE = trained(algorithm="bpe")

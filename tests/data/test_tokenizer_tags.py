@@ -6,9 +6,10 @@ import pytest
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import TAG_LAST, Tokenizer, copy_tokenizer, write_models
-from mt.data.tokenizer_training import extend_tokenizer, train_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError
 from mt.special_ids import EOS
+from tests.factories import extend_tokenizer
 
 PAIRS = [
     SentencePair(f"<bt> the {word} of <2de>", f"a {word}<bt> <s>")
@@ -25,7 +26,7 @@ def trained(folder: Path, **settings: object) -> Tokenizer:
 
 def extended(old: Path, new: Path, pairs: list[SentencePair], **settings: Any) -> Tokenizer:
     config = TokenizerConfig(**settings)
-    return extend_tokenizer(old, new, pairs=lambda: iter(pairs), config=config, seed=1)
+    return extend_tokenizer(old, new, pairs, config)
 
 
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])

@@ -16,7 +16,7 @@ LINES = [f"the {noun} sees  the cat, 你好，世界。" for noun in ("dog", "bi
 
 def trained(**settings: str) -> Vocabulary:
     config = TokenizerConfig.model_validate(settings)
-    return Vocabulary.from_model(train_model(LINES, config=config, seed=1))
+    return Vocabulary.from_model(train_model(LINES, config))
 
 
 BPE = trained(algorithm="bpe")

@@ -224,7 +224,7 @@ def test_loops_are_detected(
 
 
 def trained(lines: list[str], **config: object) -> Tokenizer:
-    model = train_model(lines, config=TokenizerConfig.model_validate(config), seed=1)
+    model = train_model(lines, TokenizerConfig.model_validate(config))
     vocabulary = Vocabulary.from_model(model)
     return Tokenizer(vocabulary, vocabulary, "")
 

@@ -19,7 +19,7 @@ from mt.config.training import Part
 from mt.data.batches import collate
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
-from mt.data.tokenizer_training import extend_tokenizer, train_tokenizer
+from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError, RunError
 from mt.files import file_sha256
 from mt.model.transformer import Transformer
@@ -37,7 +37,16 @@ from mt.training.initial_weights import (
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import Session
 from mt.training.step import TrainingPass, fetch_metrics, train_step
-from tests.factories import DIGITS, examples, flip_bit, journal, learner, train_with, transformer
+from tests.factories import (
+    DIGITS,
+    examples,
+    extend_tokenizer,
+    flip_bit,
+    journal,
+    learner,
+    train_with,
+    transformer,
+)
 
 Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]
@@ -93,9 +102,7 @@ def with_initial_run(run: Path, config: Config, *, added_tokens: int = 0) -> Con
 
 def extended_tokenizer(run: Path, config: Config) -> Tokenizer:
     folder = run.parent / "extended"
-    return extend_tokenizer(
-        run, folder, pairs=lambda: iter(NEW_PAIRS), config=config.tokenizer, seed=1
-    )
+    return extend_tokenizer(run, folder, NEW_PAIRS, config.tokenizer)
 
 
 def saved_model(run: Path, config: Config) -> Transformer:

@@ -1,0 +1,162 @@
+"""One reading of the training corpora, compared with separate readings."""
+
+import gzip
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mt.config import Config
+from mt.data import corpus_files
+from mt.data.corpus_files import read_chunks
+from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora, read_splits, scan_corpora
+from mt.data.tokenizer import JOINT, SOURCE, TARGET
+from mt.data.tokenizer_training import TokenizerText
+from mt.errors import DataError
+from mt.training.data import prepare
+from mt.training.run_folder import RunFolder
+from tests.factories import DIGITS, config
+
+SIZES = {"text": 9000, "table": 40}
+
+
+def sides(name: str) -> tuple[list[str], list[str]]:
+    numbers = range(SIZES[name])
+    return [f"<b>{name} {n}" if n % 7 == 0 else f"{name} {n}" for n in numbers], [
+        f"{DIGITS[n % 10]} {n // 2}" for n in numbers
+    ]
+
+
+@pytest.fixture
+def mixture(tmp_path: Path) -> Config:
+    """Return the config of a compressed text and a table; some pairs are cleaned away."""
+    source, target = sides("text")
+    paths = [tmp_path / "text.en.gz", tmp_path / "text.de"]
+    paths[0].write_bytes(gzip.compress("".join(f"{line}\n" for line in source).encode()))
+    paths[1].write_text("".join(f"{line}\n" for line in target))
+    table = tmp_path / "table.tsv"
+    table.write_text("".join(f"{a}\t{b}\n" for a, b in zip(*sides("table"), strict=True)))
+    valid = tmp_path / "valid.tsv"
+    valid.write_text("one\teins\ntwo\tzwei\n")
+    corpora: dict[str, Any] = {
+        "text": {"source": str(paths[0]), "target": str(paths[1])},
+        "table": {"format": "tsv", "path": str(table)},
+    }
+    return config(
+        data={
+            "train": {"corpora": corpora},
+            "valid": {"format": "tsv", "path": str(valid)},
+            "tests": {},
+            "cleaning": {"markup": True, "duplicates": "target"},
+        }
+    )
+
+
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return the number of readings of each file, counted from now on."""
+    counts = Counter[str]()
+
+    def read_and_count(path: Path) -> Iterator[bytes]:
+        counts[path.name] += 1
+        return read_chunks(path)
+
+    monkeypatch.setattr(corpus_files, "read_chunks", read_and_count)
+    return counts
+
+
+def test_scan_finds_in_one_reading_what_separate_readings_find(
+    mixture: Config, readings: Counter[str]
+) -> None:
+    corpora = open_training_corpora(mixture.data)
+    watched: list[SentencePair] = []
+
+    def watch(pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
+        for pair in pairs:
+            watched.append(pair)
+            yield pair
+
+    scan = scan_corpora(corpora, watchers={"train.corpora.text": watch})
+    assert readings == {"text.en.gz": 1, "text.de": 1, "table.tsv": 1}
+    assert scan.checksums == {corpus.key: corpus.source.checksums() for corpus in corpora}
+    text = "".join(f"{line}\n" for line in sides("text")[1])
+    checksum = scan.checksums["train.corpora.text"].target
+    assert checksum == hashlib.sha256(text.encode()).hexdigest()
+    pairs = [pair for name in SIZES for pair in map(SentencePair, *sides(name))]
+    assert watched == pairs[: SIZES["text"]]
+    assert scan.pairs == 9040
+    assert scan.characters == (
+        sum(len(pair.source) for pair in pairs),
+        sum(len(pair.target) for pair in pairs),
+    )
+    assert scan.sample == tuple(pairs[::2])
+
+
+@pytest.mark.parametrize("size", [1, 4095, 8191, 8192, 16_384, 40_001])
+def test_sample_is_evenly_spread(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "train.tsv"
+    path.write_text("".join(f"{n}\t{n}\n" for n in range(size)))
+    data = config(data={"train": {"format": "tsv", "path": str(path)}}).data
+    sample = [int(pair.source) for pair in scan_corpora(open_training_corpora(data)).sample]
+    step = sample[1] - sample[0] if len(sample) > 1 else 1
+    assert sample == list(range(0, size, step))
+    assert len(sample) == size or 4096 <= len(sample) < 8192
+
+
+def cleaned(data_config: Config) -> list[SentencePair]:
+    corpora = open_training_corpora(data_config.data)
+    return [pair for corpus in corpora for pair in corpus.cleaned()]
+
+
+@pytest.mark.parametrize("vocabulary", [None, "joint", "separate"])
+def test_text_of_the_tokenizer_is_all_cleaned_text(vocabulary: str | None, mixture: Config) -> None:
+    keys = {} if vocabulary is None else {"vocabulary": vocabulary}
+    settings = type(mixture.tokenizer).model_validate(keys)
+    text = TokenizerText.for_run(settings, mixture.data, origin=None, seed=1)
+    assert text is not None
+    scan_corpora(open_training_corpora(mixture.data), text=text)
+    pairs = cleaned(mixture)
+    assert 0 < len(pairs) < 9000
+    expected: dict[str, Sequence[str]] = {
+        JOINT: [line for pair in pairs for line in (pair.source, pair.target)],
+        SOURCE: [pair.source for pair in pairs],
+        TARGET: [pair.target for pair in pairs],
+    }
+    if vocabulary is not None:  # without one, both layouts are sampled
+        del expected[JOINT if vocabulary == "separate" else SOURCE]
+        expected.pop(TARGET if vocabulary == "joint" else "", None)
+    assert {name: text.take(name) for name in expected} == expected
+    with pytest.raises(KeyError):
+        text.take(JOINT)
+
+
+def test_splits_are_read_once(mixture: Config, readings: Counter[str]) -> None:
+    splits = read_splits(mixture.data)
+    assert splits["valid"].pairs == (SentencePair("one", "eins"), SentencePair("two", "zwei"))
+    assert not splits["valid"].is_held_out
+    assert readings == {"valid.tsv": 1}
+
+
+def test_faults_of_a_corpus_end_the_scan(mixture: Config, tmp_path: Path) -> None:
+    with (tmp_path / "text.de").open("a") as file:
+        file.write("one more\n")
+    with pytest.raises(DataError, match="9000 lines.* 9001"):
+        scan_corpora(open_training_corpora(mixture.data))
+
+
+@pytest.mark.parametrize(("held_out", "expected"), [(False, 2), (True, 3)])
+def test_new_run_reads_a_corpus_twice_and_once_more_to_hold_out(
+    held_out: bool, expected: int, mixture: Config, readings: Counter[str], tmp_path: Path
+) -> None:
+    data = mixture.data.model_dump(exclude_unset=True)
+    if held_out:
+        data["valid"] = {"held_out": 20}
+    folder = tmp_path / "run"
+    folder.mkdir()
+    settings = config(data=data, tokenizer={"vocabulary": "separate"})
+    prepare(settings, RunFolder(folder)).close()
+    assert {readings[name] for name in ("text.en.gz", "text.de", "table.tsv")} == {expected}
