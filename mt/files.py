@@ -16,6 +16,8 @@ from mt.errors import DataError, RunError, UserError, did_you_mean
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+# Errors of file systems without locks.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
 # Errors of file systems that cannot sync a folder, and of systems that cannot open one.
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF}
 
@@ -79,15 +81,23 @@ def aside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Exclude other processes by a lock file; no-op without file locks, as on Windows."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
+def locked(path: Path, *, busy: UserError | None = None) -> Iterator[None]:
+    """Exclude other processes by a lock file; wait for one that has it, or raise `busy`.
+
+    No-op without file locks, as on Windows and some network file systems.
+    """
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX if busy is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass
+        except BlockingIOError as error:
+            raise busy or error from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         yield
 
 

@@ -147,7 +147,7 @@ class Collection:
         if not extent.lines:
             raise UserError(f"{self.sources.origin}: is empty")
         files, record = (folder / f"{name}{JSON_LINES}",), folder / f"{name}.json"
-        return Job(files, record, self.config, settings, extent, shard, self.spent)
+        return Job(files, record, settings, extent, shard, self.spent)
 
     def spent(self, counts: Mapping[str, float]) -> str:
         """Return the numbers of tokens and their cost, "" if the teacher counts none."""

@@ -127,7 +127,7 @@ class Selection:
         )
         if not extent.lines:
             raise UserError(f"{self.candidates}: is empty")
-        return Job(tuple(files), record, self.config, settings, extent)
+        return Job(tuple(files), record, settings, extent)
 
     def files(self, folder: Path) -> list[Path]:
         """Return the paths of the output, the record last."""

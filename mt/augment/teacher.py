@@ -107,7 +107,7 @@ class Teacher:
         )
         if not extent.lines:
             raise UserError(f"{corpus.name}: is empty")
-        return Job((left, right), record, self.run, {**settings, **self.settings}, extent, shard)
+        return Job((left, right), record, {**settings, **self.settings}, extent, shard)
 
     def windows(self, made: Iterator[Made]) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""

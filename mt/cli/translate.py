@@ -1,5 +1,6 @@
 """Commands `mt translate`, `mt score` and `mt serve`."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,23 +98,32 @@ def translate(
     for_documents = {"--column": column, "--fuzzy": fuzzy} if kind == "text" else {}
     for name in (name for name, value in for_documents.items() if value):
         raise UserError(f"`{name}` is not for text; name the format with `--format`")
-    from mt.decoding.shards import chosen_shard
+    is_divided = shard is not None or _is_rank()
+    if kind != "text":
+        if is_divided:
+            raise UserError(
+                f"torchrun divides text, the format is {kind}; `--format text` reads lines"
+            )
+        document = DocumentJob(file, output, kind, report, column, fuzzy)
+        translate_document(run, document, overrides=checked, device=device)
+        return
+    from mt.decoding.files import FileJob, translate_file, translate_shard
+
+    form: Form = "json" if json else "text" if n_best is None else "n-best"
+    look_ahead = 1 if unbuffered else None
+    job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
+    if not is_divided:
+        translate_file(run, job, overrides=checked, device=device)
+        return
+    from mt.decoding.shards import Shard, chosen_shard
 
     with chosen_shard(shard) as part:
-        if kind != "text":
-            if part is not None:
-                raise UserError(
-                    f"torchrun divides text, the format is {kind}; `--format text` reads lines"
-                )
-            document = DocumentJob(file, output, kind, report, column, fuzzy)
-            translate_document(run, document, overrides=checked, device=device)
-            return
-        from mt.decoding.files import FileJob, translate_file
+        translate_shard(run, job, part or Shard(), overrides=checked, device=device)
 
-        form: Form = "json" if json else "text" if n_best is None else "n-best"
-        look_ahead = 1 if unbuffered else None
-        job = FileJob(file, output, form, n_best or 1, report, look_ahead, prefixes)
-        translate_file(run, job, overrides=checked, device=device, shard=part)
+
+def _is_rank() -> bool:
+    """Return True in a process of torchrun beside others."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def score(

@@ -63,18 +63,13 @@ def translate_file(
     *,
     overrides: Sequence[str] = (),
     device: str = "auto",
-    shard: Shard | None = None,
 ) -> None:
     """Translate a file, by default stdin, into another, by default stdout.
 
     Only newline bytes end lines; the output is UTF-8. `overrides` are `decoding.KEY=VALUE`. Notes
-    on a line are logged with its number. With `shard`, translate a part of the file; see
-    `mt.decoding.shards`. Raises UserError for invalid files, device, run folder or overrides before
-    any work starts.
+    on a line are logged with its number. Raises UserError for invalid files, device, run folder or
+    overrides before any work starts.
     """
-    if shard is not None:
-        _translate_shard(run, job, shard, overrides, device)
-        return
     lines = _open_input(job)
     translator = load_for_files(run, overrides=overrides, device=device)
     with ExitStack() as stack:
@@ -83,9 +78,15 @@ def translate_file(
         write_translations(translator, lines, job=job, out=out, report=report)
 
 
-def _translate_shard(
-    run: Path, job: FileJob, shard: Shard, overrides: Sequence[str], device: str
+def translate_shard(
+    run: Path,
+    job: FileJob,
+    shard: Shard,
+    *,
+    overrides: Sequence[str] = (),
+    device: str = "auto",
 ) -> None:
+    """Translate a part of a file as `translate_file` does; see `mt.decoding.shards`."""
     source, output = files_for_shards(job.input, job.output)
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
@@ -101,14 +102,14 @@ def _translate_shard(
         "report": job.report and job.report.name,
         **decoding_settings(run, decoding),
     }
-    extent = Extent.of(read_lines(source), default_look_ahead(decoding))
+    extent = Extent(scan(source).lines, default_look_ahead(decoding))
     files = (output, *filter(None, [job.report]))
 
     def load() -> Make:
         translator = load_for_files(run, overrides=overrides, device=device)
         return partial(_windows_of, translator, job)
 
-    log_result(complete(Job(files, record_of(output), run, settings, extent, shard), load))
+    log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
 
 
 def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[Window]:

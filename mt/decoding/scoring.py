@@ -20,7 +20,6 @@ from mt.decoding.files import (
     log_result,
     open_output,
     progress_bar,
-    read_lines,
     record_of,
 )
 from mt.decoding.load import decoding_settings
@@ -174,14 +173,13 @@ def _write_shard(
         "json": job.as_json,
         **decoding_settings(run, decoding),
     }
-    pairs = zip(read_lines(sources), read_lines(job.targets), strict=True)
-    extent = Extent.of((source + target for source, target in pairs), _LINES_AT_ONCE)
+    extent = Extent(scan(sources).lines, _LINES_AT_ONCE)
 
     def load() -> Make:
         scorer = Scorer.load(run, overrides, device)
         return lambda lines: _windows_of(scorer, job, lines)
 
-    result = complete(Job((output,), record_of(output), run, settings, extent, shard), load)
+    result = complete(Job((output,), record_of(output), settings, extent, shard), load)
     log_result(result)
     if result is None or result.missing:
         return None

@@ -10,42 +10,34 @@ same lines in every process, so the same sentences are translated together, and 
 identical to the last byte.
 """
 
-import errno
 import json
 import logging
 import os
 import platform
 import re
 import shutil
-import signal
-import threading
+import textwrap
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from glob import escape
-from itertools import accumulate, chain
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from tqdm import tqdm
 
 from mt.errors import DataError, RunError, UserError
-from mt.files import read_json, sync, sync_folder, validated, write_json
+from mt.files import locked, read_json, sync, sync_folder, write_json
 
 UNFINISHED = ".part"
 BATCH_SIZE = "decoding.batch_size"
 """Setting on which the borders of shards depend, but not the output of one process."""
-_FORMAT = 1
 _SHOWN_CHARACTERS = 40
 _POLL_SECONDS = 0.5
-_BEAT_SECONDS = 20.0
-SILENCE = 600.0
-"""Seconds without a sign of life after which a rank counts as lost."""
-_LOCAL_ERROR_SECONDS = 5.0
-# Errors of file systems without locks.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}
+SILENCE = 3600.0
+"""Seconds without a written window after which a rank counts as lost."""
 _logger = logging.getLogger(__name__)
 
 
@@ -84,76 +76,43 @@ def chosen_shard(option: str | None) -> Iterator[Shard | None]:
 
     UserErrors of a rank name it. Raises UserError if both are given.
     """
-    given = None if option is None else Shard.parse(option)
-    rank, size, local_rank, local_size = (
-        int(os.environ.get(name, default))
-        for name, default in (
-            ("RANK", "0"),
-            ("WORLD_SIZE", "1"),
-            ("LOCAL_RANK", "0"),
-            ("LOCAL_WORLD_SIZE", "1"),
-        )
-    )
+    shard = None if option is None else Shard.parse(option)
+    size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield given
+        yield shard
         return
+    rank = int(os.environ.get("RANK", "0"))
     try:
-        if given is not None:
+        if shard is not None:
             raise UserError("`--shard` and torchrun both divide the input; use one of them")
         if os.environ.get("OMP_NUM_THREADS") == "1":  # torchrun's default
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-            os.environ["OMP_NUM_THREADS"] = str(max(1, cores // local_size))
-        if rank == 0:
-            signal.signal(signal.SIGTERM, _stopped)
+            processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            os.environ["OMP_NUM_THREADS"] = str(max(1, cores // processes))
         yield Shard(rank + 1, size, is_rank=True)
     except UserError as error:
-        # The ranks of a host often fail alike: after the first report torchrun ends the others.
-        if local_rank:
-            time.sleep(_LOCAL_ERROR_SECONDS)
         raise UserError(f"rank {rank} on host {platform.node()}: {error}") from None
-
-
-def _stopped(*_: object) -> NoReturn:
-    raise UserError(
-        "stopped by SIGTERM, which torchrun sends when another rank has failed; the same command "
-        "continues"
-    )
-
-
-def own_device(count: int) -> int | None:
-    """Return the number of this rank's device among the `count` of its host; None: no torchrun."""
-    rank = os.environ.get("LOCAL_RANK")
-    return None if rank is None else int(rank) % count
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Size of an input: its number of lines, and the bytes of each window."""
+    """Number of lines of an input, and of a window."""
 
     lines: int
     window: int
-    """Lines of a window."""
-    sizes: tuple[int, ...]
 
     @classmethod
     def of(cls, lines: Iterable[str], window: int) -> "Extent":
-        """Measure lines; invalid bytes are lone surrogates."""
-        count, sizes = 0, []
-        for count, line in enumerate(lines, start=1):
-            if count % window == 1 or window == 1:
-                sizes.append(0)
-            sizes[-1] += len(line.encode(errors="surrogateescape")) + 1
-        return cls(count, window, tuple(sizes))
+        """Count lines."""
+        return cls(sum(1 for _ in lines), window)
 
     def part(self, shard: Shard) -> range:
-        """Return the positions of a shard's lines, from 0: whole windows, about equal bytes."""
-        ends = [*accumulate(self.sizes)]
-        middles = [end - size / 2 for end, size in zip(ends, self.sizes, strict=True)]
-        borders = [
-            bisect_left(middles, ends[-1] * number / shard.of) if ends else 0
+        """Return the positions of a shard's lines, from 0: whole windows, about equally many."""
+        windows = -(-self.lines // self.window)
+        first, last = (
+            min(windows * number // shard.of * self.window, self.lines)
             for number in (shard.number - 1, shard.number)
-        ]
-        first, last = (min(border * self.window, self.lines) for border in borders)
+        )
         return range(first, last)
 
 
@@ -180,7 +139,6 @@ class Job:
     """Files of the whole."""
     record: Path
     """JSON file of the whole, which exists once the files are finished."""
-    run: Path
     settings: Mapping[str, Any]
     """JSON values that determine the output, by key."""
     extent: Extent
@@ -222,16 +180,15 @@ class Job:
         as_read: dict[str, Any] = json.loads(json.dumps(settings))  # tuples become lists
         return as_read
 
-    def missing(self) -> list[Shard]:
-        """Return the unfinished shards."""
-        return [part.shard for part in self.parts if not part.part_record.is_file()]
+    def missing(self) -> list["Job"]:
+        """Return the jobs of the unfinished shards."""
+        return [part for part in self.parts if not part.part_record.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """Contents of the JSON file."""
 
-    run: str
     settings: Mapping[str, Any]
     lines: int
     """Input lines of the shard."""
@@ -262,29 +219,29 @@ def complete(job: Job, load: Callable[[], Make]) -> Result | None:
     would be replaced, or another process at work.
     """
     check(job)
-    with _progress_bar(job) as bar:
-        record = _finished(job)
-        if record is None:
-            make = load()
-            job.record.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(job):
-                record = _finished(job) or _write(job, make, bar)
-        if job.shard.is_rank:
-            if job.shard.number > 1:
-                return None
-            _await_others(job, bar)
-    missing = [f"{shard.number}/{shard.of}" for shard in job.missing()]
+    record = _read_finished(job)
+    if record is None:
+        make = load()
+        job.record.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(job, busy=UserError(f"{job.part_record}: another process is writing it")):
+            record = _read_finished(job) or _write_windows(job, _begin(job), make)
+    if job.shard.is_rank:
+        if job.shard.number > 1:
+            return None
+        _await_others(job)
+    missing = [f"{part.shard.number}/{part.shard.of}" for part in job.missing()]
     if not job.record.is_file():
         if missing:
             return Result(job.part_files, record, f"missing shards: {', '.join(missing)}")
         _join(job)
-    for part in job.parts if job.shard.of > 1 else ():
-        for path in (*part.part_files, part.part_record):
-            path.unlink(missing_ok=True)
+    if job.shard.of > 1:
+        for part in job.parts:
+            for path in (*part.part_files, part.part_record):
+                path.unlink(missing_ok=True)
     return Result(job.files, read_record(job.record))
 
 
-def _finished(job: Job) -> Record | None:
+def _read_finished(job: Job) -> Record | None:
     """Return the record of the finished part, or of the whole."""
     # In this order: parts are removed after the record of the whole is there.
     for path in (job.part_record, job.record):
@@ -299,11 +256,8 @@ def check(job: Job) -> None:
     """Raise UserError, naming the difference, for work with other settings or files in the way."""
     wholes = [job.record, _unfinished(job.record)]
     name = f"{escape(job.record.stem)}.*-of-*.json"
-    for path in (
-        *wholes,
-        *job.record.parent.glob(name),
-        *job.record.parent.glob(name + UNFINISHED),
-    ):
+    folder = job.record.parent
+    for path in (*wholes, *folder.glob(name), *folder.glob(name + UNFINISHED)):
         with suppress(FileNotFoundError):  # none, or another shard has just been finished
             record = read_record(path)
             is_finished = record.done == record.lines
@@ -319,16 +273,13 @@ def _compare(path: Path, record: Record, job: Job) -> None:
     old, new = record.settings, job.part_settings
     key = next((key for key in {**old, **new} if old.get(key) != new.get(key)), None)
     if key is not None:
-        runs = f" (of {record.run} and of {job.run})" if key == "model" else ""
-        raise UserError(
-            f"{path}: was begun with `{key}` {_shown(old.get(key))}, now it is "
-            f"{_shown(new.get(key))}{runs}; name another output"
+        before, now = (
+            textwrap.shorten(json.dumps(settings.get(key), ensure_ascii=False), _SHOWN_CHARACTERS)
+            for settings in (old, new)
         )
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        raise UserError(
+            f"{path}: was begun with `{key}` {before}, now it is {now}; name another output"
+        )
 
 
 def refuse_existing(paths: Iterable[Path]) -> None:
@@ -343,78 +294,31 @@ def _refuse(paths: Iterable[Path]) -> None:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record; raise DataError if it is damaged or of another kind."""
+    """Read a record; raise DataError if it is damaged."""
     try:
-        content = read_json(path, dict[str, Any])
-        if content.get("format") != _FORMAT:
-            raise DataError(f"{path}: is of another format than this version of mt reads")
-        return validated(content, Record, path)
+        return read_json(path, Record)
     except RunError as error:
         raise DataError(f"{error}; name another output") from None
 
 
 def write_record(path: Path, record: Record) -> None:
     """Write a record atomically."""
-    write_json(path, {"format": _FORMAT, **asdict(record)})
+    write_json(path, asdict(record))
 
 
 @contextmanager
-def _locked(job: Job, *, wait: bool = False) -> Iterator[None]:
-    """Lock out other processes, on systems with file locks, and give signs of life meanwhile."""
-    path = _lock_file(job)
-    with path.open("a") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:  # Windows
-            pass
-        except BlockingIOError:
-            raise UserError(f"{job.part_record}: another process is writing it") from None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-        with _beating(path):
-            yield
-        path.unlink(missing_ok=True)
-
-
-def _lock_file(job: Job) -> Path:
-    return job.part_record.with_name(f".{job.part_record.name}.lock")
-
-
-@contextmanager
-def _beating(path: Path) -> Iterator[None]:
-    """Touch a file every few seconds, for `_await_others` on another host."""
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(_BEAT_SECONDS):
-            with suppress(OSError):
-                path.touch()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
+def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
+    path = job.part_record.with_name(f".{job.part_record.name}.lock")
+    with locked(path, busy=busy):
         yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _write(job: Job, make: Make, bar: "tqdm[Any]") -> Record:
-    record = _begin(job)
-    if record.done < record.lines or not record.lines:
-        record = _write_windows(job, record, make, bar)
-    _finish(job)
-    return record
+        path.unlink(missing_ok=True)
 
 
 def _begin(job: Job) -> Record:
     """Return the progress of the shard; raise UserError if a file would be replaced."""
     path = _unfinished(job.part_record)
     sizes = (0,) * len(job.files)
-    record = Record(str(job.run), job.part_settings, len(job.lines), bytes=sizes)
+    record = Record(job.part_settings, len(job.lines), bytes=sizes)
     if path.is_file():
         _refuse(file for file in job.part_files if _unfinished(file).exists())
         begun = read_record(path)
@@ -428,26 +332,50 @@ def _begin(job: Job) -> Record:
     return record
 
 
-def _write_windows(job: Job, record: Record, make: Make, bar: "tqdm[Any]") -> Record:
+def _write_windows(job: Job, record: Record, make: Make) -> Record:
+    """Append the windows that are missing and finish the part; other ranks than 0 show no bar."""
+    if record.lines and record.done == record.lines:  # stopped while files got their names
+        _finish(job)
+        return record
     lines = job.lines[record.done :]
+    is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
     with ExitStack() as stack:
+        bar: tqdm[Any] = stack.enter_context(
+            tqdm(
+                total=len(job.lines),
+                initial=record.done,
+                unit=" lines",
+                disable=is_hidden,
+                dynamic_ncols=True,
+                smoothing=0.1,
+            )
+        )
         files = [
             stack.enter_context(_open_at(_unfinished(path), size))
             for path, size in zip(job.part_files, record.bytes, strict=True)
         ]
-        _show_progress(job, bar)
         windows = make(lines) if lines else iter(())
         if isinstance(windows, Generator):  # an error here ends its requests
             stack.callback(windows.close)
         for window in windows:
-            record = _append(files, record, window)
+            for file, text in zip(files, window.texts, strict=True):
+                file.write(text)
+                file.flush()
+                sync(Path(file.name))
+            record = replace(
+                record,
+                done=record.done + window.lines,
+                bytes=tuple(file.tell() for file in files),
+                counts=_add_counts(record.counts, window.counts),
+            )
             write_record(_unfinished(job.part_record), record)
             if job.note is not None:
                 bar.set_postfix_str(job.note(record.counts), refresh=False)
-            _show_progress(job, bar)
+            bar.update(window.lines)
     if record.done != record.lines:
         end = job.lines.start + record.done
         raise DataError(f"the input has changed: it ends after {end:,} lines")
+    _finish(job)
     return record
 
 
@@ -464,27 +392,10 @@ def _open_at(path: Path, size: int) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _append(files: Sequence[IO[bytes]], record: Record, window: Window) -> Record:
-    """Append a window, sync it, and return the new record."""
-    for file, text in zip(files, window.texts, strict=True):
-        file.write(text)
-    for file in files:
-        file.flush()
-        sync(Path(file.name))
-    return replace(
-        record,
-        done=record.done + window.lines,
-        bytes=tuple(file.tell() for file in files),
-        counts=_sums(record.counts, window.counts),
-    )
-
-
-def _sums(*counts: Mapping[str, float]) -> dict[str, float]:
+def _add_counts(*counts: Mapping[str, float]) -> dict[str, float]:
     """Add up numbers by key."""
-    total: dict[str, float] = {}
-    for key, number in chain.from_iterable(each.items() for each in counts):
-        total[key] = total.get(key, 0) + number
-    return total
+    keys = dict.fromkeys(chain.from_iterable(counts))
+    return {key: sum(each.get(key, 0) for each in counts) for key in keys}
 
 
 def _finish(job: Job) -> None:
@@ -501,82 +412,56 @@ def _finish(job: Job) -> None:
 
 def _join(job: Job) -> None:
     """Write the files of the whole; does nothing if another process has done so meanwhile."""
-    whole, record_path = job.whole, _unfinished(job.record)
-    with _locked(whole, wait=True):
+    whole = job.whole
+    with _lock(whole):
         if whole.record.is_file():
             return
         records = [read_record(part.part_record) for part in job.parts]
-        for place, path in enumerate(job.files):
+        for index, path in enumerate(job.files):
             with _unfinished(path).open("wb") as joined:
                 for part, record in zip(job.parts, records, strict=True):
-                    _copy(part, place, record.bytes[place], joined)
+                    _copy(part, part.part_files[index], record.bytes[index], joined)
             sync(_unfinished(path))
         joined_record = Record(
-            run=records[0].run,
             settings=whole.part_settings,
             lines=sum(record.lines for record in records),
             done=sum(record.done for record in records),
             bytes=tuple(map(sum, zip(*(record.bytes for record in records), strict=True))),
-            counts=_sums(*(record.counts for record in records)),
+            counts=_add_counts(*(record.counts for record in records)),
         )
-        write_record(record_path, joined_record)
+        write_record(_unfinished(job.record), joined_record)
         _finish(whole)
 
 
-def _copy(part: Job, place: int, size: int, joined: IO[bytes]) -> None:
+def _copy(part: Job, path: Path, size: int, joined: IO[bytes]) -> None:
     """Append a file of a part; raise DataError unless it has the recorded size."""
-    path = part.part_files[place]
-    found = path.stat().st_size if path.exists() else 0
-    if found != size:
+    written = path.stat().st_size if path.exists() else 0
+    if written != size:
         raise DataError(
-            f"{path}: has {found:,} bytes instead of {size:,}; remove it and {part.part_record}, "
+            f"{path}: has {written:,} bytes instead of {size:,}; remove it and {part.part_record}, "
             f"and run shard {part.shard.number}/{part.shard.of} again"
         )
     with path.open("rb") as file:
         shutil.copyfileobj(file, joined, 1 << 20)
 
 
-def _progress_bar(job: Job) -> "tqdm[Any]":
-    """Return a bar for the lines of the shard, or on the first rank for those of all ranks."""
-    total = job.extent.lines if job.shard.is_rank else len(job.lines)
-    is_hidden = True if job.shard.is_rank and job.shard.number > 1 else None
-    return tqdm(total=total, unit=" lines", disable=is_hidden, dynamic_ncols=True, smoothing=0.1)
-
-
-def _show_progress(job: Job, bar: "tqdm[Any]") -> None:
-    if bar.disable:
-        return
-    done = 0
-    for part in job.parts if job.shard.is_rank else [job]:
-        for path in (part.part_record, _unfinished(part.part_record)):
-            with suppress(FileNotFoundError):
-                done += read_record(path).done
-                break
-    bar.update(done - bar.n)
-
-
-def _await_others(job: Job, bar: "tqdm[Any]") -> None:
+def _await_others(job: Job) -> None:
     """Wait until all ranks have written their parts; raise UserError if one is lost.
 
     torchrun ends the ranks beside a failed one, but not those on other hosts.
     """
-    beats: dict[int, tuple[int, float]] = {}
+    started_at = time.time()
     while (missing := job.missing()) and not job.record.is_file():
-        for shard in missing:
-            beat, now = 0, time.monotonic()
+        for part in missing:
+            written_at = started_at
             with suppress(FileNotFoundError):
-                beat = _lock_file(replace(job, shard=shard)).stat().st_mtime_ns
-            last, since = beats.setdefault(shard.number, (beat, now))
-            if beat != last:
-                beats[shard.number] = beat, now
-            elif now - since > SILENCE:
+                written_at = max(started_at, _unfinished(part.part_record).stat().st_mtime)
+            if time.time() - written_at > SILENCE:
                 raise UserError(
-                    f"no sign of life from rank {shard.number - 1} for {SILENCE:.0f} seconds: it "
+                    f"no window from rank {part.shard.number - 1} for {SILENCE:.0f} seconds: it "
                     "has failed or cannot be reached; the same command continues"
                 )
-        _show_progress(job, bar)
         time.sleep(_POLL_SECONDS)
-    _show_progress(job, bar)
 
 
 def _unfinished(path: Path) -> Path:

@@ -112,7 +112,7 @@ def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -
         ),
     }.items():
         assert program("translate", "r", *arguments) == (0, "", "")
-        named: dict[str, Any] = {"overrides": (), "device": "auto", "shard": None}
+        named: dict[str, Any] = {"overrides": (), "device": "auto"}
         if "cpu" in arguments:
             named |= {"overrides": ["decoding.beam=2"], "device": "cpu"}
         assert calls.pop() == ((Path("r"), job), named)
@@ -212,15 +212,10 @@ def test_options_of_serve_are_passed_on(
     ("arguments", "message"),
     [
         ("translate {run} {text} -o out --shard 0/4", "--shard 0/4: must be K/N with K from 1 to"),
-        ("translate {run} {text} -o out --shard 5/4", "--shard 5/4: must be K/N with K from 1 to"),
-        ("score {run} --sources a --targets b --shard a/b", "--shard a/b: must be K/N"),
         ("translate {run} -o out --shard 1/2", "stdin: `--shard` and torchrun read a part of a"),
         ("translate {run} {text} --shard 1/2", "name it with `--output`"),
         ("score {run} --sources {text} --targets {text} --shard 1/2", "name it with `--output`"),
         ("translate {run} {text} -o {text} --shard 1/2", "exists already and would be replaced"),
-        ("translate {run} page.html -o out --shard 1/2", "`--shard` is for text, the format is"),
-        ("translate {run} {text} -o out --unbuffered --shard 1/2", "`--unbuffered` does not go"),
-        ("translate {run} {text} -o out --n-best 3 --shard 1/2", "must be at least 3, it is 2"),
         ("translate no {text} -o out --shard 1/2", "no: no such run folder"),
     ],
 )

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -164,10 +163,8 @@ def test_killed_part_is_continued_by_the_same_command(
         process = start_torchrun(parts, *call, out)
         await_progress(record)
         os.kill(rank_of(process.pid, 1), signal.SIGKILL)
-        errors = process.communicate(timeout=100)[1]
+        process.communicate(timeout=100)
         assert process.returncode == 1
-        assert len(re.findall("^error: ", errors, re.M)) == 1
-        assert re.search("^error: rank 0 on host .*: stopped by SIGTERM.* continues$", errors, re.M)
         again = [start_torchrun(parts, *call, out)]
     else:
         shards = [f"{number}/{parts}" for number in range(1, parts + 1)]
