@@ -194,8 +194,7 @@ def serve(
     checked = decoding_only(overrides)
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
-    from mt.serving.access import read_access
-    from mt.serving.bodies import Limits
+    from mt.serving.requests import Limits, read_access
     from mt.serving.server import Address, serve_run
 
     access = read_access(api_key_file, allow_origin or ())

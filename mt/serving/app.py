@@ -22,9 +22,7 @@ from mt.config.data import Direction
 from mt.decoding.translator import Status, Translation
 from mt.documents import segments
 from mt.errors import DataError, did_you_mean
-from mt.serving.access import Access
 from mt.serving.batching import Answer, Batcher, FailedError, QueueFullError, StoppedError, Wanted
-from mt.serving.bodies import FORM, Limits, check_size, read_body, receive_body
 from mt.serving.libretranslate import (
     INVALID,
     REQUEST_SCHEMA,
@@ -37,8 +35,22 @@ from mt.serving.libretranslate import (
     read_libre_request,
     read_texts,
 )
-from mt.serving.metrics import CLIENT_GONE, Metrics, RequestMetrics
-from mt.serving.texts import Text, TextFormat, read_file, read_html, read_text
+from mt.serving.requests import (
+    CLIENT_GONE,
+    FORM,
+    Access,
+    Limits,
+    Metrics,
+    RequestMetrics,
+    Text,
+    TextFormat,
+    check_size,
+    read_body,
+    read_file,
+    read_html,
+    read_text,
+    receive_body,
+)
 
 TRANSLATE, DOCUMENT = "/translate", "/document"
 MOST_WEIGHTS = 100_000

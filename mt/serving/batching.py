@@ -16,7 +16,7 @@ from mt.decoding.alignment import Link
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedText
-from mt.serving.metrics import Metrics
+from mt.serving.requests import Metrics
 
 MORE_SECONDS = 0.003
 """Time that an incomplete batch waits for lines of other requests."""

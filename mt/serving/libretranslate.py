@@ -11,8 +11,7 @@ from mt.data.filters import identify, in_other_language
 from mt.decoding.preparation import repair_unicode
 from mt.errors import DataError
 from mt.languages import base_language, code_parts, language_name
-from mt.serving.bodies import Limits, check_size
-from mt.serving.texts import TextFormat
+from mt.serving.requests import Limits, TextFormat, check_size
 
 INVALID = 400
 AUTO = "auto"

@@ -15,8 +15,7 @@ import pytest
 from mt import Translator
 from mt.decoding.files import FileJob
 from mt.documents.document import DocumentJob
-from mt.serving.access import Access
-from mt.serving.bodies import Limits
+from mt.serving.requests import Access, Limits
 from mt.serving.server import Address
 from tests.factories import Program
 

@@ -14,8 +14,7 @@ import pytest
 
 from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.translator import Translator
-from mt.serving.access import NO_KEY_OWN_ORIGIN, Access
-from mt.serving.bodies import Limits
+from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.access import Access, read_access
+from mt.serving.requests import Access, read_access
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]

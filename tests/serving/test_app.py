@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator, load_translator
 from mt.documents.segments import TranslatedText
-from mt.serving.texts import read_text
+from mt.serving.requests import read_text
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -228,7 +228,7 @@ def test_overload_is_refused_with_retry_after(
     ("limit", "sent", "answer"),
     [
         (
-            "bodies.BODY_SECONDS",
+            "requests.BODY_SECONDS",
             b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
             b"HTTP/1.1 408 ",
         ),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator
 from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError, Wanted
-from mt.serving.metrics import Metrics
+from mt.serving.requests import Metrics
 
 Build = Callable[..., Translator]
 

@@ -11,7 +11,7 @@ import pytest
 from mt.config.data import Direction
 from mt.decoding.translator import Translator
 from mt.documents.document import SUFFIXES
-from mt.serving.access import Access
+from mt.serving.requests import Access
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]

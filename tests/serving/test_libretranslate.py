@@ -11,7 +11,7 @@ import pytest
 from mt.config.data import Direction
 from mt.decoding.translator import Translator
 from mt.errors import DataError
-from mt.serving.access import Access
+from mt.serving.requests import Access
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -209,14 +209,14 @@ def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None
 def test_waiting_lines_and_slow_clients_are_limited(
     serve: Serve, french: Translator, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.serving.bodies.BODY_SECONDS", 0.1)
+    monkeypatch.setattr("mt.serving.requests.BODY_SECONDS", 0.1)
     client = serve(french, waiting=2, sentences=3, requests=1)
     status, answer = client.post({"q": ["a", "b", "c"], **PAIR})
     assert (status, answer["error"][:34]) == (429, "too many lines in the queue, the l")
     with client.connect() as connection:
         connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
         assert connection.recv(1000)[:13] == b"HTTP/1.1 408 "
-    monkeypatch.setattr("mt.serving.bodies.BODY_SECONDS", 30)
+    monkeypatch.setattr("mt.serving.requests.BODY_SECONDS", 30)
     with client.connect() as connection:
         connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
         client.metrics()  # connections are accepted in turn

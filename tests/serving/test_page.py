@@ -16,7 +16,7 @@ import pytest
 
 from mt.config.data import Direction
 from mt.decoding.translator import Translator, load_translator
-from mt.serving.access import Access
+from mt.serving.requests import Access
 
 pytestmark = [
     pytest.mark.slow,

@@ -18,7 +18,7 @@ import pytest
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
 from mt.serving import server
-from mt.serving.bodies import Limits
+from mt.serving.requests import Limits
 from mt.serving.server import Address, serve_run
 
 Build = Callable[..., Translator]
