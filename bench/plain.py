@@ -188,7 +188,7 @@ def run(config: Config, warmup: int, measured: int) -> dict[str, float]:
         "wall_seconds": wall,
         "cpu_seconds": cpu,
         "threads": torch.get_num_threads(),
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 

@@ -32,7 +32,7 @@ from mt.data.sources import open_source
 from mt.data.tokenizer import copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import UserError, run_reporting_errors
-from mt.profiling.cost import Product, matmul_rate, model_products
+from mt.profiling.cost import MatrixProduct, list_products, measure_matmul_rate
 from mt.tables import aligned
 
 ROOT = Path(__file__).parent.parent
@@ -54,9 +54,7 @@ class Run:
     """Of all threads, for the measured updates."""
     matmul_rates: tuple[float, float]
     """FLOPs of fp32 matrix products, before and after."""
-    loss: float
-    """Label-smoothed, in nats per target token, over the measured updates."""
-    peak_rss_mib: float
+    peak_memory_mib: float
     flops_per_target_token: float | None
     """Operations of the model in training; only mt counts them."""
 
@@ -98,7 +96,7 @@ def main() -> int:
     torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         recipe, vocabulary = prepare(config, Path(folder))
-        products = model_products(
+        products = list_products(
             config.model,
             positions=config.training.target_tokens_per_update,
             vocabulary=vocabulary,
@@ -128,7 +126,7 @@ def choose_config(path: Path | None) -> Config:
         f"{corpus.corpus} is missing ($MT_CORPORA): training on the embedded corpus "
         "instead, whose figures are not comparable"
     )
-    return config.model_copy(update={"data": load_config(EMBEDDED).data})
+    return config.changed(data=load_config(EMBEDDED).data)
 
 
 def prepare(config: Config, folder: Path) -> tuple[Path, int]:
@@ -138,11 +136,11 @@ def prepare(config: Config, folder: Path) -> tuple[Path, int]:
         tokenizer = copy_tokenizer(config.tokenizer.from_, place)
     else:
         tokenizer = train_tokenizer(pairs.pairs, place, config=config.tokenizer, seed=config.seed)
-    shared = config.tokenizer.model_copy(update={"from_": place})
-    training = config.training.model_copy(update={"device": "cpu", "precision": "fp32"})
+    shared = config.tokenizer.changed(from_=place)
+    training = config.training.changed(device="cpu", precision="fp32")
     recipe = folder / "config.yaml"
     recipe.write_text(
-        dump_config(config.model_copy(update={"tokenizer": shared, "training": training})),
+        dump_config(config.changed(tokenizer=shared, training=training)),
         encoding="utf-8",
     )
     return recipe, tokenizer.target_size
@@ -170,10 +168,10 @@ def _output(command: Sequence[str], environment: Mapping[str, str]) -> str:
     ).stdout
 
 
-def measure(name: str, program: Callable[[], str], products: set[Product]) -> Run:
+def measure(name: str, program: Callable[[], str], products: set[MatrixProduct]) -> Run:
     """Run a program between two measurements of the matrix-product rate."""
     cpu = torch.device("cpu")
-    before = matmul_rate(products, cpu, torch.float32)
+    before = measure_matmul_rate(products, cpu, torch.float32)
     try:
         found = json.loads(program())
     except subprocess.CalledProcessError as error:
@@ -184,12 +182,11 @@ def measure(name: str, program: Callable[[], str], products: set[Product]) -> Ru
         target_tokens=found["target_tokens"],
         target_rate=found["target_tokens_per_second"],
         cpu_seconds=found["cpu_seconds"],
-        matmul_rates=(before, matmul_rate(products, cpu, torch.float32)),
-        loss=found["loss"],
-        peak_rss_mib=found["peak_rss_mib"],
+        matmul_rates=(before, measure_matmul_rate(products, cpu, torch.float32)),
+        peak_memory_mib=found["peak_memory_mib"],
         flops_per_target_token=found.get("flops_per_target_token"),
     )
-    _say(f"{name}: {run.target_rate:,.0f} target tokens/s, loss {run.loss:.3f}")
+    _say(f"{name}: {run.target_rate:,.0f} target tokens/s")
     return run
 
 
@@ -243,8 +240,8 @@ def _median(pairs: Sequence[Pair]) -> str:
 def _last(pair: Pair) -> str:
     plain, mt = pair.plain, pair.mt
     return (
-        f"of the last pair: loss {plain.loss:.3f} plain, {mt.loss:.3f} mt; "
-        f"peak memory {plain.peak_rss_mib:,.0f} MiB plain, {mt.peak_rss_mib:,.0f} MiB mt"
+        f"of the last pair: peak memory {plain.peak_memory_mib:,.0f} MiB plain, "
+        f"{mt.peak_memory_mib:,.0f} MiB mt"
     )
 
 

@@ -247,7 +247,7 @@ CONFIG_COMMANDS = {
     "train": TRAIN,
     "resume": "train tiny.yaml --run run --set training.max_updates=50",
     "plan": "plan tiny.yaml",
-    "inspect": "inspect tiny.yaml",
+    "info": "info tiny.yaml",
     "check": "data check tiny.yaml",
     "clean": "data clean tiny.yaml --out new",
 }

@@ -4,7 +4,7 @@ import gc
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -32,8 +32,7 @@ from mt.config import DecodingConfig, ModelConfig
 from mt.decoding.torch_engine import TorchEngine
 from mt.model.device import is_out_of_memory
 from mt.model.transformer import Transformer
-from mt.profiling.cost import Product, matmul_rate, training_flops
-from mt.profiling.training_speed import Phase, marked
+from mt.profiling.cost import MatrixProduct, count_training_flops, measure_matmul_rate
 from mt.special_ids import EOS
 from mt.training.loader import PlannedUpdate, Prefetcher
 from mt.training.step import BatchTooLarge, Learner, train_step
@@ -45,8 +44,6 @@ LONGEST = 200
 BATCH_TOKENS = 32_768
 """Padded tokens computed at once, halved while they do not fit."""
 TIMED_SECONDS = 4.0
-PHASE_UPDATES = 6
-"""Further updates, whose phases are timed."""
 CASE_SECONDS = {"off": 15.0, "on": 60.0}
 """Time that must be left for a case of training to begin, by compilation."""
 
@@ -70,7 +67,7 @@ def matrix_products(settings: Settings) -> Iterator[Check]:
 def product_rate(device: torch.device, dtype: torch.dtype) -> float:
     """Return the FLOP/s of a large square product of random matrices."""
     size = 8192 if device.type == "cuda" else 256
-    return matmul_rate({Product(size, size, size)}, device, dtype)
+    return measure_matmul_rate({MatrixProduct(size, size, size)}, device, dtype)
 
 
 def _rate_text(device: torch.device, dtype: torch.dtype) -> str:
@@ -134,32 +131,6 @@ def _training(settings: Settings, compiled: Literal["on", "off"]) -> Iterator[Ch
                 yield attempt(what, partial(_updates_text, case, rate))
 
 
-@dataclass
-class Stopwatch:
-    """Time of each phase between marks, by events of the device, without a wait."""
-
-    device: torch.device
-    marks: list[tuple[Phase, Any]] = field(default_factory=list)
-
-    def begin(self, phase: Phase) -> None:
-        """Mark the beginning of a phase."""
-        if self.device.type != "cuda":
-            self.marks.append((phase, time.perf_counter()))
-            return
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        self.marks.append((phase, event))
-
-    def milliseconds(self) -> dict[Phase, float]:
-        """Return the sum of each phase."""
-        synchronize(self.device)
-        sums: dict[Phase, float] = {}
-        for (phase, begin), (_, end) in zip(self.marks, self.marks[1:], strict=False):
-            took = begin.elapsed_time(end) if self.device.type == "cuda" else 1e3 * (end - begin)
-            sums[phase] = sums.get(phase, 0.0) + took
-        return sums
-
-
 def _updates_text(case: "TrainingCase", rate: float) -> str:
     budget = BATCH_TOKENS
     while True:
@@ -198,7 +169,6 @@ def _measured(case: TrainingCase, budget: int, rate: float) -> str:
     made = learner(case.model, device, vocabulary=vocabulary, **keys)
     feed = planned(pairs, drawn, device, target_tokens=case.tokens, max_tokens=budget)
     taken: list[PlannedUpdate] = []
-    watch = Stopwatch(device)
     with Prefetcher(feed) as prefetcher:
         updates = iter(prefetcher)
         first = _seconds(lambda: _take(made, updates, 1), device)
@@ -206,22 +176,15 @@ def _measured(case: TrainingCase, budget: int, rate: float) -> str:
         typical = _seconds(lambda: _take(made, updates, 3), device) / 3
         number = int(np.clip(TIMED_SECONDS / typical, 5, 200)) if cuda else 2
         seconds = _seconds(lambda: taken.extend(_take(made, updates, number)), device)
-        watch.begin("data")
-        with marked(made, watch.begin) as timed:
-            _take(timed, updates, PHASE_UPDATES)
-    phases = ", ".join(
-        f"{phase} {milliseconds / PHASE_UPDATES:.1f}"
-        for phase, milliseconds in watch.milliseconds().items()
-    )
     indices = np.concatenate([batch.index.numpy() for each in taken for batch in each.batches])
     shape = ModelConfig.model_validate(case.model)
-    flops = training_flops(shape, drawn[indices], vocabularies=(vocabulary, vocabulary)).sum()
+    flops = count_training_flops(shape, drawn[indices], vocabularies=(vocabulary, vocabulary)).sum()
     tokens = sum(each.tokens.target for each in taken)
     batches = sum(len(each.batches) for each in taken) / len(taken)
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB, " if cuda else ""
     return (
         f"{tokens / seconds:,.0f} target tokens/s, {flops / seconds / rate:.1%} of the rate, "
-        f"{1e3 * seconds / len(taken):.1f} ms an update, {peak}phases in ms: {phases}; "
+        f"{1e3 * seconds / len(taken):.1f} ms an update, {peak}"
         f"{batches:.1f} batches an update, of at most {budget:,} tokens; first update {first:.1f} s"
     )
 

@@ -8,13 +8,11 @@ import typer
 
 from mt import __version__
 from mt.cli.augment import backtranslate, distill
-from mt.cli.bench import bench
 from mt.cli.data import data
 from mt.cli.evaluate import compare, evaluate
 from mt.cli.export import export, import_
-from mt.cli.inspect import info, inspect, plot
+from mt.cli.inspect import bench, info, plan, plot
 from mt.cli.options import print_help
-from mt.cli.plan import plan
 from mt.cli.train import ablate, average, init, reproduce, train
 from mt.cli.translate import score, serve, translate
 from mt.errors import UserError
@@ -33,6 +31,7 @@ REMOVED: dict[str, str] = {
         "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
     ),
     "mt init --force": "delete the existing config, or choose another --output",
+    "mt inspect": "`mt info CONFIG` counts parameters and FLOPs",
     "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",
     "mt plot schedule": "the notebook docs/quickstart.ipynb draws the learning rate",
 }
@@ -57,7 +56,7 @@ PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
     "Data": (data, backtranslate, distill),
-    "Study": (inspect, info, plot, bench),
+    "Study": (info, plot, bench),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -1,40 +1,42 @@
-"""Commands `mt inspect`, `mt info` and `mt plot`."""
+"""Commands `mt info`, `mt plan`, `mt bench` and `mt plot`."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mt.cli.options import (
     AsJson,
     DecodingOverrides,
+    Device,
     Overrides,
     RunArgument,
     command_group,
     decoding_only,
     load,
 )
-from mt.cli.train import ConfigFile
+from mt.cli.train import ConfigFile, RunOption, default_run
 from mt.errors import UserError, install_hint
 from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
     from mt.config import Config
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
-    from mt.profiling.cost import Cost
+    from mt.profiling.cost import PartCost
+    from mt.profiling.decoding_speed import DecodingSpeed
+    from mt.profiling.plan import TrainingPlan
+    from mt.profiling.training_speed import TrainingSpeed
     from mt.runs import Exported
 
-_TIED_NOTES = {
-    "all": "Both embeddings and the output layer share one matrix, counted as the embedding.",
-    "decoder": "The output layer shares the matrix of the target embedding, counted there.",
-    "none": "",
-}
-"""Notes by `model.tie_embeddings`."""
+COUNTED_TOKENS = 25
+"""Tokens of each side of the sentence pair whose operations are counted, end marks included."""
+BATCH_SIZES = (16, 64, 256)
 _STATES = {
     "finished": "finished",
     "unfinished": "unfinished, without a final model",
@@ -43,159 +45,121 @@ _STATES = {
 _Row = tuple[str, ...]
 
 
-def inspect(
-    config: ConfigFile,
-    overrides: Overrides = None,
-    source_length: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Source tokens of the counted pair."),
-    ] = 25,
-    target_length: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Target tokens of the pair, end marks included."),
-    ] = 25,
-    as_json: AsJson = False,
-) -> None:
-    """Show the parameters and FLOPs of each part of a model."""
-    loaded = load(config, overrides)
-    from mt.profiling.cost import PairLengths, model_cost
-
-    size = loaded.tokenizer.vocabulary_size
-    lengths = PairLengths(source_length, target_length)
-    cost = model_cost(loaded.model, lengths, source_vocabulary=size, target_vocabulary=size)
-    typer.echo(_cost_json(cost, loaded) if as_json else _cost_text(cost, loaded, config))
-
-
-def _cost_json(cost: "Cost", config: "Config") -> str:
-    """Return all counts; the FLOPs of a part are those of the forward pass of one pair."""
-    record: dict[str, Any] = {
-        "vocabulary": config.tokenizer.vocabulary,
-        "vocabulary_size": config.tokenizer.vocabulary_size,
-        "tie_embeddings": config.model.tie_embeddings,
-        "source_length": cost.lengths.source,
-        "target_length": cost.lengths.target,
-        "parts": [asdict(part) for part in cost.parts],
-        "parameters": cost.parameters,
-        "flops": cost.flops,
-        "flops_per_target_token": cost.flops_per_target_token,
-        "training_flops_per_target_token": cost.training_flops_per_target_token,
-        "step_flops": cost.step_flops,
-        "weight_bytes": cost.weight_bytes,
-        "cache_bytes_per_token": cost.cache_bytes_per_token,
-    }
-    return json.dumps(record, indent=2)
-
-
-def _cost_text(cost: "Cost", config: "Config", path: Path) -> str:
-    from mt.config.loading import automatic_keys
-
-    lengths, size = cost.lengths, config.tokenizer.vocabulary_size
-    joint = config.tokenizer.vocabulary == "joint"
-    vocabulary = "a joint vocabulary" if joint else "two vocabularies"
-    pair = f"{lengths.source:,} source and {lengths.target:,} target tokens, end marks included"
-    heading = f"{path}\n{pair}\n{vocabulary} of {size:,} tokens"
-    notes = [
-        "FLOPs count matrix products only, two per multiply-add. The table shows the",
-        "forward pass; training takes three times as many.",
-        _TIED_NOTES[config.model.tie_embeddings],
-    ]
-    if origin := config.tokenizer_origin:
-        notes.append(f"The tokenizer of `{origin[0]}` may have a different size.")
-    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
-    if chosen:
-        text = "Counted by their defaults; training may choose other values: "
-        notes.append(fill(text + ", ".join(chosen), 80))
-    tables = aligned(_part_rows(cost), right=range(1, 5)), aligned(_total_rows(cost), right=[1])
-    return "\n\n".join((heading, *tables, "\n".join(filter(None, notes))))
-
-
-def _part_rows(cost: "Cost") -> list[_Row]:
-    def row(name: str, parameters: int, flops: float) -> _Row:
-        shares = f"{parameters / cost.parameters:.1%}", f"{flops / cost.flops:.1%}"
-        return name, f"{parameters:,}", shares[0], _mega(flops), shares[1]
-
-    heading = ("part", "parameters", "share", "MFLOPs", "share")
-    rows = [row(part.name, part.parameters, part.flops) for part in cost.parts]
-    return [heading, *rows, row("total", cost.parameters, cost.flops)]
-
-
-def _total_rows(cost: "Cost") -> list[_Row]:
-    target = cost.lengths.target
-    return [
-        ("one target token, forward", _mega(cost.flops_per_target_token), "MFLOPs"),
-        ("one target token, training", _mega(cost.training_flops_per_target_token), "MFLOPs"),
-        (f"decoding token {target:,} of a row with a cache", _mega(cost.step_flops), "MFLOPs"),
-        ("weights in fp32", f"{cost.weight_bytes / 2**20:,.1f}", "MiB"),
-        ("keys and values per token and row in fp32", f"{cost.cache_bytes_per_token:,}", "bytes"),
-    ]
-
-
-def _mega(flops: float) -> str:
-    return f"{flops / 1e6:,.2f}"
-
-
 def info(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, finished or not.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder, finished or not."),
+    ],
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the content of a run folder, and verify its files."""
-    from mt.evaluation.run_info import read_info
+    """Show the parts of a model with their parameters and FLOPs, and the content of a run folder.
 
-    found = read_info(run)
+    The files of a run are verified.
+    """
+    run = None
+    if source.is_dir():
+        from mt.evaluation.run_info import read_info
+
+        _refuse_overrides(overrides)
+        run = read_info(source)
+    config = run.config if run else load(source, overrides)
+    from mt.profiling.cost import count_parts
+
+    size = config.tokenizer.vocabulary_size
+    sizes = size, size
+    if run and run.tokenizer:
+        sizes = run.tokenizer.source_size, run.tokenizer.target_size
+    lengths = COUNTED_TOKENS, COUNTED_TOKENS
+    parts = count_parts(config.model, lengths=lengths, vocabularies=sizes)
     if as_json:
-        typer.echo(json.dumps(found.as_record(), indent=2, ensure_ascii=False))
-    else:
-        typer.echo(_info_text(found))
+        record = run.as_record() if run else {"config": config.model_dump(mode="json")}
+        record = {**record, "tokens": lengths, "parts": [asdict(part) for part in parts]}
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+        return
+    head = _run_rows(run) if run else [("config", str(source))]
+    tables = [[*head, *_model_rows(config)], *(_run_tables(run) if run else ())]
+    texts = [aligned([tuple(map(printable, row)) for row in rows]) for rows in tables]
+    parts_table = aligned(_part_rows(parts), right=range(1, 5))
+    typer.echo("\n\n".join([*texts, parts_table, _cost_note(config)]))
 
 
-def _info_text(found: "RunInfo") -> str:
-    tables = [
-        [*_head_rows(found), *_model_rows(found), *_environment_rows(found)],
-        [("split", "pairs", "SHA-256", "", "corpus"), *map(_corpus_row, found.corpora)],
-    ]
-    if found.scores:
-        rows = [row for scored in found.scores for row in _score_rows(scored)]
-        tables.append([("split", "sentences", "metric", "score", "signature", "decoding"), *rows])
-    return "\n\n".join(aligned([tuple(map(printable, row)) for row in rows]) for rows in tables)
+def _refuse_overrides(overrides: Sequence[str] | None) -> None:
+    if overrides:
+        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
 
 
-def _head_rows(found: "RunInfo") -> Iterator[_Row]:
-    from mt.config.data import tags_as_text, trained_directions, trained_tags
-
-    config = found.config
-    decoding = config.decoding.model_dump(mode="json", exclude_none=True)
-    yield "run", f"{found.run}, {_STATES[found.state]}"
-    yield "languages", ", ".join(map(str, trained_directions(config.data)))
-    if tags := tags_as_text(trained_tags(config.data)):
-        yield "tags", ", ".join(tags)
-    if not found.exported:
-        yield "updates", f"{found.updates:,}"
-    yield "decoding", ", ".join(f"{key}={value}" for key, value in decoding.items())
-
-
-def _model_rows(found: "RunInfo") -> Iterator[_Row]:
-    model, shape, tokenizer = found.model, found.config.model, found.tokenizer
-    yield "model", f"{shape.residual} {shape.norm}, {shape.feed_forward}, {shape.positional}"
+def _model_rows(config: "Config") -> Iterator[_Row]:
+    model = config.model
+    yield "model", f"{model.residual} {model.norm}, {model.feed_forward}, {model.positional}"
     yield (
         "sizes",
-        f"{shape.encoder_layers} + {shape.decoder_layers} layers, d_model {shape.d_model}, "
-        f"d_ff {shape.d_ff}, heads {shape.heads}, tied embeddings: {shape.tie_embeddings}",
+        f"{model.encoder_layers} + {model.decoder_layers} layers, d_model {model.d_model}, "
+        f"d_ff {model.d_ff}, heads {model.heads}, tied embeddings: {model.tie_embeddings}",
     )
-    if model:
-        yield "parameters", f"{model.parameters:,} in {model.bytes / 2**20:,.1f} MiB"
-        yield "averaged updates", ", ".join(map(str, model.averaged_updates))
-        yield "longest source", f"{model.longest_source} tokens"
-        yield "validation", model.validation
-        yield "weights", f"SHA-256 {model.sha256}"
-    if found.exported:
-        yield from _exported_rows(found.exported)
-    if tokenizer:
-        yield (
-            "tokenizer",
-            f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {tokenizer.source_size:,} / "
-            f"{tokenizer.target_size:,} tokens",
-        )
-        yield "fingerprint", tokenizer.fingerprint
+
+
+def _part_rows(parts: "Sequence[PartCost]") -> list[_Row]:
+    parameters, flops = sum(part.parameters for part in parts), sum(part.flops for part in parts)
+    rows: list[_Row] = [("part", "parameters", "share", "MFLOPs", "share")]
+    for part in parts:
+        shares = f"{part.parameters / parameters:.1%}", f"{part.flops / flops:.1%}"
+        millions = f"{part.flops / 1e6:,.2f}"
+        rows.append((part.name, f"{part.parameters:,}", shares[0], millions, shares[1]))
+    return [*rows, ("total", f"{parameters:,}", "100.0%", f"{flops / 1e6:,.2f}", "100.0%")]
+
+
+def _cost_note(config: "Config") -> str:
+    from mt.config.loading import automatic_keys
+
+    note = (
+        f"FLOPs: matrix products of the forward pass of a pair of {COUNTED_TOKENS} + "
+        f"{COUNTED_TOKENS} tokens, two operations per multiply-add; training takes three times as "
+        "many. A shared matrix counts as an embedding."
+    )
+    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
+    if chosen:
+        note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
+    return fill(note, 80)
+
+
+def _run_rows(run: "RunInfo") -> list[_Row]:
+    from mt.config.data import tags_as_text, trained_directions, trained_tags
+
+    data, decoding = run.config.data, run.config.decoding
+    rows: list[_Row] = [
+        ("run", f"{run.run}, {_STATES[run.state]}"),
+        ("languages", ", ".join(map(str, trained_directions(data)))),
+    ]
+    if tags := tags_as_text(trained_tags(data)):
+        rows.append(("tags", ", ".join(tags)))
+    if not run.exported:
+        rows.append(("updates", f"{run.updates:,}"))
+    settings = decoding.model_dump(mode="json", exclude_none=True).items()
+    rows.append(("decoding", ", ".join(f"{key}={value}" for key, value in settings)))
+    if model := run.model:
+        rows += [
+            ("averaged updates", ", ".join(map(str, model.averaged_updates))),
+            ("longest source", f"{model.longest_source} tokens"),
+            ("validation", model.validation),
+            ("weights", f"{model.bytes / 2**20:,.1f} MiB, SHA-256 {model.sha256}"),
+        ]
+    if run.exported:
+        rows += _exported_rows(run.exported)
+    if tokenizer := run.tokenizer:
+        sizes = f"{tokenizer.source_size:,} / {tokenizer.target_size:,} tokens"
+        rows += [
+            ("tokenizer", f"{tokenizer.algorithm}, {tokenizer.vocabulary}, {sizes}"),
+            ("fingerprint", tokenizer.fingerprint),
+        ]
+    environment = run.environment
+    if environment.started_at:
+        rows.append(("training started", environment.started_at))
+    if environment.mt:
+        versions = f"Python {environment.python}, torch {environment.torch}"
+        rows.append(("versions", f"mt {environment.mt}, {versions}"))
+        rows.append(("machine", f"{environment.device}, {environment.precision}"))
+    return rows
 
 
 def _exported_rows(exported: "Exported") -> Iterator[_Row]:
@@ -207,13 +171,12 @@ def _exported_rows(exported: "Exported") -> Iterator[_Row]:
         yield "parity", f"{parity['identical']} of {parity['sentences']} lines as from the run"
 
 
-def _environment_rows(found: "RunInfo") -> Iterator[_Row]:
-    its = found.environment
-    if its.started_at:
-        yield "training started", its.started_at
-    if its.mt:
-        yield "versions", f"mt {its.mt}, Python {its.python}, torch {its.torch}"
-        yield "machine", f"{its.device}, {its.precision}, {its.processor}, {its.system}"
+def _run_tables(run: "RunInfo") -> Iterator[list[_Row]]:
+    head: _Row = ("split", "pairs", "SHA-256", "", "corpus")
+    yield [head, *map(_corpus_row, run.corpora)]
+    if run.scores:
+        head = ("split", "sentences", "metric", "score", "signature", "decoding")
+        yield [head, *(row for scored in run.scores for row in _score_rows(scored))]
 
 
 def _corpus_row(corpus: "CorpusInfo") -> _Row:
@@ -230,6 +193,199 @@ def _score_rows(scored: "ScoredSplit") -> Iterator[_Row]:
     bleu, chrf = [(score.name, f"{score.value:.2f}", score.signature) for score in scores]
     yield scored.split, f"{scored.sentences:,}", *bleu, decoding
     yield "", "", *chrf, ""
+
+
+def plan(
+    config: ConfigFile,
+    run: RunOption = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate memory, disk space and time of a training."""
+    loaded = load(config, overrides)
+    from mt.decoding.engine import describe_unsupported
+    from mt.export.marian import why_not_marian
+    from mt.profiling.plan import plan_training
+
+    planned = plan_training(loaded, run or default_run(config))
+    refused = {
+        "ctranslate2": describe_unsupported(loaded.decoding),
+        "huggingface": why_not_marian(loaded.model),
+    }
+    if as_json:
+        typer.echo(json.dumps({**asdict(planned), "export_refused": refused}, indent=2))
+        return
+    exports = [f"no {target}: {why}" if why else target for target, why in refused.items()]
+    texts = [
+        f"{config}: {planned.precision} on {_describe_device(planned.device, planned.threads)}",
+        aligned([*_plan_rows(planned), ("export to", "; ".join(exports))]),
+        aligned(_time_rows(planned), right=(1, 2, 3)),
+        _plan_note(planned),
+    ]
+    typer.echo("\n\n".join(texts))
+
+
+def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
+    parameters = f"{planned.parameters:,}"
+    if frozen := planned.parameters - planned.learning_parameters:
+        parameters += f", {frozen:,} of them frozen"
+    yield "parameters", parameters
+    source_size, target_size = planned.vocabularies["source"], planned.vocabularies["target"]
+    yield (
+        "corpus",
+        f"{planned.pairs:,} pairs; vocabulary {source_size:,} / {target_size:,} tokens",
+    )
+    epochs = planned.updates / planned.updates_per_epoch
+    yield "updates", f"{planned.updates:,}, {epochs:,.1f} epochs of {planned.updates_per_epoch:,}"
+    yield (
+        "tokens an update",
+        f"{planned.target_tokens_per_update:,.0f} target, "
+        f"{planned.share_of_the_papers_update:.2g} of the paper's 25,000",
+    )
+    padding, batch = planned.padding_efficiency, planned.heaviest_batch
+    yield "padding efficiency", f"{padding.source:.1%} source, {padding.target:.1%} target"
+    yield (
+        "FLOPs",
+        f"{_format_count(planned.flops_per_target_token)} a target token, "
+        f"{_format_count(planned.flops_per_update)} an update, "
+        f"{_format_count(planned.flops)} in all",
+    )
+    yield (
+        "heaviest batch",
+        f"{batch['pairs']:,} pairs of up to {batch['source_length']} source and "
+        f"{batch['target_length']} target tokens",
+    )
+    memory, free = planned.memory_bytes, planned.memory_free_bytes
+    peak = "unknown" if memory is None else _format_size(memory)
+    yield "peak memory", peak if free is None else f"{peak}; {_format_size(free)} are available"
+    less = [f"{_format_size(size)} ({name})" for name, size in planned.memory_with.items()]
+    yield "less memory", ", ".join(less)
+    yield "checkpoint", _format_size(planned.checkpoint_bytes)
+    yield (
+        "disk",
+        f"at most {_format_size(planned.disk_bytes)}; "
+        f"{_format_size(planned.disk_free_bytes)} are available",
+    )
+
+
+def _time_rows(planned: "TrainingPlan") -> list[_Row]:
+    rows: list[_Row] = [("time", "each", "number", "together")]
+    for name, count in (
+        ("update", planned.updates),
+        ("validation", planned.validations),
+        ("checkpoint", planned.checkpoints),
+    ):
+        seconds = planned.seconds[name]
+        rows.append((name, _format_time(seconds), f"{count:,}", _format_time(seconds * count)))
+    total = _format_time(planned.seconds["total"])
+    if planned.bound != "exactly":
+        total = f"{planned.bound} {total}"
+    return [*rows, ("in all", "", "", total)]
+
+
+def _plan_note(planned: "TrainingPlan") -> str:
+    more = {
+        "exactly": "",
+        "at most": " `training.patience` may end it earlier.",
+        "at least": " This is the shortest case: no validation improves on the first.",
+    }
+    return (
+        f"Extrapolated from {planned.probed_updates} updates on this machine.\n"
+        f"`{planned.ends_by}` ends the training.{more[planned.bound]}"
+    )
+
+
+def _format_count(count: float) -> str:
+    thousands = int(math.log10(count)) // 3
+    return f"{count / 1000**thousands:,.3g} {('', 'K', 'M', 'G', 'T', 'P', 'E', 'Z')[thousands]}"
+
+
+def _format_size(count: float) -> str:
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:,.1f} GiB"
+
+
+def _format_time(seconds: float) -> str:
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    if seconds < 100 * 60:
+        return f"{minutes} min"
+    if seconds < 48 * 3600:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+bench = command_group("bench", "Measure the speed of training and decoding.")
+
+
+@bench.command("train")
+def bench_train(
+    config: ConfigFile,
+    updates: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Updates to measure, after some warm-up.")
+    ] = 20,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the training speed of a config; no model is kept."""
+    loaded = load(config, overrides)
+    from mt.profiling.training_speed import measure_training
+
+    speed = measure_training(loaded, updates)
+    typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_training(speed, config))
+
+
+@bench.command("decode")
+def bench_decode(
+    run: RunArgument,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(metavar="N", min=1, help="Sentences decoded at once; repeatable."),
+    ] = None,
+    overrides: DecodingOverrides = None,
+    as_json: AsJson = False,
+    device: Device = "auto",
+) -> None:
+    """Measure the decoding speed of a run on its first test split, by search and batch size."""
+    checked = decoding_only(overrides)
+    from mt.profiling.decoding_speed import measure_decoding
+
+    sizes = batch_size or BATCH_SIZES
+    speed = measure_decoding(run, batch_sizes=sizes, overrides=checked, device=device)
+    typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_decoding(speed, run))
+
+
+def _show_training(speed: "TrainingSpeed", config: Path) -> str:
+    device = _describe_device(speed.device, speed.threads)
+    flops = speed.flops_per_target_token
+    rows = [
+        ("target tokens/s", f"{speed.target_tokens_per_second:,.0f}"),
+        ("model FLOPs", f"{flops / 1e6:,.1f} million per target token"),
+        ("matmul rate", f"{speed.matmul_flops_per_second / 1e9:,.0f} GFLOP/s"),
+        ("share of matmul rate", f"{speed.matmul_share:.1%}"),
+        ("peak memory", _format_peak(speed.peak_memory_mib)),
+    ]
+    head = f"{config}: {speed.updates} updates, {speed.precision} on {device}"
+    return f"{head}\n\n{aligned(rows)}"
+
+
+def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
+    device = _describe_device(speed.device, speed.threads)
+    head = f"{run}: {speed.sentences:,} sentences of {speed.split}, {device}"
+    rows: list[_Row] = [("search", "beam", "batch size", "source words/s", "sentences/s")]
+    for search in speed.searches:
+        rates = f"{search.words_per_second:,.0f}", f"{search.sentences_per_second:,.1f}"
+        rows.append((search.search, str(search.beam), str(search.batch_size), *rates))
+    peak = f"peak memory: {_format_peak(speed.peak_memory_mib)}"
+    return f"{head}\n\n{aligned(rows, right=range(1, 5))}\n\n{peak}"
+
+
+def _format_peak(mib: float | None) -> str:
+    return "unknown" if mib is None else f"{mib:,.0f} MiB"
+
+
+def _describe_device(device: str, threads: int) -> str:
+    return f"{device}, {threads} threads" if device == "cpu" else device
 
 
 Output = Annotated[
@@ -257,8 +413,8 @@ def positions(
     overrides: Overrides = None,
 ) -> None:
     """Draw the position encoding, and the similarity of positions by distance."""
-    if source.is_dir() and overrides:
-        raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
+    if source.is_dir():
+        _refuse_overrides(overrides)
     config = None if source.is_dir() else load(source, overrides)
     _require_matplotlib()
     from mt.plotting.positions import plot_learned_positions, plot_positions

@@ -2,27 +2,40 @@
 
 import math
 import shutil
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor, nn
 
 from mt.config import Config, TrainingConfig
-from mt.config.training import LoraConfig
 from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import select_device
-from mt.profiling.cost import BYTES_PER_NUMBER, training_flops
-from mt.profiling.probe import MOST_UPDATES, probe
-from mt.profiling.training_speed import temporary_session
+from mt.profiling.cost import BYTES_PER_NUMBER, count_training_flops, synchronize
+from mt.profiling.training_speed import temporary_session, time_updates
+from mt.special_ids import EOS
 from mt.training.automatic import choose_length, choose_settings
 from mt.training.memory import available_memory, estimate_memory, heaviest
 from mt.training.progress import measure_padding
 from mt.training.setup import Session, most_updates
+from mt.training.trainer import save
+from mt.training.validation import validate
 
+PROBE_SECONDS = 15.0
+"""Approximate time that the measured updates may take."""
+MAX_UPDATES = 60
+"""Maximum number of updates, those of the warm-up included."""
+VALIDATION_BATCHES = 6
+"""Batches that are decoded to time a validation, spread evenly over the lengths."""
 PAPER_TOKENS_PER_UPDATE = 25_000
 """Vaswani et al. 2017, section 5.1, on each side."""
 
@@ -30,7 +43,7 @@ _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
     "optimizer: adafactor": {"optimizer": "adafactor"},
     "precision: pure_bf16": {"precision": "pure_bf16"},
-    "lora: {rank: 16}": {"lora": LoraConfig()},
+    "lora: {rank: 16}": {"lora": {}},
 }
 """Settings of `training` that save memory."""
 
@@ -90,26 +103,30 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    with temporary_session(config, MOST_UPDATES) as session:
+    with temporary_session(config, MAX_UPDATES) as session:
         corpus = session.corpus
         config = choose_length(choices, corpus, device)
         training = config.training
         plan, lengths = corpus.plan_epoch(), corpus.epoch_store(0).lengths
         sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if training.r_drop else 1
-        of_pairs = passes * training_flops(config.model, lengths, vocabularies=sizes)
-        flops = np.array([of_pairs[update].sum() for update in plan], np.float64)
+        of_pairs = passes * count_training_flops(config.model, lengths, vocabularies=sizes)
+        flops = np.array([of_pairs[indices].sum() for indices in plan], np.float64)
         tokens = float(lengths[np.concatenate(plan), TARGET].sum(dtype=int)) / len(plan)
-        parameters = [*session.learner.model.parameters()]
+        parameters = list(session.learner.model.parameters())
         counts: dict[str, Any] = {
-            "parameters": sum(each.numel() for each in parameters),
-            "learning_parameters": sum(each.numel() for each in parameters if each.requires_grad),
+            "parameters": sum(x.numel() for x in parameters),
+            "learning_parameters": sum(x.numel() for x in parameters if x.requires_grad),
         }
-        extent = _extent(training, len(plan))
+        extent = _plan_extent(training, len(plan))
         disk = _require_disk(training, run, checkpoints=extent["checkpoints"], **counts)
-        measured = probe(session, update_flops=flops)
-        seconds = {each: getattr(measured, each) for each in ("update", "validation", "checkpoint")}
-        total = sum(seconds[each] * extent[f"{each}s"] for each in seconds)
+        probe = probe_session(session, update_flops=flops)
+        seconds = {
+            "update": probe.update,
+            "validation": probe.validation,
+            "checkpoint": probe.checkpoint,
+        }
+        total = sum(seconds[name] * extent[f"{name}s"] for name in seconds)
         return TrainingPlan(
             device=device.type,
             precision=session.learner.precision.name,
@@ -124,16 +141,16 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             flops_per_update=float(flops.mean()),
             flops=float(flops.mean()) * extent["updates"],
             memory_free_bytes=free,
-            probed_updates=measured.updates,
+            probed_updates=probe.updates,
             seconds={**seconds, "total": total},
             **counts,
             **extent,
             **disk,
-            **_memory(session, plan),
+            **_plan_memory(session, plan),
         )
 
 
-def _extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, Any]:
+def _plan_extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, Any]:
     """Return the longest training that the config allows; the shortest if only patience ends it."""
     most, earliest = most_updates(training, updates_per_epoch), None
     if training.patience is not None:  # the first validation is always an improvement
@@ -158,7 +175,7 @@ def _extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, Any]:
     }
 
 
-def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
+def _plan_memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
     """Return the size of the heaviest batch, and the peak memory of training on it.
 
     On a GPU, `temporary_session` has trained on it.
@@ -183,13 +200,13 @@ def _memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
         "source_length": longest[SOURCE],
         "target_length": longest[TARGET],
     }
-    less = {
-        name: estimate(config.model_copy(update={"training": training.model_copy(update=update)}))
-        for name, update in _SAVES_MEMORY.items()
-        if any(getattr(training, key) != value for key, value in update.items())
-    }
-    if training.guided_alignment or training.compile == "on":  # refused with recomputation
-        less.pop("recompute: on", None)
+    less = {}
+    for name, settings in _SAVES_MEMORY.items():
+        # A setting may be refused with others.
+        with suppress(ValidationError):
+            changed = training.changed(**settings)
+            if changed != training:
+                less[name] = estimate(config.changed(training=changed))
     return {"heaviest_batch": sizes, "memory_bytes": most, "memory_with": less}
 
 
@@ -208,7 +225,7 @@ def _require_disk(
     checkpoint = weights + others * BYTES_PER_NUMBER * learning_parameters
     whole = min(training.keep_last + 1, checkpoints)
     most = whole * checkpoint + min(training.keep_best, checkpoints) * weights
-    existing = next(each for each in (run.absolute(), *run.absolute().parents) if each.is_dir())
+    existing = next(path for path in (run.absolute(), *run.absolute().parents) if path.is_dir())
     held = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
     free = shutil.disk_usage(existing).free
     if most > free + held:
@@ -219,3 +236,82 @@ def _require_disk(
             "space, or choose a folder on another disk with --run"
         )
     return {"checkpoint_bytes": checkpoint, "disk_bytes": most, "disk_free_bytes": free}
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Measured times, in seconds."""
+
+    updates: int
+    """Number of timed updates."""
+    update: float
+    """An update with the mean number of operations."""
+    validation: float
+    """A validation of the whole split."""
+    checkpoint: float
+
+
+def probe_session(session: Session, *, update_flops: NDArray[np.float64]) -> Probe:
+    """Time updates, a validation and a checkpoint of a new session.
+
+    `update_flops` [U] are the operations of each update of the first epoch.
+    """
+    first, _ = time_updates(session, 1, warmup=1)
+    updates = int(np.clip(PROBE_SECONDS / first, 1, MAX_UPDATES - 3))
+    begin = session.state.update + 1
+    seconds, _ = time_updates(session, updates, warmup=1)
+    flops = np.take(update_flops, np.arange(begin, begin + updates), mode="wrap").sum()
+    return Probe(
+        updates=updates,
+        update=seconds * float(update_flops.mean() / flops),
+        validation=_time_validation(session),
+        checkpoint=_time(session, lambda: save(session)),
+    )
+
+
+def _time_validation(session: Session) -> float:
+    """Return the time of a validation, extrapolated from a sample of the split.
+
+    Each translation gets the mean length of the references: the output of an untrained model ends
+    anywhere.
+    """
+    corpus, config = session.corpus, session.config
+    lengths, batch_size = corpus.valid_lengths, config.decoding.sentences_at_once
+    order = np.argsort(-lengths[:, SOURCE], kind="stable")
+    batches = np.split(order, range(batch_size, len(order), batch_size))
+    step = -(-len(batches) // VALIDATION_BATCHES)
+    sample = np.concatenate(batches[step // 2 :: step]).tolist()
+    part = replace(
+        corpus,
+        valid=tuple(corpus.valid[index] for index in sample),
+        valid_examples=tuple(corpus.valid_examples[index] for index in sample),
+    )
+    source, target = lengths.sum(axis=0, dtype=int).tolist()
+    decoding = config.decoding.changed(max_length_ratio=target / source, max_length_extra=1)
+    limited = config.changed(decoding=decoding)
+    with _forbid_eos(session.learner.model.output):
+        seconds = _time(session, lambda: validate(session.learner, part, limited))
+    return seconds * float(target / lengths[sample, TARGET].sum())
+
+
+@contextmanager
+def _forbid_eos(output: nn.Module) -> Iterator[None]:
+    """Set the logit of EOS to -inf, so that each translation reaches its length limit."""
+
+    def mask_eos(_module: nn.Module, _inputs: object, logits: Tensor) -> Tensor:
+        logits[..., EOS] = float("-inf")
+        return logits
+
+    handle = output.register_forward_hook(mask_eos)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _time(session: Session, work: Callable[[], object]) -> float:
+    synchronize(session.device)
+    began = time.perf_counter()
+    work()
+    synchronize(session.device)
+    return time.perf_counter() - began

@@ -1,129 +1,261 @@
-"""Command `mt inspect`."""
+"""Commands `mt info`, `mt plan`, `mt bench` and `mt plot`."""
 
 import json
+import re
+import shutil
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mt.config import ModelConfig
-from mt.profiling.cost import PairLengths, model_cost
+from mt.data.batches import PaddingEfficiency
+from mt.evaluation.run_info import read_info
+from mt.profiling.plan import TrainingPlan
+from mt.runs import Exported
 from tests.factories import Program
 
-SETTINGS = """\
-tokenizer: {vocabulary_size: 1000}
-model: {d_model: 100, d_ff: 200, heads: 4, encoder_layers: 2, decoder_layers: 1, positional: alibi}
-"""
-
-TABLE = """\
-tiny.yaml
-25 source and 25 target tokens, end marks included
-a joint vocabulary of 1,000 tokens
-
-part                     parameters   share  MFLOPs   share
-shared embedding            100,000   26.0%    0.00    0.0%
-encoder positions                 0    0.0%    0.00    0.0%
-encoder self-attention       80,800   21.0%    4.50   22.5%
-encoder feed-forward         80,600   21.0%    4.00   20.0%
-encoder norms                   800    0.2%    0.00    0.0%
-decoder positions                 0    0.0%    0.00    0.0%
-decoder self-attention       40,400   10.5%    2.25   11.2%
-decoder cross-attention      40,400   10.5%    2.25   11.2%
-decoder feed-forward         40,300   10.5%    2.00   10.0%
-decoder norms                   600    0.2%    0.00    0.0%
-output layer                      0    0.0%    5.00   25.0%
-total                       383,900  100.0%   20.00  100.0%
-
-one target token, forward                  0.80  MFLOPs
-one target token, training                 2.40  MFLOPs
-decoding token 25 of a row with a cache    0.42  MFLOPs
-weights in fp32                             1.5  MiB
-keys and values per token and row in fp32   800  bytes
-
-FLOPs count matrix products only, two per multiply-add. The table shows the
-forward pass; training takes three times as many.
-Both embeddings and the output layer share one matrix, counted as the embedding.
-Counted by their defaults; training may choose other values:
-tokenizer.algorithm, tokenizer.vocabulary, tokenizer.character_coverage,
-model.decoder_start, model.residual, model.feed_forward, model.dropout,
-model.tie_embeddings
-"""
-
-Run = Callable[..., tuple[int, str, str]]
+PLAN = TrainingPlan(
+    device="cpu",
+    precision="fp32",
+    threads=2,
+    parameters=7_000_000,
+    learning_parameters=6_000_000,
+    pairs=29_000,
+    vocabularies={"source": 8000, "target": 8000},
+    updates_per_epoch=120,
+    ends_by="training.max_updates",
+    bound="at most",
+    updates=3000,
+    validations=4,
+    checkpoints=3,
+    target_tokens_per_update=4000.0,
+    share_of_the_papers_update=0.16,
+    padding_efficiency=PaddingEfficiency(source=0.95, target=0.9),
+    flops_per_target_token=5e7,
+    flops_per_update=2e11,
+    flops=6e14,
+    heaviest_batch={"pairs": 100, "source_length": 30, "target_length": 40},
+    memory_bytes=2**31,
+    memory_with={"recompute: on": 2**30, "precision: pure_bf16": 2**29},
+    memory_free_bytes=3 * 2**30,
+    checkpoint_bytes=76 * 2**20,
+    disk_bytes=512 * 2**20,
+    disk_free_bytes=2**39,
+    probed_updates=12,
+    seconds={"update": 2.0, "validation": 30.0, "checkpoint": 0.5, "total": 6121.5},
+)
 
 
-@pytest.fixture
-def inspected(recipe: Path, program: Program) -> Run:
-    """Return a function that runs `mt inspect tiny.yaml` with further arguments."""
-    recipe.write_text(recipe.read_text() + SETTINGS)
-    return lambda *arguments: program("inspect", recipe, *arguments)
+def split_tables(text: str) -> list[list[list[str]]]:
+    """Return the cells of each row of each table."""
+    return [
+        [re.split(r"\s{2,}", row) for row in table.splitlines()] for table in text.split("\n\n")
+    ]
 
 
-def record(inspected: Run, *arguments: str) -> dict[str, Any]:
-    status, out, err = inspected("--json", *arguments)
+def copy_run(run: Path, folder: Path) -> Path:
+    return shutil.copytree(run, folder, ignore=shutil.ignore_patterns("checkpoints"))
+
+
+def test_info_of_a_config_counts_its_parts_without_a_corpus(recipe: Path, program: Program) -> None:
+    keys = "tokenizer: {vocabulary_size: 1000}\nmodel: {d_model: 100, d_ff: 200, heads: 4}\n"
+    recipe.write_text(recipe.read_text() + keys)
+    layers = ("--set", "model.encoder_layers=2", "--set", "model.decoder_layers=1")
+    status, out, err = program("info", recipe, *layers)
     assert (status, err) == (0, "")
-    loaded: dict[str, Any] = json.loads(out)
-    return loaded
+    head, parts, note = split_tables(out)
+    assert head[0] == ["config", "tiny.yaml"]
+    assert parts[0] == ["part", "parameters", "share", "MFLOPs", "share"]
+    assert ["encoder self-attention", "80,800", "21.0%", "4.50", "22.5%"] in parts
+    assert ["output layer", "0", "0.0%", "5.00", "25.0%"] in parts
+    assert parts[-1] == ["total", "383,900", "100.0%", "20.00", "100.0%"]
+    assert "model.tie_embeddings" in str(note)  # chosen by the training
+    record = json.loads(program("info", recipe, *layers, "--json")[1])
+    assert sum(part["parameters"] for part in record["parts"]) == 383_900
+    assert record["config"]["model"]["d_model"] == 100
 
 
-def test_table_needs_no_corpus(inspected: Run) -> None:
-    # Every number of these sizes can be checked by hand.
-    assert inspected() == (0, TABLE, "")
+def test_info_of_a_run_describes_model_and_corpora(finished_run: Path, program: Program) -> None:
+    status, out, err = program("info", finished_run)
+    assert (status, err) == (0, "")
+    info = read_info(finished_run)
+    assert info.model is not None
+    assert info.tokenizer is not None
+    head, corpora, *_, parts, _ = split_tables(out)
+    shown = dict(head)
+    assert shown["run"] == f"{finished_run}, finished"
+    assert shown["languages"] == "en to de"
+    assert shown["model"] == "post layernorm, relu, sinusoidal"
+    assert shown["weights"].endswith(f"SHA-256 {info.model.sha256}")
+    assert shown["fingerprint"] == info.tokenizer.fingerprint
+    assert shown["validation"] == info.model.validation
+    assert info.corpora[0].sha256_source is not None
+    assert corpora[1][:3] == ["train", "60", info.corpora[0].sha256_source[:12]]
+    assert parts[-1][:2] == ["total", f"{info.model.parameters:,}"]
+    record = json.loads(program("info", finished_run, "--json")[1])
+    assert record.pop("parts")
+    assert record.pop("tokens") == [25, 25]
+    assert record == json.loads(json.dumps(info.as_record()))
 
 
-def test_wide_model_and_long_pair_fit_80_columns(inspected: Run) -> None:
-    wide = ["d_model=4096", "d_ff=16384", "heads=32", "encoder_layers=12", "decoder_layers=12"]
-    settings = [argument for value in wide for argument in ("--set", f"model.{value}")]
-    lengths = ["--source-length", "1000", "--target-length", "1000"]
-    status, out, _ = inspected(*settings, *lengths, "--set", "tokenizer.vocabulary_size=64000")
+def test_unfinished_run_is_marked_and_damaged_file_refused(
+    finished_run: Path, tmp_path: Path, program: Program, refused: Callable[..., str]
+) -> None:
+    run = copy_run(finished_run, tmp_path / "run")
+    with (run / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    assert "model.safetensors: damaged (its SHA-256 is not the one in" in refused("info", run)
+    (run / "model.safetensors").unlink()
+    (run / "model.json").unlink()
+    status, out, _ = program("info", run)
     assert status == 0
-    assert max(map(len, out.splitlines())) <= 80
+    assert f"{run}, unfinished, without a final model" in out
+    assert "weights" not in out
 
 
-def test_json_has_every_count(inspected: Run) -> None:
-    shape = {"d_model": 100, "d_ff": 200, "heads": 4, "encoder_layers": 2, "decoder_layers": 1}
-    config = ModelConfig.model_validate({**shape, "positional": "alibi", "kv_heads": 2})
-    lengths = PairLengths(source=7, target=9)
-    cost = model_cost(config, lengths, source_vocabulary=1000, target_vocabulary=1000)
-    arguments = ["--set", "model.kv_heads=2", "--source-length", "7", "--target-length", "9"]
-    got = record(inspected, *arguments)
-    assert got.pop("parts") == [vars(part) for part in cost.parts]
-    assert got == {
-        "vocabulary": "joint",
-        "vocabulary_size": 1000,
-        "tie_embeddings": "all",
-        "source_length": 7,
-        "target_length": 9,
-        "parameters": cost.parameters,
-        "flops": cost.flops,
-        "flops_per_target_token": cost.flops / 9,
-        "training_flops_per_target_token": pytest.approx(3 * cost.flops / 9),
-        "step_flops": cost.step_flops,
-        "weight_bytes": 4 * cost.parameters,
-        "cache_bytes_per_token": 4 * 2 * (25 + 25),
+def test_scores_come_with_their_signatures(
+    finished_run: Path, tmp_path: Path, program: Program
+) -> None:
+    run = copy_run(finished_run, tmp_path / "run")
+    bleu = json.loads(program("evaluate", run, "--json", "--device", "cpu")[1])["bleu"]
+    scores = split_tables(program("info", run)[1])[2]
+    values = ["BLEU", f"{bleu['score']:.2f}", bleu["signature"]]
+    assert scores[1] == ["test", "6", *values, "as configured"]
+    evaluation = run / "evaluations" / "test.json"
+    record = json.loads(evaluation.read_text())
+    evaluation.write_text(json.dumps({**record, "weights": "5a"}))
+    assert "with different weights" in program("info", run)[1]
+
+
+def test_exported_folder_shows_both_hashes_and_parity(
+    finished_run: Path, program: Program, recorded: Callable[..., Any]
+) -> None:
+    exported = Exported(
+        kind="ctranslate2",
+        quantization="int8",
+        longest_source=12,
+        positions=64,
+        weights="5a",
+        tokenizer="6b",
+        model="7c",
+        parity={"sentences": 7, "identical": 6},
+    )
+    info = replace(read_info(finished_run), model=None, exported=exported)
+    recorded("mt.evaluation.run_info.read_info", info)
+    shown = dict(split_tables(program("info", finished_run)[1])[0])
+    assert shown["run"] == f"{finished_run}, exported from a run"
+    assert shown["format"] == "ctranslate2, quantization int8"
+    assert shown["weights of the run"] == "SHA-256 5a"
+    assert shown["model file"] == "SHA-256 7c"
+    assert shown["parity"] == "6 of 7 lines as from the run"
+    assert "updates" not in shown
+
+
+def test_plan_is_shown_with_the_refused_exports(
+    program: Program,
+    recorded: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tiny_recipe: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_text(tiny_recipe.read_text())
+    calls = recorded("mt.profiling.plan.plan_training", PLAN)
+    status, out, err = program("plan", "my.yaml", "--set", "model.positional=rotary")
+    assert (status, err) == (0, "")
+    (((_, folder), _),) = calls
+    assert folder == Path("runs/my")
+    _, facts, times, _ = split_tables(out)
+    shown = dict(facts)
+    assert shown["parameters"] == "7,000,000, 1,000,000 of them frozen"
+    assert shown["peak memory"] == "2.0 GiB; 3.0 GiB are available"
+    assert shown["disk"] == "at most 512 MiB; 512.0 GiB are available"
+    assert shown["FLOPs"] == "50 M a target token, 200 G an update, 600 T in all"
+    assert shown["export to"].startswith("ctranslate2; no huggingface: `model.positional: rotary`")
+    assert times[1] == ["update", "2 s", "3,000", "1 h 40 min"]
+    assert times[-1] == ["in all", "at most 1 h 42 min"]
+    record = json.loads(program("plan", "my.yaml", "--json")[1])
+    assert record == {
+        **asdict(PLAN),
+        "export_refused": {"ctranslate2": None, "huggingface": None},
     }
 
 
-def test_separate_vocabularies_have_two_embeddings(inspected: Run) -> None:
-    apart = ["--set", "tokenizer.vocabulary=separate", "--set", "model.tie_embeddings=decoder"]
-    parts = {part["name"]: part["parameters"] for part in record(inspected, *apart)["parts"]}
-    assert parts["source embedding"] == parts["target embedding"] == 100_000
-    assert parts["output layer"] == 0
-    _, out, _ = inspected(*apart)
-    assert "two vocabularies of 1,000 tokens\n" in out
-    assert "The output layer shares the matrix of the target embedding, counted there.\n" in out
+def test_a_real_plan_writes_nothing(
+    program: Program, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mt.profiling.plan.MAX_UPDATES", 6)
+    status, out, err = program("plan", tiny_recipe, "--json", "--set", "training.max_updates=9")
+    assert status == 0
+    record = json.loads(out)
+    assert (record["updates"], record["validations"], record["probed_updates"]) == (9, 2, 3)
+    assert record["memory_bytes"] > 4 * record["parameters"]
+    assert "pairs to train on" in err
+    assert [*tmp_path.iterdir()] == []
 
 
-def test_notes_mention_ties_and_copied_tokenizers(inspected: Run) -> None:
-    _, out, _ = inspected("--set", "model.tie_embeddings=none")
-    assert "counted" not in out
-    assert "tokenizer.from" not in out
-    _, out, _ = inspected("--set", "tokenizer.from=runs/other")
-    assert "`tokenizer.from` may have a different size" in out
+def test_a_training_that_is_refused_cannot_be_planned(
+    refused: Callable[..., str], tiny_recipe: Path
+) -> None:
+    message = refused("plan", tiny_recipe, "--set", "data.train.source=none.en")
+    assert "none.en: no such file" in message
 
 
-def test_keys_that_training_chooses_are_named(recipe: Path, program: Program) -> None:
-    _, out, _ = program("inspect", recipe, "--set", "model.d_model=auto")
-    assert "training may choose other values" in out
-    assert "model.d_model" in out
+def test_training_benchmark(
+    program: Program, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mt.profiling.cost.RATE_SECONDS", 1e-3)
+    status, out, _ = program("bench", "train", tiny_recipe, "--updates", "2", "--json")
+    assert status == 0
+    record = json.loads(out)
+    assert record["updates"] == 2
+    rate = record["target_tokens"] / record["seconds"]
+    assert record["target_tokens_per_second"] == pytest.approx(rate)
+    call = ("bench", "train", tiny_recipe, "--updates", "1")
+    status, out, _ = program(*call, "--set", "model.heads=4")
+    assert status == 0
+    head, rows = split_tables(out)
+    assert head == [[f"{tiny_recipe}: 1 updates, fp32 on cpu, 1 threads"]]
+    names = ["target tokens/s", "model FLOPs", "matmul rate", "share of matmul rate", "peak memory"]
+    assert [row[0] for row in rows] == names
+
+
+def test_decoding_benchmark(program: Program, finished_run: Path) -> None:
+    call = ("bench", "decode", finished_run, "--device", "cpu", "--batch-size", "2")
+    status, out, _ = program(*call, "--batch-size", "4", "--json", "--set", "decoding.beam=3")
+    assert status == 0
+    searches = json.loads(out)["searches"]
+    cases = [(search["search"], search["beam"], search["batch_size"]) for search in searches]
+    assert cases == [("greedy", 1, 2), ("greedy", 1, 4), ("beam", 3, 2), ("beam", 3, 4)]
+    status, out, _ = program(*call)
+    assert status == 0
+    head, rows, _ = split_tables(out)
+    assert head == [[f"{finished_run}: 6 sentences of test, cpu, 1 threads"]]
+    assert rows[0][3:] == ["source words/s", "sentences/s"]
+    assert [row[:3] for row in rows[1:]] == [["greedy", "1", "2"], ["beam", "2", "2"]]
+
+
+def test_positions_of_a_config_and_of_a_run(
+    program: Program, tiny_recipe: Path, finished_run: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "a.png"
+    call = ("plot", "positions", tiny_recipe, "-o", picture, "--positions", "8")
+    assert program(*call) == (0, f"{picture}\n", "")
+    first = picture.read_bytes()
+    assert program(*call, "--set", "model.positional=alibi") == (0, f"{picture}\n", "")
+    assert picture.read_bytes() != first
+    call = ("plot", "positions", finished_run, "-o", picture, "--positions", "8")
+    assert program(*call) == (0, f"{picture}\n", "")
+
+
+def test_attention(program: Program, finished_run: Path, tmp_path: Path) -> None:
+    status, out, err = program(
+        *("plot", "attention", finished_run, "one two", "-o", tmp_path / "a.png"),
+        *("--set", "decoding.search=greedy"),
+    )
+    pictures = [tmp_path / f"a-{name}.png" for name in ("encoder", "decoder", "cross")]
+    assert (status, out.splitlines(), err) == (0, [*map(str, pictures)], "")
+    assert sorted(tmp_path.iterdir()) == sorted(pictures)

@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +15,20 @@ from numpy.typing import NDArray
 
 from mt.config import Config
 from mt.config.loading import load_config
+from mt.data.batches import SOURCE, TARGET
+from mt.decoding.engine import Hypothesis
+from mt.decoding.torch_engine import TorchEngine
 from mt.errors import RunError
 from mt.profiling import plan as module
-from mt.profiling.cost import training_flops
-from mt.profiling.plan import TrainingPlan, plan_training
-from mt.profiling.probe import Probe
+from mt.profiling.cost import count_training_flops
+from mt.profiling.plan import Probe, TrainingPlan, plan_training, probe_session
+from mt.profiling.training_speed import temporary_session
+from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import TrainingData, prepare
 from mt.training.memory import heaviest
 from mt.training.run_folder import RunFolder
+from mt.training.setup import Session
 from mt.training.trainer import train
 from tests.factories import journal
 
@@ -43,8 +49,7 @@ def corpus(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Training
 
 
 def changed(config: Config, **training: object) -> Config:
-    values = config.training.model_copy(update=training)
-    return config.model_copy(update={"training": values})
+    return config.changed(training=config.training.changed(**training))
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
         calls.append(update_flops)
         return PROBE
 
-    monkeypatch.setattr(module, "probe", probe)
+    monkeypatch.setattr(module, "probe_session", probe)
     return calls
 
 
@@ -97,22 +102,16 @@ def test_extent_follows_from_updates_and_patience(
     assert found.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
 
 
-def test_plan_warns_of_a_slow_precision(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    faked = {"architecture": "x86_64"}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: faked, raising=False)
-    assert plan(precision="bf16").precision == "bf16"
-    assert capsys.readouterr().err.count("warning: training in bf16 is slower") == 1
-
-
 def test_counts_are_those_of_the_corpus(
     config: Config, corpus: TrainingData, plan: Plan, probed: list[NDArray[np.float64]]
 ) -> None:
     found = plan()
     lengths, updates = corpus.store.lengths, corpus.plan_epoch()
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
-    flops, tokens = training_flops(config.model, lengths, vocabularies=sizes), lengths[:, 1].sum()
+    flops, tokens = (
+        count_training_flops(config.model, lengths, vocabularies=sizes),
+        lengths[:, 1].sum(),
+    )
     assert (found.pairs, found.updates_per_epoch) == (60, len(updates))
     assert found.vocabularies == {"source": sizes[0], "target": sizes[1]}
     assert found.target_tokens_per_update * len(updates) == pytest.approx(tokens)
@@ -148,8 +147,13 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     lengths = corpus.store.lengths
     lengths = lengths[heaviest(corpus.plan_epoch(), lengths, max_tokens_per_batch=100)]
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
-    # As configured, and with four settings that save memory.
-    assert calls == [(lengths.tolist(), *sizes)] * 5
+    # As configured, and with the settings that save memory.
+    assert calls == [(lengths.tolist(), *sizes)] * (1 + len(found.memory_with))
+    assert [*found.memory_with] == [
+        "recompute: on",
+        "optimizer: adafactor",
+        "precision: pure_bf16",
+    ]
     assert [*found.heaviest_batch.values()] == [len(lengths), *lengths.max(axis=0)]
     assert (found.memory_bytes, found.memory_free_bytes) == (2**33, 7)
 
@@ -219,3 +223,73 @@ def test_recomputation_is_not_named_where_it_is_refused(plan: Plan) -> None:
     assert "recompute: on" in named
     named.remove("recompute: on")
     assert [*plan(guided_alignment=0.05).memory_with] == named
+
+
+@pytest.fixture
+def session(config: Config) -> Iterator[Session]:
+    with temporary_session(config, 70) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("seconds", "updates", "taken"),
+    # An update before and one to warm up: the first timed update is the second, 20.
+    [(100.0, 1, [20]), (5.0, 3, [20, 30, 40]), (0.001, 57, 14 * [20, 30, 40, 10] + [20])],
+)
+def test_update_time_is_scaled_to_the_mean_operations(
+    seconds: float,
+    updates: int,
+    taken: list[int],
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[int] = []
+
+    def time_updates(_: Session, updates: int, *, warmup: int) -> tuple[float, float]:
+        calls.append(updates)
+        assert warmup == 1
+        return seconds, seconds
+
+    monkeypatch.setattr(module, "time_updates", time_updates)
+    probe = probe_session(session, update_flops=np.array([10.0, 20.0, 30.0, 40.0]))
+    assert calls == [1, updates]
+    assert probe.updates == updates
+    assert probe.update == pytest.approx(seconds * 25.0 / sum(taken))
+
+
+def test_a_whole_probe_of_a_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UPDATES", 6)
+    probe = probe_session(session, update_flops=np.array([10.0, 20.0]))
+    assert (probe.updates, session.state.update) == (3, 6)
+    assert session.folder.checkpoints.updates() == [6]
+    assert all(0 < time < 60 for time in (probe.update, probe.validation, probe.checkpoint))
+
+
+@pytest.mark.parametrize(("batch_size", "batches"), [(64, range(7)), (1, [1, 4])])
+def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_references(
+    batch_size: int, batches: Sequence[int], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translated: list[tuple[list[int], Hypothesis]] = []
+    n_best_ids = TorchEngine.n_best_ids
+
+    def record(engine: TorchEngine, sources: Any, *rest: Any, **named: Any) -> object:
+        hypotheses = n_best_ids(engine, sources, *rest, **named)
+        bests = [best for (best,) in hypotheses]
+        translated.extend(zip(sources, bests, strict=True))
+        return hypotheses
+
+    monkeypatch.setattr(TorchEngine, "n_best_ids", record)
+    monkeypatch.setattr(module, "VALIDATION_BATCHES", 3)
+    monkeypatch.setattr(module, "time_updates", lambda *_, warmup: (1.0, 1.0))
+    session.learner.model.output.register_forward_hook(
+        lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([EOS]), 100.0)
+    )
+    decoding = session.config.decoding.changed(batch_size=batch_size)
+    session = replace(session, config=session.config.changed(decoding=decoding))
+    probe_session(session, update_flops=np.ones(4))
+    lengths = session.corpus.valid_lengths
+    sample = np.argsort(-lengths[:, SOURCE], kind="stable")[list(batches)]
+    assert sorted(len(source) for source, _ in translated) == sorted(lengths[sample, SOURCE])
+    assert not any(hypothesis.finished for _, hypothesis in translated)
+    written = sum(len(hypothesis.ids) for _, hypothesis in translated)
+    assert abs(written - lengths[sample, TARGET].sum()) <= 3 * len(translated)
