@@ -43,9 +43,6 @@ RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
 _MAX_PAIRS = 1_000_000
 """Number of training pairs whose words are counted."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
-_FINAL_MARKS = ((".。．｡।۔", "full stop"), ("?？؟", "question mark"), ("!！", "exclamation mark"))
-_CLOSING = "\"'”“’»)]）」』】》 \u3000"
-_INNER = re.compile(r"""[,;:()\[\]"“”„«»—–，；：、（）「」『』《》]""")
 _Part = tuple[int, str]
 """Position of a slice in its group, and its name."""
 
@@ -383,15 +380,9 @@ def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[
     def has_rare(line: str) -> bool:
         return any(rare.counts[word] <= rare.most for word in side.words(line))
 
-    def has_inner(line: str) -> object:
-        return _INNER.search(line.strip()[:-1])
-
     yield "length", lambda line: _length(line, unspaced=side.unspaced)
     yield "rare words", _either(has_rare, "with rare words", "without rare words")
     yield "numbers", _either(re.compile(r"\d").search, "digits", "no digits")
-    yield "final punctuation", _final_mark
-    inner = "commas, colons, brackets, quotes"
-    yield "inner punctuation", _either(has_inner, inner, "none of these")
 
 
 def _either(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
@@ -407,14 +398,6 @@ def _length(line: str, *, unspaced: bool) -> _Part:
         return position, f"over {edges[-1]} {unit}"
     first = edges[position - 1] + 1 if position else 0
     return position, f"{first} to {edges[position]} {unit}"
-
-
-def _final_mark(line: str) -> _Part:
-    last = line.rstrip(_CLOSING)[-1:]
-    for position, (marks, name) in enumerate(_FINAL_MARKS):
-        if last and last in marks:
-            return position, name
-    return (4, "no mark") if not last or last.isalnum() else (3, "another mark")
 
 
 def _looks_unspaced(lines: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and Significance Tes
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,13 +40,13 @@ class PairedScore:
     value: float
     interval: Interval
     """95 % bootstrap interval of the score."""
-    difference: float | None
-    """Score minus the baseline's score; None for the baseline."""
-    difference_interval: Interval | None
-    """95 % paired bootstrap interval of the difference."""
-    p_value: float | None
-    """Two-sided p-value of the difference."""
     signature: str
+    difference: float | None = None
+    """Score minus the baseline's score; None for the baseline."""
+    difference_interval: Interval | None = None
+    """95 % paired bootstrap interval of the difference."""
+    p_value: float | None = None
+    """Two-sided p-value of the difference."""
 
     @property
     def outcome(self) -> Outcome:
@@ -78,11 +78,13 @@ def score_systems(
             f"{samples:,} samples of {sentences:,} sentences do not fit into memory: take up to "
             f"{_MAX_DRAWN[test] // sentences:,} with --samples"
         )
-    chosen = choose_metrics(test_set.target_language, test_set.tokenizer, metrics)
-    return [_compare(metric, test_set, systems, test=test, samples=samples) for metric in chosen]
+    return [
+        _score(metric, test_set, systems, test=test, samples=samples)
+        for metric in choose_metrics(test_set.target_language, test_set.tokenizer, metrics)
+    ]
 
 
-def _compare(
+def _score(
     metric: "Metric",
     test_set: EvaluationSet,
     systems: Sequence[System],
@@ -96,12 +98,12 @@ def _compare(
         metric._extract_corpus_statistics(system.translations, test_set.references)
         for system in systems
     ]
-    scores = [metric._aggregate_and_compute(each) for each in counts]
-    values = [float(score.score) for score in scores]
+    name = metric._aggregate_and_compute(counts[0]).name
+    values = [float(metric._aggregate_and_compute(rows).score) for rows in counts]
     drawn = samples if test == "bootstrap" else _INTERVAL_SAMPLES
     # The same seed draws the same sentences for all systems, so that the samples are paired.
-    resampled = [_bootstrap_resample(each, metric, drawn) for each in counts]
-    sampled = [np.array([score.score for score in each]) for _, each in resampled]
+    resampled = [_bootstrap_resample(rows, metric, drawn) for rows in counts]
+    sampled = [np.array([score.score for score in scores]) for _, scores in resampled]
     signature = metric.get_signature()
     signature.update("seed", resampled[0][0])
     signature.update("bs", drawn)
@@ -110,27 +112,27 @@ def _compare(
         p_values = _randomization_p_values(metric, test_set, systems, samples=samples)
     else:
         p_values = [
-            _bootstrap_p_value(each - sampled[0], abs(value - values[0]))
-            for each, value in zip(sampled, values, strict=True)
+            _bootstrap_p_value(scores - sampled[0], abs(value - values[0]))
+            for scores, value in zip(sampled, values, strict=True)
         ]
     form = label(test_set.references, test_set.target_language)
     signed = f"{signature}|text:{form}" if form else str(signature)
-
-    def paired(place: int) -> PairedScore:
-        forced = systems[place].forced
-        # Without a difference of counts there is nothing to test.
-        least = 1.0 if values[place] == values[0] else _least_p_value(counts[0], counts[place])
-        return PairedScore(
-            scores[0].name,
-            values[place],
-            _interval(sampled[place]),
-            difference=values[place] - values[0] if place else None,
-            difference_interval=_interval(sampled[place] - sampled[0]) if place else None,
-            p_value=min(1.0, max(p_values[place], least)) if place else None,
-            signature=f"{signed}|forced:{forced}" if forced else signed,
-        )
-
-    return tuple(map(paired, range(len(systems))))
+    paired = []
+    for index, system in enumerate(systems):
+        full = f"{signed}|forced:{system.forced}" if system.forced else signed
+        score = PairedScore(name, values[index], _interval(sampled[index]), signature=full)
+        if index:
+            difference = values[index] - values[0]
+            # Without a difference of counts there is nothing to test.
+            least = _least_p_value(counts[0], counts[index]) if difference else 1.0
+            score = replace(
+                score,
+                difference=difference,
+                difference_interval=_interval(sampled[index] - sampled[0]),
+                p_value=min(1.0, max(p_values[index], least)),
+            )
+        paired.append(score)
+    return tuple(paired)
 
 
 def _interval(samples: npt.NDArray[np.float64]) -> Interval:

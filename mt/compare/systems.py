@@ -209,7 +209,7 @@ def _read_file(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> Sys
     translations = _read_lines(path)
     names = ["references"]
     if len(test_set.references) > 1:
-        names = [f"references {number}" for number in range(1, len(test_set.references) + 1)]
+        names = [f"references {index + 1}" for index in range(len(test_set.references))]
     references = dict(zip(names, test_set.references, strict=True))
     for name, lines in {"sources": test_set.sources or translations, **references}.items():
         if len(lines) != len(translations):

@@ -31,13 +31,13 @@ from mt.doctor.findings import (
     KINDS,
     MAX_LINES_SHOWN,
     CorpusReport,
+    Fertility,
     Finding,
     PairExample,
     SplitReport,
-    TokenCounts,
     advise,
-    as_yaml,
     describe,
+    dump_cleaning,
 )
 from mt.doctor.misalignment import (
     CHUNK_LINES,
@@ -54,9 +54,9 @@ from mt.doctor.tally import (
     ParallelMap,
     count_block,
     count_crlf,
-    count_tokens,
     find_duplicates,
     find_overlaps,
+    measure_fertility,
     open_map,
     read_blocks,
     sum_counts,
@@ -176,7 +176,7 @@ def sample_pairs(stretches: Sequence[LineBlock]) -> list[SentencePair]:
     return pairs[:: len(pairs) // _MAX_PAIRS + 1]
 
 
-def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
+def check_languages(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> list[str]:
     """Warn if the sides are swapped or in other languages than (source, target) `languages`.
 
     Uses scripts if they differ, else py3langid if it is installed. Returns nothing for fewer than
@@ -188,8 +188,8 @@ def language_warnings(pairs: Sequence[SentencePair], languages: tuple[str, str])
 
 
 def are_swapped(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> bool:
-    """Return True if the sides are in each other's language, judged as by `language_warnings`."""
-    return language_warnings(pairs, languages) == [_describe_swapped(languages)]
+    """Return True if the sides are in each other's language, judged as by `check_languages`."""
+    return check_languages(pairs, languages) == [_describe_swapped(languages)]
 
 
 def _make_block(pairs: Sequence[SentencePair], first: int = 0) -> LineBlock:
@@ -327,13 +327,13 @@ def check_corpora(
                 *_find_in_counts(split, earlier),
                 *_find_other_language_lines(split, parallel=parallel),
             ]
-            tokens = _count_sample_tokens(stretches, tokenizer, split.languages)
-            reports.append(_report(split, findings, tokens))
+            fertility = _measure_sample(stretches, tokenizer, split.languages)
+            reports.append(_report(split, findings, fertility))
             sample = sample_pairs(stretches)
-            notes += [f"{split.name}: {n}" for n in language_warnings(sample, split.languages)]
+            notes += [f"{split.name}: {n}" for n in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
     overlaps = [f for split in others for f in split.findings if f.other in training]
-    cleaning = as_yaml(advise(train, overlaps))
+    cleaning = dump_cleaning(advise(train, overlaps))
     notes = [*describe_misaligned(train), *notes, *_describe_skipped(splits)]
     return CorpusReport(tuple(reports), tuple(notes), cleaning)
 
@@ -422,23 +422,23 @@ def _identify(
     )
 
 
-def _count_sample_tokens(
+def _measure_sample(
     stretches: Sequence[LineBlock], tokenizer: Tokenizer | None, languages: tuple[str, str]
-) -> tuple[TokenCounts | None, TokenCounts | None]:
+) -> tuple[Fertility | None, Fertility | None]:
     if tokenizer is None:
         return None, None
     sources = [line for stretch in stretches for line in stretch.sources]
     targets = [line for stretch in stretches for line in stretch.targets]
     return (
-        count_tokens(sources, tokenizer.source, languages[0]),
-        count_tokens(targets, tokenizer.target, languages[1]),
+        measure_fertility(sources, tokenizer.source, languages[0]),
+        measure_fertility(targets, tokenizer.target, languages[1]),
     )
 
 
 def _report(
     split: _CountedSplit,
     findings: Iterable[Finding],
-    tokens: tuple[TokenCounts | None, TokenCounts | None],
+    fertility: tuple[Fertility | None, Fertility | None],
 ) -> SplitReport:
     warnings = [finding for finding in findings if finding.count]
     warnings.sort(key=lambda finding: list(KINDS).index(finding.kind))
@@ -452,8 +452,8 @@ def _report(
     return SplitReport(
         split.name,
         split.corpus.description,
-        split.counts.source.size(split.languages[0], tokens[0]),
-        split.counts.target.size(split.languages[1], tokens[1]),
+        split.counts.source.size(split.languages[0], fertility[0]),
+        split.counts.target.size(split.languages[1], fertility[1]),
         tuple(warnings),
         tuple(examples),
     )

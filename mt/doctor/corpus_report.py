@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from mt.doctor.findings import (
     MAX_LINES_SHOWN,
     CorpusReport,
+    Fertility,
     Finding,
     SideSize,
     SplitReport,
-    TokenCounts,
     describe,
 )
 from mt.doctor.page import Cell, PageSection, render_page
@@ -46,7 +46,7 @@ def make_rows(findings: Iterable[Finding]) -> list[Row]:
     return [_make_row(group) for group in groups.values()]
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share as a percentage with one digit, `<0.1%` instead of 0.0%."""
     return f"{100 * share:.1f}%" if share >= 0.0005 else "<0.1%"
 
@@ -103,7 +103,7 @@ def _split_lines(split: SplitReport) -> Iterator[str]:
         lines = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
         word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
         where = f"; {word} {lines}" if row.lines else ""
-        yield f"  {row.count:>9,} {percent(row.share):>6}  {row.words}{where}"
+        yield f"  {row.count:>9,} {format_percent(row.share):>6}  {row.words}{where}"
     if not split.findings:
         yield "  no warnings"
 
@@ -111,10 +111,10 @@ def _split_lines(split: SplitReport) -> Iterator[str]:
 def _token_lines(split: SplitReport) -> list[str]:
     """Describe the tokens of both sides; return nothing without a tokenizer."""
     sides = split.source, split.target
-    return [_describe_tokens(side, side.tokens) for side in sides if side.tokens]
+    return [_describe_tokens(side, side.fertility) for side in sides if side.fertility]
 
 
-def _describe_tokens(side: SideSize, counts: TokenCounts) -> str:
+def _describe_tokens(side: SideSize, counts: Fertility) -> str:
     text = f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
     if counts.words is not None:
         text += f", {counts.tokens / max(1, counts.words):.2f} a word"
@@ -132,7 +132,7 @@ def _split_section(split: SplitReport) -> PageSection:
     examples = {example.line: example for example in split.examples}
     rows: list[tuple[Cell, ...]] = []
     for row in make_rows(split.findings):
-        cells = f"{row.count:,}", percent(row.share), row.words
+        cells = f"{row.count:,}", format_percent(row.share), row.words
         if not row.lines:
             rows.append((*cells, "", "", ""))
         for line in row.lines:

@@ -96,8 +96,8 @@ def describe(finding: Finding) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """Tokens of a sample of one side, without end marks."""
+class Fertility:
+    """Tokens that a sample of one side needs, without end marks."""
 
     tokens: int
     characters: int
@@ -115,7 +115,7 @@ class SideSize:
     lines: int
     characters: int
     longest: int
-    tokens: TokenCounts | None = None
+    fertility: Fertility | None = None
     """Tokens of a sample, if there is a tokenizer."""
 
 
@@ -242,18 +242,18 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     `overlaps` are those of the other splits with the training corpora.
     """
     splits = list(train)
-    kept = {kind for split in splits for kind in _style_of(split)}
+    style = {kind for split in splits for kind in _style_of(split)}
     keys = ["overlap"] if any(overlaps) else []
     for finding in (finding for split in splits for finding in split.findings):
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
         if finding.kind in _REPAIRS:
             keys.append(_REPAIRS[finding.kind])
-        elif finding.kind in _FILTERS and finding.kind not in kept and not doubtful:
+        elif finding.kind in _FILTERS and finding.kind not in style and not doubtful:
             keys.append(_FILTERS[finding.kind])
     return CleaningConfig.model_validate({key: _VALUES.get(key, True) for key in keys})
 
 
-def reasons_for(key: str, splits: Iterable[SplitReport]) -> list[Finding]:
+def find_reasons(key: str, splits: Iterable[SplitReport]) -> list[Finding]:
     """Return the warnings about training corpora for which `advise` sets a cleaning key."""
     kinds = {kind for kind, repair in {**_REPAIRS, **_FILTERS}.items() if repair == key}
     return [finding for split in splits for finding in split.findings if finding.kind in kinds]
@@ -269,7 +269,7 @@ def _style_of(split: SplitReport) -> set[str]:
     return kinds
 
 
-def as_yaml(cleaning: CleaningConfig) -> str:
+def dump_cleaning(cleaning: CleaningConfig) -> str:
     """Return the keys that differ from the defaults as YAML, or ""."""
     keys = cleaning.model_dump(exclude_defaults=True)
     lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in keys.items())

@@ -102,7 +102,7 @@ def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[Line
     return sampler.stretches
 
 
-def features(line: str) -> set[str]:
+def extract_features(line: str) -> set[str]:
     """Return the words, cut to five letters, and the characters of unspaced scripts."""
     return {word[:_STEM] for word in _words(line)}
 
@@ -112,11 +112,13 @@ def _words(line: str) -> list[str]:
 
 
 def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
-    counts = Counter(feature for lines in sides for line in lines for feature in features(line))
+    counts = Counter(
+        feature for lines in sides for line in lines for feature in extract_features(line)
+    )
     # Ties alphabetically, because the order of a set differs between processes.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     words = [word for word, count in ranked[:_WORDS] if count >= _MIN_COUNT]
-    return {word: number for number, word in enumerate(words)}
+    return {word: index for index, word in enumerate(words)}
 
 
 def _word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
@@ -129,14 +131,14 @@ def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> No
     """Add the word pairs of lines at most `WINDOW` apart to `counts` [sources, targets]."""
     width = counts.shape[1]
     cells = [np.empty(0, dtype=np.int64)]
-    for number, words in enumerate(left):
-        near = right[max(0, number - WINDOW) : number + WINDOW + 1]
+    for line, words in enumerate(left):
+        near = right[max(0, line - WINDOW) : line + WINDOW + 1]
         if near and len(words):
             # Rare words have the largest ids and discriminate best.
-            others = np.concatenate([line[-_MAX_FEATURES:] for line in near])
+            others = np.concatenate([ids[-_MAX_FEATURES:] for ids in near])
             cells.append((words[-_MAX_FEATURES:, None] * width + others).ravel())
-    found, times = np.unique(np.concatenate(cells), return_counts=True)
-    counts.reshape(-1)[found] += times
+    used_cells, times = np.unique(np.concatenate(cells), return_counts=True)
+    counts.reshape(-1)[used_cells] += times
 
 
 def _factors(counts: Floats) -> tuple[Floats, Floats]:
@@ -242,13 +244,15 @@ def _without_repeats(block: LineBlock) -> LineBlock:
     """Return the pairs whose sides are both new; several translations of a line often adjoin."""
     sources: set[str] = set()
     targets: set[str] = set()
-    kept = []
+    distinct = []
     for _, source, target in block.numbered():
         if source not in sources and target not in targets:
-            kept.append((source, target))
+            distinct.append((source, target))
         sources.add(source)
         targets.add(target)
-    return LineBlock(block.first, [source for source, _ in kept], [target for _, target in kept])
+    return LineBlock(
+        block.first, [source for source, _ in distinct], [target for _, target in distinct]
+    )
 
 
 def _similarity(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:

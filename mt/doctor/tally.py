@@ -22,10 +22,10 @@ from mt.data.tokenizer import Vocabulary
 from mt.doctor.findings import (
     CHECKS,
     MAX_LINES_SHOWN,
+    Fertility,
     Finding,
     PairCheck,
     SideSize,
-    TokenCounts,
 )
 from mt.languages import written_without_spaces
 
@@ -127,9 +127,9 @@ class SideCounts:
     normalized: Hashes
     """Hashes of the normalized lines."""
 
-    def size(self, language: str, tokens: TokenCounts | None) -> SideSize:
+    def size(self, language: str, fertility: Fertility | None) -> SideSize:
         """Return the counts for a report."""
-        return SideSize(language, self.lines, self.characters, self.longest, tokens)
+        return SideSize(language, self.lines, self.characters, self.longest, fertility)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def sum_counts(blocks: Iterable[PairCounts]) -> PairCounts:
     )
 
 
-def count_tokens(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> TokenCounts:
+def measure_fertility(lines: Sequence[str], vocabulary: Vocabulary, language: str) -> Fertility:
     """Count the tokens of some lines, and the characters that encoding and decoding loses."""
     tokens = 0
     lost: Counter[str] = Counter()
@@ -170,7 +170,7 @@ def count_tokens(lines: Sequence[str], vocabulary: Vocabulary, language: str) ->
             lost.update(Counter(line) - Counter(decoded))
     words = None if written_without_spaces(language) else sum(len(line.split()) for line in lines)
     ranked = sorted(lost.items(), key=lambda item: (-item[1], item[0]))
-    return TokenCounts(tokens, sum(map(len, lines)), words, tuple(ranked))
+    return Fertility(tokens, sum(map(len, lines)), words, tuple(ranked))
 
 
 def _run_check(check: PairCheck, block: LineBlock, language: str | None) -> Finding:

@@ -38,8 +38,8 @@ from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source
 from mt.decoding.files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
-from mt.doctor.corpus_report import make_rows, percent
-from mt.doctor.findings import KINDS, CorpusReport, SplitReport, reasons_for
+from mt.doctor.corpus_report import format_percent, make_rows
+from mt.doctor.findings import KINDS, CorpusReport, SplitReport, find_reasons
 from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
@@ -316,7 +316,9 @@ def _log_report(report: CorpusReport, data: DataConfig, output: Path, *, is_samp
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
     rows = [(split.name, row) for split in splits for row in make_rows(split.findings)]
     for name, row in rows[:_MAX_WARNINGS]:
-        _logger.info("  %s: %s (%s) %s", name, f"{row.count:,}", percent(row.share), row.words)
+        _logger.info(
+            "  %s: %s (%s) %s", name, f"{row.count:,}", format_percent(row.share), row.words
+        )
     check = f"`mt data check {shlex.quote(str(output))}`"
     if rows:
         _logger.info("  %s shows the lines%s", check, " of all" * (len(rows) > _MAX_WARNINGS))
@@ -386,7 +388,7 @@ def _comments(
             comments[key] = "; ".join(_overlaps(report, trained={split.name for split in train}))
         else:
             counts: Counter[str] = Counter()
-            for finding in reasons_for(key, train):
+            for finding in find_reasons(key, train):
                 counts[KINDS[finding.kind]] += finding.count
             comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
     return comments

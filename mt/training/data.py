@@ -22,7 +22,7 @@ from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_stor
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
-from mt.doctor.check import CorpusWatch, language_warnings
+from mt.doctor.check import CorpusWatch, check_languages
 from mt.errors import ConfigError
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
@@ -300,7 +300,7 @@ def warn_about_validation(config: Config, pairs: Sequence[SentencePair], folder:
     direction = config.data.of(config.data.valid)
     check = f"mt data check {shlex.quote(str(folder.config))}"
     try:
-        found = language_warnings(pairs, (direction.source_language, direction.target_language))
+        found = check_languages(pairs, (direction.source_language, direction.target_language))
     except Exception as error:  # a failed check must not end the training
         _logger.warning("warning: data.valid: not checked (%s); run `%s`", error, check)
         return

@@ -1,6 +1,5 @@
 """Commands `mt data check` and `mt data clean`."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -35,18 +34,6 @@ def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(RECIPE.format(tmp_path))
     return path
-
-
-def test_check_writes_the_report_as_json(
-    program: Program, tiny_recipe: Path, tmp_path: Path
-) -> None:
-    report = tmp_path / "report.json"
-    status, out, _ = program("data", "check", tiny_recipe, "--json", report)
-    assert status == 0
-    data = json.loads(report.read_text(encoding="utf-8"))
-    assert [split["name"] for split in data["splits"]] == ["train", "valid", "test"]
-    assert out.startswith("train: ")
-    assert "  60 pairs; en: " in out
 
 
 def test_check_of_a_run_or_of_a_config_with_its_tokenizer_counts_tokens(

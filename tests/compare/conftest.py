@@ -18,8 +18,8 @@ WriteLines = Callable[[str, Sequence[str]], Path]
 def broken(lines: Sequence[str], every: int, *, start: int = 0) -> tuple[str, ...]:
     """Reverse the words of every `every`-th line."""
     return tuple(
-        " ".join(line.split()[::-1]) if number % every == start else line
-        for number, line in enumerate(lines)
+        " ".join(line.split()[::-1]) if index % every == start else line
+        for index, line in enumerate(lines)
     )
 
 

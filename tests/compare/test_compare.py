@@ -82,12 +82,6 @@ def test_sentences_are_grouped() -> None:
         ("rare words", "with rare words"): 5,
         ("numbers", "digits"): 1,
         ("numbers", "no digits"): 4,
-        ("final punctuation", "full stop"): 2,
-        ("final punctuation", "question mark"): 1,
-        ("final punctuation", "exclamation mark"): 1,
-        ("final punctuation", "no mark"): 1,
-        ("inner punctuation", "commas, colons, brackets, quotes"): 2,
-        ("inner punctuation", "none of these"): 3,
     }
 
 
@@ -101,9 +95,6 @@ def test_chinese_length_is_in_characters() -> None:
             "16 to 30 characters": 1,
             "31 to 50 characters": 1,
         }
-        assert members["final punctuation", "exclamation mark"] == 1
-        assert members["final punctuation", "full stop"] == 1
-        assert members["inner punctuation", "commas, colons, brackets, quotes"] == 2
 
 
 def test_references_are_grouped_without_sources() -> None:
@@ -132,5 +123,4 @@ def test_slices_are_scored_separately() -> None:
     # No word of this line is right: all counts are 0.
     assert by_name["21 to 30 words"].bleu == pytest.approx((0.0, 100.0))
     assert by_name["21 to 30 words"].chrf == pytest.approx((0.0, 100.0))
-    assert by_name["no mark"].chrf == pytest.approx((100.0, 100.0))
     assert all(part.too_small for part in parts)

@@ -16,9 +16,9 @@ COMPARISON = Comparison(
     samples=1000,
     scores=(
         (
-            PairedScore("BLEU", 30.0, INTERVAL, None, None, None, "sig"),
-            PairedScore("BLEU", 32.5, INTERVAL, 2.5, Interval(2.25, 0.75), 0.002, "sig"),
-            PairedScore("BLEU", 29.9, INTERVAL, -0.1, Interval(-0.5, 2.0), 0.6, "sig|forced:13a"),
+            PairedScore("BLEU", 30.0, INTERVAL, "sig"),
+            PairedScore("BLEU", 32.5, INTERVAL, "sig", 2.5, Interval(2.25, 0.75), 0.002),
+            PairedScore("BLEU", 29.9, INTERVAL, "sig|forced:13a", -0.1, Interval(-0.5, 2.0), 0.6),
         ),
     ),
     slices=(

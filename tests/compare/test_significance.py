@@ -98,12 +98,12 @@ def test_p_values_of_equal_systems_are_uniform() -> None:
         lines = (f"x{line}" if bad else line for line, bad in zip(right, fails, strict=True))
         return System(name, tuple(lines))
 
-    found = 0
+    significant = 0
     for _ in range(12):
         others = [system(f"{n}") for n in range(8)]
         _, chrf = score_systems(test_set, others, samples=100)
-        found += sum((score.p_value or 0.0) < 0.05 for score in chrf[1:])
-    assert 0 < found < 0.08 * 12 * 7
+        significant += sum((score.p_value or 0.0) < 0.05 for score in chrf[1:])
+    assert 0 < significant < 0.08 * 12 * 7
 
 
 @pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])

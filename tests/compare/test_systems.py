@@ -81,13 +81,13 @@ def test_files_are_checked(write_lines: WriteLines, test_set: EvaluationSet) -> 
     lowered = write_lines("low.txt", [line.lower() for line in test_set.references[0]])
     short = write_lines("short.txt", test_set.references[0][1:])
     texts = GivenTestSet((right,), target_language="en")
-    for place, message in (
+    for path, message in (
         (copy, "the hypotheses are the same text as the references"),
         (lowered, "is lower-cased"),
         (short, "short.txt has 39 lines, the references of .* have 40"),
     ):
         with pytest.raises(UserError, match=message):
-            read_systems([place, right], texts)
+            read_systems([path, right], texts)
     allowed = ("lowercased", "references", "line-counts")
     _, (system, _) = read_systems([lowered, copy], texts, allow=allowed)
     assert system.forced == "lowercased"

@@ -105,24 +105,24 @@ def test_a_clean_corpus_has_no_warning(folder: Path) -> None:
     assert [split.pairs for split in report.splits] == [300, 50, 50]
     source = report.splits[0].source
     assert source.characters == sum(len(pair[0]) for pair in _clean(1000, 300))
-    assert source.tokens is None
+    assert source.fertility is None
 
 
 def test_each_planted_defect_is_found_at_its_line_alone_and_the_advice_is_valid(
     folder: Path,
 ) -> None:
     pairs = _clean(1000, 300)
-    for place, pair in enumerate(PLANTED.values()):
-        pairs[10 * place + 4] = pair
+    for index, pair in enumerate(PLANTED.values()):
+        pairs[10 * index + 4] = pair
     pairs[290] = pairs[0]
     _write(folder, "train", pairs)
     recipe = _recipe(folder)
     report = _check(recipe)
-    found = {k: f for k, f in _find(report).items() if not f.kind.startswith("duplicate")}
-    assert {key: f.lines for key, f in found.items()} == {
-        key: (10 * place + 5,) for place, key in enumerate(PLANTED)
+    findings = {k: f for k, f in _find(report).items() if not f.kind.startswith("duplicate")}
+    assert {key: f.lines for key, f in findings.items()} == {
+        key: (10 * index + 5,) for index, key in enumerate(PLANTED)
     }
-    assert {(f.count, f.of) for f in found.values()} == {(1, 300)}
+    assert {(f.count, f.of) for f in findings.values()} == {(1, 300)}
     elsewhere = {"shift", "unrelated", "uneven", "crlf", "other_language"}
     elsewhere |= {kind for kind in KINDS if kind.startswith(("overlap", "duplicate"))}
     assert {kind for kind, _ in PLANTED} | elsewhere == set(KINDS)
@@ -136,15 +136,15 @@ def test_each_planted_defect_is_found_at_its_line_alone_and_the_advice_is_valid(
 
 def test_all_lines_count_and_duplicates_from_the_second_occurrence(folder: Path) -> None:
     pairs = _clean(1000, 300)
-    for number in range(100, 300, 10):
-        pairs[number] = (f" {pairs[number][0]}", pairs[number][1])
+    for index in range(100, 300, 10):
+        pairs[index] = (f" {pairs[index][0]}", pairs[index][1])
     pairs[40] = pairs[50] = pairs[7]
     pairs[60] = (pairs[8][0], "etwas ganz anderes.")
     pairs[70] = ("something else.", pairs[9][1])
     _write(folder, "train", pairs)
-    found = _find(_check(_recipe(folder)))
-    assert found["outer_space", "source"].share == 20 / 300
-    assert {key: (f.count, f.lines) for key, f in found.items()} == {
+    findings = _find(_check(_recipe(folder)))
+    assert findings["outer_space", "source"].share == 20 / 300
+    assert {key: (f.count, f.lines) for key, f in findings.items()} == {
         ("outer_space", "source"): (20, (101, 111, 121)),
         ("duplicate_pair", "pair"): (2, (41, 51)),
         ("duplicate_source", "source"): (3, (41, 51, 61)),
@@ -160,9 +160,9 @@ def test_overlaps_are_counted_exactly_and_normalized(folder: Path) -> None:
     _write(folder, "test", test)
     report = _check(_recipe(folder))
     assert _find(report) == {}
-    found = _find(report, 2)
-    assert {f.other for f in found.values()} == {"train"}
-    assert {kind: (f.count, f.lines) for (kind, _), f in found.items()} == {
+    findings = _find(report, 2)
+    assert {f.other for f in findings.values()} == {"train"}
+    assert {kind: (f.count, f.lines) for (kind, _), f in findings.items()} == {
         "overlap_pair": (1, (4,)),
         "overlap_source": (1, (4,)),
         "overlap_target": (1, (4,)),

@@ -1,13 +1,13 @@
 import pytest
 
-from mt.doctor.corpus_report import as_html, as_text, make_rows, percent
+from mt.doctor.corpus_report import as_html, as_text, format_percent, make_rows
 from mt.doctor.findings import (
     CorpusReport,
+    Fertility,
     Finding,
     PairExample,
     SideSize,
     SplitReport,
-    TokenCounts,
 )
 
 
@@ -64,7 +64,7 @@ def test_each_shift_has_its_row() -> None:
 
 
 def test_small_shares_are_not_rounded_to_zero() -> None:
-    shares = [percent(share) for share in (0.0004, 0.0005, 0.1234, 1.0)]
+    shares = [format_percent(share) for share in (0.0004, 0.0005, 0.1234, 1.0)]
     assert shares == ["<0.1%", "0.1%", "12.3%", "100.0%"]
 
 
@@ -97,8 +97,8 @@ def test_the_page_has_notes_and_no_other_file() -> None:
 
 
 def test_tokens_and_lost_characters_are_described() -> None:
-    counts = TokenCounts(tokens=30, characters=100, words=20, lost=(("ß", 3), ("\u0301", 1)))
-    chinese = TokenCounts(tokens=50, characters=100, words=None, lost=())
+    counts = Fertility(tokens=30, characters=100, words=20, lost=(("ß", 3), ("\u0301", 1)))
+    chinese = Fertility(tokens=50, characters=100, words=None, lost=())
     sides = SideSize("de", 1, 1, 1, counts), SideSize("zh", 1, 1, 1, chinese)
     report = CorpusReport((SplitReport("test", "a and b", *sides, (), ()),), (), "")
     assert as_text(report).split("\n")[2:4] == [

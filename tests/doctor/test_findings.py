@@ -1,6 +1,6 @@
 import pytest
 
-from mt.doctor.findings import Finding, SideSize, SplitReport, advise, as_yaml
+from mt.doctor.findings import Finding, SideSize, SplitReport, advise, dump_cleaning
 
 PAIRS = 10_000
 
@@ -54,4 +54,4 @@ def test_repeated_pairs_and_overlaps_are_removed() -> None:
     assert _advised(_split(_found("duplicate_pair", 1))) == {"duplicates": "pair"}
     overlap = Finding("overlap_source", "source", 1, 500, (7,), "train")
     advised = advise([_split()], [overlap])
-    assert as_yaml(advised) == 'data:\n  cleaning:\n    overlap: "normalized"\n'
+    assert dump_cleaning(advised) == 'data:\n  cleaning:\n    overlap: "normalized"\n'

@@ -31,9 +31,9 @@ def _invented(pairs: int, *, spaced: bool) -> tuple[Lines, Lines]:
     for _ in range(pairs):
         words = [int(draw.paretovariate(0.6)) % 400 for _ in range(draw.randint(3, 12))]
         sources.append(" ".join(f"{'aeiou'[word % 5]}{word * 7919 % 997:03}q" for word in words))
-        kept = [word for word in words if draw.random() > 0.1]
-        draw.shuffle(kept)
-        characters = [chr(0x4E00 + 13 * word) for word in kept]
+        translated = [word for word in words if draw.random() > 0.1]
+        draw.shuffle(translated)
+        characters = [chr(0x4E00 + 13 * word) for word in translated]
         targets.append((" " if spaced else "").join(characters))
     return sources, targets
 
@@ -43,7 +43,7 @@ def _blocks(sources: Lines, targets: Lines, *, size: int = 4000) -> Iterator[Lin
         yield LineBlock(first, sources[first : first + size], targets[first : first + size])
 
 
-def _found(sources: Lines, targets: Lines) -> list[Shift]:
+def _locate(sources: Lines, targets: Lines) -> list[Shift]:
     lexicon = learn_lexicon(_blocks(sources, targets))
     return find_shifts(_blocks(sources, targets), lexicon)
 
@@ -68,15 +68,15 @@ def test_shifts_are_located(
     spaced: bool,
 ) -> None:
     sources, targets = _invented(1000, spaced=spaced)
-    for number in lost_sources:
-        del sources[number]
-    for number in lost_targets:
-        del targets[number]
-    for number in added_targets:
-        targets.insert(number, "")
-    found = _found(sources, targets)
-    assert [shift.distance for shift in found] == [distance for _, distance in shifts]
-    for shift, (line, _) in zip(found, shifts, strict=True):
+    for index in lost_sources:
+        del sources[index]
+    for index in lost_targets:
+        del targets[index]
+    for index in added_targets:
+        targets.insert(index, "")
+    located = _locate(sources, targets)
+    assert [shift.distance for shift in located] == [distance for _, distance in shifts]
+    for shift, (line, _) in zip(located, shifts, strict=True):
         assert abs(shift.line - line) <= 10
 
 
@@ -93,7 +93,7 @@ def test_shifts_do_not_depend_on_the_block_size() -> None:
 @pytest.mark.parametrize("lines", [(1, 1), (0, 1), (3, 0)])
 def test_corpora_of_a_few_lines_have_no_shift(lines: tuple[int, int]) -> None:
     sides = ["a b c"] * lines[0], ["d e f"] * lines[1]
-    assert len(_found(*sides)) <= 1
+    assert len(_locate(*sides)) <= 1
     blocks = list(_blocks(*sides))
     assert not are_unrelated(blocks, learn_lexicon(blocks))
 
@@ -105,7 +105,7 @@ def test_shuffled_sides_are_unrelated_without_a_shift_and_true_pairs_are_not() -
     random.Random(2).shuffle(targets)
     blocks = list(_blocks(sources, targets))
     assert are_unrelated(blocks, learn_lexicon(blocks))
-    assert _found(sources, targets) == []
+    assert _locate(sources, targets) == []
 
 
 def _read(path: Path) -> Lines:
@@ -124,20 +124,20 @@ def _splits(corpora: Path) -> Iterator[tuple[str, Lines, Lines]]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_line_removed_from_a_real_corpus_is_located(corpora: Path) -> None:
-    found, missed = 0, []
-    for number, (name, sources, targets) in enumerate(_splits(corpora)):
+    located, missed = 0, []
+    for seed, (name, sources, targets) in enumerate(_splits(corpora)):
         if name.endswith("train"):
             lexicon = learn_lexicon(_blocks(sources, targets))
         assert find_shifts(_blocks(sources, targets), lexicon) == [], name
-        draw = random.Random(number)
+        draw = random.Random(seed)
         side, lost = draw.randrange(2), draw.randrange(len(sources))
         del (sources, targets)[side][lost]
         if name.endswith("train"):
             lexicon = learn_lexicon(_blocks(sources, targets))
         shifts = find_shifts(_blocks(sources, targets), lexicon)
         if len(shifts) == 1 and abs(shifts[0].line - (lost + 1)) <= 50:
-            found += 1
+            located += 1
         else:
             missed.append((name, lost + 1, shifts))
-    assert found >= 20
+    assert located >= 20
     assert len(missed) <= 1, missed

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mt.data.tokenizer import Tokenizer
-from mt.doctor.tally import count_tokens, open_map
+from mt.doctor.tally import measure_fertility, open_map
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -13,9 +13,9 @@ def test_results_are_in_order_and_few_items_are_read_ahead(processes: int) -> No
     items_read = []
 
     def items() -> Iterator[int]:
-        for number in range(40):
-            items_read.append(number)
-            yield number
+        for item in range(40):
+            items_read.append(item)
+            yield item
 
     with open_map(processes) as parallel:
         for index, result in enumerate(parallel(str, items())):
@@ -27,7 +27,7 @@ def test_results_are_in_order_and_few_items_are_read_ahead(processes: int) -> No
 def test_tokens_and_lost_characters_are_counted(finished_run: Path) -> None:
     vocabulary = Tokenizer.load(finished_run / "tokenizer").source
     lines = ["one two", "three ☃ ☃é", ""]
-    counts = count_tokens(lines, vocabulary, "en")
+    counts = measure_fertility(lines, vocabulary, "en")
     assert counts.tokens == sum(len(vocabulary.processor.encode(line)) for line in lines)
     assert (counts.characters, counts.words) == (17, 5)
     assert counts.lost == ()  # spelled in bytes
@@ -35,5 +35,5 @@ def test_tokens_and_lost_characters_are_counted(finished_run: Path) -> None:
     without_bytes = tuple(
         b"" if is_byte(index) else text for index, text in enumerate(vocabulary.token_bytes)
     )
-    poor = count_tokens(lines, replace(vocabulary, token_bytes=without_bytes), "zh")
+    poor = measure_fertility(lines, replace(vocabulary, token_bytes=without_bytes), "zh")
     assert (poor.words, poor.lost) == (None, (("☃", 2), ("é", 1)))

@@ -286,7 +286,7 @@ def test_swapped_validation_sides_are_warned_about_and_a_failing_check_ends_noth
     assert warning.startswith(
         "warning: data.valid: the sides look swapped: `zh` on the source side"
     )
-    monkeypatch.setattr(module, "language_warnings", None)
+    monkeypatch.setattr(module, "check_languages", None)
     module.warn_about_validation(config, pairs, RunFolder(tmp_path))
     (warning,) = warnings(caplog)
     assert warning.startswith("warning: data.valid: not checked (")
