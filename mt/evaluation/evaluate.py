@@ -22,7 +22,6 @@ from mt.decoding.translator import Translation, Translator, load_translator, log
 from mt.errors import DataError, RunError, UserError
 from mt.evaluation.checks import Text, TextChecks, check_named_once, cut_alike
 from mt.evaluation.model_card import refresh_card
-from mt.evaluation.off_target import off_target
 from mt.evaluation.passport import (
     Input,
     check_place,
@@ -33,7 +32,7 @@ from mt.evaluation.passport import (
 )
 from mt.evaluation.robustness import RobustnessCard, score_variants, variants
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
-from mt.evaluation.scores import Evaluation, check_metrics, evaluate
+from mt.evaluation.scores import Evaluation, check_metrics, evaluate, off_target
 from mt.files import aside, file_sha256, put_in_place, read_json, regular_file, resolved, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (

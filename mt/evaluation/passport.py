@@ -26,10 +26,9 @@ from mt.data.pairs import PairSource
 from mt.data.sources import TextPairs
 from mt.data.splits import open_split
 from mt.errors import RunError, UserError
-from mt.evaluation.off_target import off_target
 from mt.evaluation.robustness import RobustnessCard, score_variants, variant_of
 from mt.evaluation.run_info import PASSPORT_SUFFIX, choose_split, read_config, weights_sha256
-from mt.evaluation.scores import Evaluation, evaluate
+from mt.evaluation.scores import Evaluation, evaluate, off_target
 from mt.files import file_sha256, read_json, regular_file, write_text
 from mt.runs import (
     CONFIG_FILE,

@@ -16,7 +16,6 @@ from mt.evaluation.evaluate import (
     evaluate_robustness,
     evaluate_run,
 )
-from mt.evaluation.off_target import OffTarget
 from mt.evaluation.passport import (
     Input,
     check_passport,
@@ -25,6 +24,7 @@ from mt.evaluation.passport import (
     write_passport,
 )
 from mt.evaluation.run_info import read_info
+from mt.evaluation.scores import OffTarget
 from mt.files import file_sha256
 
 RIGHT = "The cat sat on the mat.\nTwo dogs ran very fast.\nIt rains.\n"

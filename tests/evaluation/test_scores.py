@@ -23,6 +23,7 @@ from mt.evaluation.scores import (
     evaluate,
     form_of,
     label,
+    off_target,
 )
 
 ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
@@ -286,3 +287,29 @@ def test_label_is_the_form_that_all_references_share() -> None:
     assert label([TOKENIZED], "en") == "tokenised"
     assert label([PLAIN], "en") == ""
     assert label([TOKENIZED, PLAIN], "en") == ""
+
+
+WEATHER_DE = "das Wetter war sehr schön und wir gingen in den Wald"
+WEATHER_EN = "the weather was very fine and we went into the woods"
+
+
+def test_long_texts_in_other_languages_are_counted() -> None:
+    pytest.importorskip("py3langid")
+    found = off_target(
+        [WEATHER_DE, WEATHER_EN, "the", "", WEATHER_EN],
+        [WEATHER_DE, WEATHER_DE, "das", "", WEATHER_EN],
+        target_language="de-AT",
+    )
+    assert (found.judged, found.found) == (3, 2)
+    assert (found.references_judged, found.references_found) == (3, 1)
+    assert found.as_record()["rate"] == 2 / 3
+    line = "off target: 2 of 3 translations are not in de-AT, 66.7%; of the references 33.3% (py3l"
+    assert found.as_text().startswith(line)
+
+
+def test_texts_that_cannot_be_judged_have_no_rate() -> None:
+    pytest.importorskip("py3langid")
+    for language, text in (("de", "kurz"), ("xyz", WEATHER_EN)):
+        found = off_target([text], [text], target_language=language)
+        assert found.as_record()["rate"] is None
+        assert "no translation is long enough to judge" in found.as_text()
