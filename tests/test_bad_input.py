@@ -173,10 +173,9 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
         ({}, "evaluate run --split vaild", "split `vaild` is unknown; did you mean `valid`?"),
         (
             {},
-            "evaluate --hypotheses corpus/test.de --references corpus/valid.de "
-            "--target-language de",
+            "evaluate corpus/test.de --references corpus/valid.de --target-language de",
             "corpus/test.de has 6 lines, corpus/valid.de has 7: line N of one must answer line N "
-            "of the other; `--allow line-counts` scores it all the same",
+            "of the other; pass `--allow line-counts` to score anyway",
         ),
     ],
 )

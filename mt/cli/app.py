@@ -30,6 +30,10 @@ REMOVED: dict[str, str] = {
     "mt data tokenizer": (
         "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
     ),
+    "mt evaluate --check": "give the passport as the argument: mt evaluate PASSPORT.json",
+    "mt evaluate --hypotheses": "give the file of translations as the argument: mt evaluate FILE",
+    "mt evaluate --passport": "the passport is written next to the translations",
+    "mt evaluate --write-comet": "score evaluations/SPLIT.*.txt with comet-score; see the docs",
     "mt init --force": "delete the existing config, or choose another --output",
     "mt inspect": "`mt info CONFIG` counts parameters and FLOPs",
     "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",

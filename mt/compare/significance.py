@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
-from mt.evaluation.scores import Interval, choose_metrics, label
+from mt.evaluation.scores import ConfidenceInterval, choose_metrics, label
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -38,12 +38,12 @@ class PairedScore:
     metric: str
     """`BLEU`, `chrF2`, `chrF2++` or `TER`, of which lower is better."""
     value: float
-    interval: Interval
+    interval: ConfidenceInterval
     """95 % bootstrap interval of the score."""
     signature: str
     difference: float | None = None
     """Score minus the baseline's score; None for the baseline."""
-    difference_interval: Interval | None = None
+    difference_interval: ConfidenceInterval | None = None
     """95 % paired bootstrap interval of the difference."""
     p_value: float | None = None
     """Two-sided p-value of the difference."""
@@ -135,11 +135,11 @@ def _score(
     return tuple(paired)
 
 
-def _interval(samples: npt.NDArray[np.float64]) -> Interval:
+def _interval(samples: npt.NDArray[np.float64]) -> ConfidenceInterval:
     from sacrebleu.significance import estimate_ci
 
     mean, half_width = estimate_ci(samples)
-    return Interval(float(mean), float(half_width))
+    return ConfidenceInterval(float(mean), float(half_width))
 
 
 def _bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) -> float:

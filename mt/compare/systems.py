@@ -8,7 +8,7 @@ from mt.config import Config, DataConfig
 from mt.data.corpus_files import LineReader
 from mt.data.splits import open_split
 from mt.errors import DataError, UserError
-from mt.evaluation.checks import Text, TextChecks
+from mt.evaluation.checks import ScoredText, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
 from mt.evaluation.run_info import choose_split, read_config
 from mt.files import existing_file
@@ -160,7 +160,8 @@ def _config_and_split(folder: Path, split: str | None, job: EvaluationJob) -> tu
             f"{folder}: its training lines begin with a tag, and the given texts have none; "
             "translate them with `mt translate` and a tag, and compare the files"
         )
-    return with_texts(config, folder, split, job.texts, decoding=config.decoding)
+    data, name = with_texts(config.data, folder, split, job.texts, decoding=config.decoding)
+    return config.changed(data=data), name
 
 
 def _test_set_of_run(
@@ -219,9 +220,9 @@ def _read_file(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> Sys
             )
     checks.check_tokenizer(test_set.target_language, test_set.tokenizer)
     checks.check_texts(
-        Text(str(path), translations),
-        [Text(f"{test_set.name} ({name})", lines) for name, lines in references.items()],
-        Text(f"{test_set.name} (sources)", test_set.sources) if test_set.sources else None,
+        ScoredText(str(path), translations),
+        [ScoredText(f"{test_set.name} ({name})", lines) for name, lines in references.items()],
+        ScoredText(f"{test_set.name} (sources)", test_set.sources) if test_set.sources else None,
         language=test_set.target_language,
     )
     return System(str(path), translations, forced=checks.forced)

@@ -27,14 +27,14 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ScoredText:
     """Lines of one side, with the name that messages give them."""
 
     name: str
     lines: Sequence[str]
 
     @classmethod
-    def of_file(cls, path: Path) -> "Text":
+    def of_file(cls, path: Path) -> "ScoredText":
         """Read a file, named by its path; raise DataError if it is missing."""
         return cls(str(path), list(LineReader(existing_file(path))))
 
@@ -63,7 +63,7 @@ class TextChecks:
     def refuse(self, reason: str, message: str) -> None:
         """Raise DataError with `message`; only log it if `reason` is allowed."""
         if reason not in self._allow:
-            raise DataError(f"{message}; `--allow {reason}` scores it all the same")
+            raise DataError(f"{message}; pass `--allow {reason}` to score anyway")
         self._forced[reason] = None
         _logger.warning("note: %s", message)
 
@@ -95,7 +95,12 @@ class TextChecks:
         return tokenizer
 
     def check_texts(
-        self, hypotheses: Text, references: Sequence[Text], sources: Text | None, *, language: str
+        self,
+        hypotheses: ScoredText,
+        references: Sequence[ScoredText],
+        sources: ScoredText | None,
+        *,
+        language: str,
     ) -> None:
         """Refuse texts that do not belong together or differ in form."""
         given = [sources] if sources else []
@@ -114,16 +119,18 @@ class TextChecks:
         if sources:
             self.check_direction(sources, [hypotheses, *references], language=language)
 
-    def check_made(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
+    def check_made(
+        self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
+    ) -> None:
         """Refuse translations of a run that are subwords or differ in form from the references."""
         self.check_tokens([hypotheses])
         self._check_forms(hypotheses, references, language=language)
 
-    def check_no_source(self, sources: Text, references: Sequence[Text]) -> None:
+    def check_no_source(self, sources: ScoredText, references: Sequence[ScoredText]) -> None:
         """Refuse references that are identical to the sources."""
         self._check_differs("swapped", "sources", sources, references)
 
-    def check_tokens(self, texts: Sequence[Text]) -> None:
+    def check_tokens(self, texts: Sequence[ScoredText]) -> None:
         """Refuse texts that are split into subwords."""
         for text in texts:
             form = form_of(text.lines, "")
@@ -134,7 +141,9 @@ class TextChecks:
                     "(`▁`, `@@ `, ` ##`); join the tokens before scoring",
                 )
 
-    def check_direction(self, sources: Text, others: Sequence[Text], *, language: str) -> None:
+    def check_direction(
+        self, sources: ScoredText, others: Sequence[ScoredText], *, language: str
+    ) -> None:
         """Refuse sources in the target language next to another side that is not."""
         elsewhere = _share_elsewhere(sources.lines, language)
         if elsewhere is None or elsewhere > _HARDLY:
@@ -148,7 +157,7 @@ class TextChecks:
                     "the sides are swapped",
                 )
 
-    def _check_lengths(self, texts: Sequence[Text]) -> None:
+    def _check_lengths(self, texts: Sequence[ScoredText]) -> None:
         first = texts[0]
         for text in texts:
             if len(text.lines) != len(first.lines):
@@ -162,7 +171,7 @@ class TextChecks:
                 raise DataError(f"{text.name}: is empty, there is nothing to score")
 
     def _check_differs(
-        self, reason: str, side: str, text: Text, references: Sequence[Text]
+        self, reason: str, side: str, text: ScoredText, references: Sequence[ScoredText]
     ) -> None:
         for reference in references:
             if text.lines == reference.lines:
@@ -171,7 +180,9 @@ class TextChecks:
                     f"{text.name}: the {side} are the same text as the references {reference.name}",
                 )
 
-    def _check_forms(self, hypotheses: Text, references: Sequence[Text], *, language: str) -> None:
+    def _check_forms(
+        self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
+    ) -> None:
         made = form_of(hypotheses.lines, language)
         for reference in references:
             right = form_of(reference.lines, language)
@@ -195,7 +206,7 @@ def check_named_once(references: Sequence[Path]) -> None:
             raise UserError(f"--references {path}: is named twice; each file is one set")
 
 
-def cut_alike(texts: Sequence[Text]) -> list[Sequence[str]]:
+def cut_alike(texts: Sequence[ScoredText]) -> list[Sequence[str]]:
     """Return the lines of each text, cut to the length of the shortest."""
     shortest = min(len(text.lines) for text in texts)
     return [text.lines[:shortest] for text in texts]

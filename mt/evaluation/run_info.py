@@ -17,7 +17,7 @@ from mt.data.corpus_files import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.load import load_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
-from mt.evaluation.scores import Interval, Score
+from mt.evaluation.scores import ConfidenceInterval, Score
 from mt.files import read_json
 from mt.runs import (
     CONFIG_FILE,
@@ -370,5 +370,5 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
 
 
 def _score(name: str, record: Mapping[str, Any]) -> Score:
-    interval = Interval(**record["interval"]) if "interval" in record else None
+    interval = ConfidenceInterval(**record["interval"]) if "interval" in record else None
     return Score(name, float(record["score"]), str(record["signature"]), interval)

@@ -4,7 +4,6 @@ All scores of the project are computed here, on raw text. sacreBLEU: Post 2018, 
 in Reporting BLEU Scores".
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -121,7 +120,7 @@ _COUNTRY_FOR_LANGUAGE = {"cn": "zh", "jp": "ja"}
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class ConfidenceInterval:
     """95 % interval of bootstrap samples (Koehn 2004): `mean` ± `half_width`."""
 
     mean: float
@@ -146,7 +145,7 @@ class Score:
     `text:` at its end names the form of references that are not plain text, `forced:` the reasons
     that the user allowed.
     """
-    interval: Interval | None = None
+    interval: ConfidenceInterval | None = None
     """Bootstrap interval, if requested."""
 
     def as_text(self) -> str:
@@ -221,10 +220,6 @@ class Evaluation:
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
         return f"{aligned([head, *rows], right=[1])}\n{count}{off_target}"
-
-    def as_json(self) -> str:
-        """Return the scores in full precision as indented JSON."""
-        return json.dumps(self.as_record(), indent=2, ensure_ascii=False)
 
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
@@ -393,7 +388,7 @@ def _score(
             f"{len(hypotheses)} sentences are too few or too bad for bootstrap intervals: some "
             "samples score 0"
         ) from None
-    interval = Interval(float(result._mean), float(result._ci)) if resamples > 1 else None
+    interval = ConfidenceInterval(float(result._mean), float(result._ci)) if resamples > 1 else None
     return Score(result.name, float(result.score), str(metric.get_signature()), interval)
 
 

@@ -12,7 +12,7 @@ from mt.config import Config
 from mt.config.loading import load_config
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
-from mt.evaluation.model_card import refresh_card
+from mt.evaluation.model_card import render_card, update_card
 from mt.files import aside, file_sha256, read_json, replacing
 from mt.model.device import select_device
 from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
@@ -148,6 +148,7 @@ def _write_model(
 
     `base` is the SHA-256 of the initial weights.
     """
+    card = render_card(folder.path)
     weights = {name: each.float() for name, each in parameter_tensors(model).items()}
     if lora := config.training.lora:
         learnt = {name for name, each in model.named_parameters() if each.requires_grad}
@@ -169,7 +170,7 @@ def _write_model(
         line_shape=corpus.line_shape,
         provenance=provenance,
     )
-    refresh_card(folder.path)
+    update_card(folder.path, card)
 
 
 def _ends(config: Config) -> dict[str, int | None]:

@@ -57,7 +57,7 @@ def result() -> Callable[..., SimpleNamespace]:
 
     def make(**attributes: Any) -> SimpleNamespace:
         usual = {"passed": True, "exit_status": 0, "text": "30 ± 1"}
-        forms = {"as_text": lambda: "30 ± 1", "as_json": lambda: "{}"}
+        forms = {"as_text": lambda: "30 ± 1", "as_record": lambda: {}}
         return SimpleNamespace(**{**usual, **forms, **attributes})
 
     return make

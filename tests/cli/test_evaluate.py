@@ -53,31 +53,37 @@ def test_robustness_takes_split_and_overrides(program: Program, scoring: Recorde
 
 def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) -> None:
     calls = scoring(FILES)
-    files = ["--hypotheses", "h", "--references", "r1", "--references", "r2", "--sources", "s"]
-    options = ["--target-language", "zh", "--passport", "p", "--bleu-tokenizer", "char"]
+    files = ["h", "--references", "r1", "--references", "r2", "--sources", "s"]
+    options = ["--target-language", "zh", "--bleu-tokenizer", "char"]
     assert program("evaluate", *files, *options) == (0, "30 ± 1\n", "")
     named = {"target_language": "zh", "tokenizer": "char", "sources": Path("s")}
-    job = EvaluationJob(passport=Path("p"))
-    assert calls == [((Path("h"), [Path("r1"), Path("r2")]), {**named, "job": job})]
+    assert calls == [((Path("h"), [Path("r1"), Path("r2")]), {**named, "job": EvaluationJob()})]
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_comet_commands_keep_json_valid(form: str, program: Program, scoring: Recorded) -> None:
-    scoring(RUN)
-    as_json = ["--json"] if form == "json" else []
-    _, out, err = program("evaluate", "r", "--write-comet", "c", *as_json)
-    printed = err if as_json else out.removeprefix("30 ± 1\n")
-    assert printed.splitlines()[-1] == (
-        "comet-env/bin/comet-score -s c/source.txt -t c/hypothesis.txt -r c/reference.txt "
-        "--model Unbabel/wmt22-comet-da"
-    )
-    assert (out == "{}\n") == bool(as_json)
-
-
-@pytest.mark.parametrize(("passed", "status"), [(True, 0), (False, 1)])
-def test_exit_status_of_check_is_the_verdict(
-    passed: bool, status: int, program: Program, scoring: Recorded
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("r --sources s", "a run is scored on --sources and --references; give both"),
+        ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
+        (
+            "h --references r --target-language zh --split test",
+            "--split cannot be combined with a file; score RUN",
+        ),
+        ("p.json --allow tokens", "--allow cannot be combined with a passport; score RUN"),
+        ("r --robustness --metric ter", "--metric cannot be combined with --robustness, which"),
+        ("--hypotheses h", "`mt evaluate --hypotheses` was removed; give the file of translations"),
+    ],
+)
+def test_options_that_exclude_each_other_are_one_line(
+    arguments: str, message: str, refused: Callable[..., str]
 ) -> None:
-    calls = scoring("mt.evaluation.passport.check_passport", passed=passed)
-    assert program("evaluate", "--check", "p.json") == (status, "30 ± 1\n", "")
-    assert calls == [((Path("p.json"),), {})]
+    assert refused("evaluate", *arguments.split()).startswith(message)
+
+
+@pytest.mark.parametrize(("problems", "status"), [([], 0), (["made: no such file"], 1)])
+def test_exit_status_of_a_checked_passport_is_the_verdict(
+    problems: list[str], status: int, program: Program, recorded: Recorded
+) -> None:
+    recorded("mt.evaluation.passport.check_passport", problems)
+    out = "FAIL: made: no such file\n" if problems else "p.json: all inputs are unchanged\n"
+    assert program("evaluate", "p.json") == (status, out, "")

@@ -4,9 +4,9 @@ from xml.etree import ElementTree
 from mt.compare.compare import ChangedSentence, Comparison, Slice
 from mt.compare.report import as_html, as_text
 from mt.compare.significance import PairedScore
-from mt.evaluation.scores import Interval
+from mt.evaluation.scores import ConfidenceInterval
 
-INTERVAL = Interval(30.0, 1.0)
+INTERVAL = ConfidenceInterval(30.0, 1.0)
 COMPARISON = Comparison(
     ("runs/<base>", "runs/better", "out.zh"),
     "test & more",
@@ -17,8 +17,10 @@ COMPARISON = Comparison(
     scores=(
         (
             PairedScore("BLEU", 30.0, INTERVAL, "sig"),
-            PairedScore("BLEU", 32.5, INTERVAL, "sig", 2.5, Interval(2.25, 0.75), 0.002),
-            PairedScore("BLEU", 29.9, INTERVAL, "sig|forced:13a", -0.1, Interval(-0.5, 2.0), 0.6),
+            PairedScore("BLEU", 32.5, INTERVAL, "sig", 2.5, ConfidenceInterval(2.25, 0.75), 0.002),
+            PairedScore(
+                "BLEU", 29.9, INTERVAL, "sig|forced:13a", -0.1, ConfidenceInterval(-0.5, 2.0), 0.6
+            ),
         ),
     ),
     slices=(

@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 from mt.compare.significance import SAMPLES, Resampling, score_systems
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
-from mt.evaluation.scores import Interval
+from mt.evaluation.scores import ConfidenceInterval
 
 
 def test_same_translations_do_not_differ(
@@ -20,7 +20,7 @@ def test_same_translations_do_not_differ(
         for _, other in score_systems(test_set, twice, test=test, samples=100, metrics=["ter"]):
             assert (other.difference, other.p_value) == (0.0, 1.0)
             assert other.outcome == "no significant difference"
-            assert other.difference_interval == Interval(0.0, 0.0)
+            assert other.difference_interval == ConfidenceInterval(0.0, 0.0)
 
 
 @pytest.mark.parametrize("test", ["bootstrap", "randomization"])

@@ -8,10 +8,10 @@ import pytest
 
 from mt.data.corpus_files import LineReader
 from mt.errors import DataError, UserError
-from mt.evaluation.checks import REASONS, Text, TextChecks
+from mt.evaluation.checks import REASONS, ScoredText, TextChecks
 from mt.evaluation.scores import evaluate
 
-REFERENCES = Text(
+REFERENCES = ScoredText(
     "right.txt",
     [
         "The cat, which sat on the mat, was fed by Anna.",
@@ -20,7 +20,7 @@ REFERENCES = Text(
         "We came home on Monday; nobody was there.",
     ],
 )
-MADE = Text(
+MADE = ScoredText(
     "made.txt",
     [
         "The cat which sat on the mat was fed by Anna.",
@@ -29,7 +29,7 @@ MADE = Text(
         "We came home on Monday, but nobody was there.",
     ],
 )
-SOURCES = Text(
+SOURCES = ScoredText(
     "sources.txt",
     [
         "Die Katze, die auf der Matte saß, wurde von Anna gefüttert.",
@@ -48,7 +48,7 @@ SYSTEMS = [
 ]
 
 
-def changed(text: Text, change: Callable[[str], str]) -> Text:
+def changed(text: ScoredText, change: Callable[[str], str]) -> ScoredText:
     return replace(text, lines=[change(line) for line in text.lines])
 
 
@@ -69,7 +69,10 @@ def segmented(line: str) -> str:
 
 
 def check(
-    made: Text, references: Sequence[Text], sources: Text | None, allow: Sequence[str] = ()
+    made: ScoredText,
+    references: Sequence[ScoredText],
+    sources: ScoredText | None,
+    allow: Sequence[str] = (),
 ) -> str:
     checks = TextChecks(allow)
     checks.check_texts(made, references, sources, language="en")
@@ -80,7 +83,7 @@ def test_good_texts_pass() -> None:
     assert check(MADE, [REFERENCES], SOURCES) == ""
 
 
-def first_lines(text: Text) -> Text:
+def first_lines(text: ScoredText) -> ScoredText:
     return replace(text, lines=text.lines[:3])
 
 
@@ -101,14 +104,14 @@ def first_lines(text: Text) -> Text:
     ],
 )
 def test_each_mistake_is_rejected_and_may_be_allowed(
-    reason: str, message: str, made: Text, references: Text, sources: int
+    reason: str, message: str, made: ScoredText, references: ScoredText, sources: int
 ) -> None:
     given = replace(SOURCES, lines=SOURCES.lines[:sources]) if sources else None
     made = replace(made, name="made.txt")
     with pytest.raises(DataError, match=r"^[^\n]+$") as error:
         check(made, [references], given)
     assert message in str(error.value)
-    assert str(error.value).endswith(f"; `--allow {reason}` scores it all the same")
+    assert str(error.value).endswith(f"; pass `--allow {reason}` to score anyway")
     others = [name for name in REASONS if name != reason]
     with pytest.raises(DataError):
         check(made, [references], given, allow=others)
@@ -130,8 +133,8 @@ def test_swapped_sides_are_rejected() -> None:
 
 def test_swapped_scripts_are_rejected_without_py3langid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mt.evaluation.checks.can_be_judged", not_installed)
-    chinese = Text("made.txt", ["今天天气很好。", "我们去公园吧。", "他说不行。"])
-    english = Text("sources.txt", ["It is fine.", "Let us go.", "He said no."])
+    chinese = ScoredText("made.txt", ["今天天气很好。", "我们去公园吧。", "他说不行。"])
+    english = ScoredText("sources.txt", ["It is fine.", "Let us go.", "He said no."])
     with pytest.raises(DataError, match=r"sources\.txt is in the target language `en`, made\.txt"):
         TextChecks().check_direction(english, [chinese], language="en")
     TextChecks().check_direction(chinese, [english], language="en")
@@ -181,12 +184,12 @@ def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture
     )
 
 
-def wmt(corpora: Path, pair: str, system: str) -> tuple[Text, list[Text], Text]:
+def wmt(corpora: Path, pair: str, system: str) -> tuple[ScoredText, list[ScoredText], ScoredText]:
     source, target = pair.split("-")
     names = [f"hyp.{system}.{target}", f"refA.{target}", f"refB.{target}", f"src.{source}"]
     folder = corpora / "wmt22-bleu-check"
     made, *right, original = (
-        Text(name, list(LineReader(folder / f"{pair}.{name}.gz"))) for name in names
+        ScoredText(name, list(LineReader(folder / f"{pair}.{name}.gz"))) for name in names
     )
     return made, right, original
 

@@ -2,7 +2,6 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,27 +92,6 @@ def test_texts_of_different_length_are_cut_if_allowed(made: Path, tmp_path: Path
     assert scores.bleu.signature == f"{cut.bleu.signature}|forced:line-counts"
 
 
-def test_comet_gets_a_file_for_each_side_and_reference_set(
-    made: Path, right: Path, tmp_path: Path
-) -> None:
-    sources = write(tmp_path / "sources.txt", ["one", "two\rhalf", "three"])
-    folder = tmp_path / "comet"
-    job = EvaluationJob(comet=folder, allow=("swapped",))
-    evaluate_files(made, [right, sources], target_language="en", sources=sources, job=job)
-    assert {path.name: path.read_bytes().decode() for path in folder.iterdir()} == {
-        "hypothesis.txt": made.read_bytes().decode(),
-        "source.txt": "one\ntwo half\nthree\n",
-        "reference.txt": right.read_text(),
-        "reference-2.txt": "one\ntwo half\nthree\n",
-    }
-    with pytest.raises(UserError, match="exists already; name a new folder"):
-        evaluate_files(made, [right], target_language="en", sources=sources, job=job)
-    job = replace(job, comet=tmp_path / "new")
-    with pytest.raises(UserError, match="name them with --sources"):
-        evaluate_files(made, [right], target_language="en", job=job)
-    assert not (tmp_path / "new").exists()
-
-
 class Table:
     """Translator that looks lines up in a table."""
 
@@ -152,6 +130,7 @@ def run(tmp_path: Path, right: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "config.yaml").write_text(dump_config(config), encoding="utf-8")
     described = {"format": 1, "longest_source": 9, "tokenizer": "7c", "weights": "5a"}
     (folder / "model.json").write_text(json.dumps(described))
+    (folder / "model.safetensors").touch()
 
     def load(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
         assert (run, device) == (folder, "cpu")
@@ -173,7 +152,8 @@ def test_run_keeps_its_scores_and_translations(run: Path, right: Path) -> None:
     assert (record["hypotheses"], record["weights"]) == (str(hypotheses), "5a")
     assert "right.txt" in record["references"][0]
     names = sorted(path.name for path in hypotheses.parent.iterdir())
-    assert names == ["test.hypotheses.txt", "test.json"]
+    texts = ["test.hypotheses.txt", "test.json", "test.references.txt", "test.sources.txt"]
+    assert names == texts
     assert evaluate_run(run, device="cpu").bleu == scores.bleu
     again = evaluate_files(hypotheses, [right], target_language="en")
     assert (again.bleu, again.chrf) == (scores.bleu, scores.chrf)
@@ -190,21 +170,20 @@ def news(tmp_path: Path) -> GivenTexts:
 def test_run_is_scored_on_a_given_test_set(run: Path, news: GivenTexts, tmp_path: Path) -> None:
     second = write(tmp_path / "mine" / "second.de.txt", RIGHT[:2])
     both = GivenTexts(news.sources, (*news.references, second))
-    job = EvaluationJob(texts=both, comet=tmp_path / "comet")
+    job = EvaluationJob(texts=both)
     scores = evaluate_run(run, device="cpu", job=job)
     sets = [OTHER[:2], RIGHT[:2]]
     assert scores.bleu.value == sacrebleu.corpus_bleu(MADE[:2], sets).score
     assert scores.chrf.value == sacrebleu.corpus_chrf(MADE[:2], sets).score
     assert scores.bleu.signature.startswith("nrefs:2|")
     assert scores.references == tuple(map(str, both.references))
-    assert (tmp_path / "comet" / "reference-2.txt").read_text() == second.read_text()
     kept = run / "evaluations" / "news.hypotheses.txt"
     assert kept.read_bytes().decode().split("\n") == [*MADE[:2], ""]
     record = json.loads((run / "evaluations" / "news.json").read_bytes())
     assert (record["split"], record["sentences"]) == ("news", 2)
-    named = [Path(each["path"]) for each in record["inputs"] if each["role"] == "references"]
-    assert tuple(named) == both.references
-    evaluate_run(run, split="more_news", device="cpu", job=replace(job, comet=None))
+    paths = [item["path"] for item in record["inputs"] if item["role"] == "references"]
+    assert [(kept.parent / path).resolve() for path in paths] == list(both.references)
+    evaluate_run(run, split="more_news", device="cpu", job=job)
     assert (run / "evaluations" / "more_news.json").is_file()
 
 
@@ -312,5 +291,5 @@ def test_unfinished_run_is_scored_without_a_passport(finished_run: Path, tmp_pat
     assert scores.sentences == 6
     for score in (scores.bleu, scores.chrf):
         assert score.signature.endswith("|model:checkpoint")
-    assert [path.name for path in (run / "evaluations").iterdir()] == ["test.hypotheses.txt"]
+    assert not (run / "evaluations" / "test.json").exists()
     assert (run / "README.md").read_bytes() == card

@@ -48,14 +48,14 @@ def test_an_export_translates_and_evaluates_like_its_run(
         path = alone / name
         whole = path.read_bytes()
         path.write_bytes(whole.replace(b"a", b"b", 1))
-        status, out, _ = program("evaluate", "--check", passport)
+        status, out, _ = program("evaluate", passport)
         assert (status, out.count("\n")) == (1, 1)
         assert f"{name}: has changed" in out
         status, _, err = program("translate", alone, *greedy, stdin=lines)
         assert status == 2
         assert err == f"error: {path}: damaged (its SHA-256 is not the one in export.json)\n"
         path.write_bytes(whole)
-    assert program("evaluate", "--check", passport)[0] == 0
+    assert program("evaluate", passport)[0] == 0
 
 
 AUTO = ("--set", "training.export=auto")
