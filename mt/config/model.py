@@ -56,7 +56,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Width = Annotated[int, Field(ge=1, le=2**16)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
-Rates = Annotated[tuple[Probability, ...], Field(strict=False)]
 
 
 class ModelConfig(Section):
@@ -98,22 +97,14 @@ class ModelConfig(Section):
     """Embedding at the start of the decoder's input; fairseq's models start with the end mark."""
     max_positions: Width = 512
     """Rows of the `learned` position table; no sentence can be longer."""
-    rotary_base: Annotated[float, Field(gt=1.0, le=1e12)] = 10000.0
-    """Base b of `rotary`: in a head of width d, pair i has wavelength 2 pi b^(2i / d)."""
     relative_clip: Width = 16
     """Largest offset that `relative` distinguishes."""
-    relative_buckets: Annotated[int, Field(ge=4, le=2**16, multiple_of=2)] = 32
-    """Number of offset buckets of `relative_bias`."""
-    relative_max_distance: Width = 128
-    """Offset from which `relative_bias` uses its last bucket."""
     attention_temperature: Annotated[float, Field(ge=1e-5, le=1000.0)] = 1.0
     """Divisor of the attention scores; towards 0, each query attends only to its best key."""
     bias: bool = True
     """Learned biases in linear layers and LayerNorm."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     """Type of normalisation."""
-    norm_epsilon: Annotated[float, Field(gt=0.0, lt=0.1)] = 1e-5
-    """Constant added to the variance, or the mean square, before the square root."""
     residual: Annotated[Literal["post", "pre", "sandwich", "deepnorm"], Automatic] = "post"
     """Place of the normalisation: `post` is Norm(x + Sublayer(x))."""
     feed_forward: Annotated[
@@ -122,10 +113,6 @@ class ModelConfig(Section):
     """Feed-forward layer; the `glu` variants have a gate, and three matrices instead of two."""
     dropout: Annotated[Probability, Automatic] = 0.1
     """Dropout of the sublayer outputs and the embeddings."""
-    encoder_dropout: Rates | None = None
-    """Dropout of the sublayers by encoder layer, first layer first; null: `dropout`."""
-    decoder_dropout: Rates | None = None
-    """Dropout of the sublayers by decoder layer, first layer first; null: `dropout`."""
     attention_dropout: Probability = 0.0
     """Dropout of the attention weights."""
     feed_forward_dropout: Probability = 0.0
@@ -151,8 +138,7 @@ class ModelConfig(Section):
     @property
     def has_dropout(self) -> bool:
         """True if any dropout rate is above 0."""
-        rates = [self.dropout, self.attention_dropout, self.feed_forward_dropout]
-        return any([*rates, *(self.encoder_dropout or ()), *(self.decoder_dropout or ())])
+        return any((self.dropout, self.attention_dropout, self.feed_forward_dropout))
 
     @model_validator(mode="before")
     @classmethod
@@ -170,15 +156,6 @@ class ModelConfig(Section):
                 f"`model.d_model` {self.d_model} is not a multiple of `model.heads` {self.heads}; "
                 "change one, or set both `model.d_head` and `model.d_value`"
             )
-        for side, layers, rates in (
-            ("encoder", self.encoder_layers, self.encoder_dropout),
-            ("decoder", self.decoder_layers, self.decoder_dropout),
-        ):
-            if rates is not None and len(rates) != layers:
-                yield (
-                    f"`model.{side}_dropout` has {len(rates)} rates, "
-                    f"`model.{side}_layers` is {layers}: one rate for each layer"
-                )
         if self.heads % self.key_heads:
             yield (
                 f"`model.kv_heads` {self.kv_heads} does not divide `model.heads` {self.heads}: "
@@ -190,9 +167,3 @@ class ModelConfig(Section):
         if self.positional == "rotary" and self.key_width % 2:
             key = "`model.d_head`" if self.d_head else "`model.d_model` / `model.heads`"
             yield f"`model.positional: rotary` needs an even {key}, not {self.key_width}"
-        too_close = self.relative_max_distance <= self.relative_buckets // 2
-        if self.positional == "relative_bias" and too_close:
-            yield (
-                f"`model.relative_max_distance` {self.relative_max_distance} must be above half of "
-                f"`model.relative_buckets` {self.relative_buckets}"
-            )

@@ -31,8 +31,16 @@ REMOVED_KEYS = {
     "decoding.capitals": _REPAIR,
     "decoding.on_altered": _REPAIR,
     "decoding.on_repetition": _REPAIR,
+    "model.decoder_dropout": "`model.dropout` is the rate of all layers",
+    "model.encoder_dropout": "`model.dropout` is the rate of all layers",
+    "model.norm_epsilon": "it is 1e-5",
+    "model.relative_buckets": "`model.positional: relative_bias` has 32 buckets, as in T5",
+    "model.relative_max_distance": "the last bucket of `relative_bias` begins at 128, as in T5",
+    "model.rotary_base": "it is 10,000",
     "training.compile: graphs": "use `training.compile: on`",
+    "training.final_learning_rate": "`cosine` and `linear` end at a learning rate of 0",
     "training.packing": "batches are rectangles",
+    "training.validation_search": "validation decodes greedily",
 }
 """Reason, and replacement if any, by removed dotted key: "removed; REASON" is the message.
 
@@ -42,7 +50,15 @@ REMOVED_DEFAULTS: dict[str, Any] = {
     "decoding.capitals": "lower",
     "decoding.on_altered": "restore",
     "decoding.on_repetition": "again",
+    "model.decoder_dropout": None,
+    "model.encoder_dropout": None,
+    "model.norm_epsilon": 1e-5,
+    "model.relative_buckets": 32,
+    "model.relative_max_distance": 128,
+    "model.rotary_base": 10_000,
+    "training.final_learning_rate": 0,
     "training.packing": "off",
+    "training.validation_search": "greedy",
 }
 """Default of removed keys: with it, a key is ignored, because older runs store all defaults."""
 

@@ -61,9 +61,7 @@ class TrainingConfig(Section):
     warmup_updates: Annotated[int, Field(ge=0, le=10**9), Automatic] = 4000
     """Updates with a linearly rising learning rate."""
     decay_updates: Annotated[Count | None, Automatic] = None
-    """Update at which `cosine` and `linear` reach `final_learning_rate`."""
-    final_learning_rate: Annotated[float, Field(ge=0.0, le=100.0)] = 0.0
-    """Learning rate of `cosine` and `linear` from `decay_updates` on."""
+    """Update at which `cosine` and `linear` reach a learning rate of 0."""
     freeze: Parts = ()
     """Parts of the model that keep their initial weights; a stack includes its norms."""
     lora: LoraConfig | None = None
@@ -105,8 +103,6 @@ class TrainingConfig(Section):
     export: Literal["auto", "off", "ctranslate2"] = "auto"
     """Also write RUN/ctranslate2, which translates faster on a CPU, at the end of `mt train`.
     `auto`: if the extra `ctranslate2` is installed and the device is a CPU."""
-    validation_search: Literal["greedy", "beam"] = "greedy"
-    """Search used in validation."""
     best_metric: Metric = "bleu"
     """Validation metric that ranks checkpoints."""
     keep_best: Count = 5
@@ -161,14 +157,9 @@ class TrainingConfig(Section):
                 f"`training.warmup_updates` {self.warmup_updates} must be below "
                 f"`training.decay_updates` {last}"
             )
-        if self.final_learning_rate > self.learning_rate and not self.is_open("learning_rate"):
-            yield (
-                f"`training.final_learning_rate` {self.final_learning_rate} is above "
-                f"`training.learning_rate` {self.learning_rate}"
-            )
         ends = self.is_open("max_updates") or 0 < (self.max_updates or 0) <= last
-        if not self.final_learning_rate and not ends:
+        if not ends:
             yield (
                 f"{name} has a learning rate of 0 after `training.decay_updates` {last}: set "
-                "`training.max_updates` to at most that, or `training.final_learning_rate` above 0"
+                "`training.max_updates` to at most that"
             )

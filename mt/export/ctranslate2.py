@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.model.positional import POSITIONAL, alibi_slopes
-from mt.model.sublayers import deepnorm_constants
+from mt.model.positional import MAX_DISTANCE, POSITIONAL, ROTARY_BASE, alibi_slopes
+from mt.model.sublayers import NORM_EPSILON, deepnorm_constants
 from mt.model.transformer import alignment_layer
 from mt.special_ids import BOS, EOS, UNK
 
@@ -115,7 +115,7 @@ def build_spec(
         **common,
     )
     spec = TransformerSpec(encoder, decoder)
-    spec.config.layer_norm_epsilon = config.norm_epsilon
+    spec.config.layer_norm_epsilon = NORM_EPSILON
     _fill_stack(spec.encoder, _Stack(config, weights, "encoder", positions))
     _fill_stack(spec.decoder, _Stack(config, weights, "decoder", positions))
     target = weights["target_embedding.weight"]
@@ -163,7 +163,7 @@ def _common_settings(config: ModelConfig) -> dict[str, Any]:
         "relative_position": config.positional == "relative",
         "rotary_dim": config.key_width if config.positional == "rotary" else None,
         "rotary_interleave": True,
-        "rotary_base": config.rotary_base,
+        "rotary_base": ROTARY_BASE,
     }
 
 
@@ -305,7 +305,7 @@ def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index: int) -> 
             setattr(spec, f"relative_position_{kind}", wide)
     elif config.positional == "relative_bias":
         spec.relative_attention_bias = stack.weights[f"{tables}.table"]
-        spec.relative_attention_max_distance = np.int32(config.relative_max_distance)
+        spec.relative_attention_max_distance = np.int32(MAX_DISTANCE)
     elif config.positional == "alibi" and stack.side == "encoder":
         spec.relative_attention_bias = _build_encoder_alibi(config.heads, stack.positions)
         spec.relative_attention_max_distance = np.int32(4 * stack.positions)

@@ -23,7 +23,6 @@ _FIXED = {
     "positional": ("sinusoidal",),
     "decoder_start": ("bos",),
     "norm": ("layernorm",),
-    "norm_epsilon": (1e-5,),
     "residual": ("post",),
     "feed_forward": ("relu", "gelu", "swish"),
     "attention_temperature": (1.0,),

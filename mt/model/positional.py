@@ -12,6 +12,11 @@ from mt.config.model import Side
 from mt.errors import UserError
 from mt.model.attention import Attention, Mask
 
+ROTARY_BASE = 10000.0
+BUCKETS = 32
+"""Number of offset buckets of `relative_bias`, as in T5."""
+MAX_DISTANCE = 128
+"""Offset from which `relative_bias` uses its last bucket, as in T5."""
 FAIRSEQ_START = 2
 """First position in fairseq, which counts from the id of its padding plus 1."""
 
@@ -168,8 +173,8 @@ class RelativeBias(Positional):
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
-        self.max_distance = config.relative_max_distance
-        self.table = nn.Parameter(torch.empty(config.relative_buckets, config.heads))
+        self.max_distance = MAX_DISTANCE
+        self.table = nn.Parameter(torch.empty(BUCKETS, config.heads))
         nn.init.normal_(self.table, std=config.d_model**-0.5)
 
     def bias(self, queries: int, keys: int) -> Tensor:
@@ -208,14 +213,14 @@ class Alibi(Positional):
 
 
 class Rotary(Positional):
-    """Pairs (2i, 2i + 1) of queries and keys, rotated by position x base^(-2i / d_head).
+    """Pairs (2i, 2i + 1) of queries and keys, rotated by position x 10000^(-2i / d_head).
 
     Su et al. 2021, equations 15 and 34. Scores depend on the offset alone.
     """
 
     def __init__(self, config: ModelConfig, side: Side) -> None:
         super().__init__(config, side)
-        self.table = SinusoidTable(config.key_width, config.rotary_base)
+        self.table = SinusoidTable(config.key_width, ROTARY_BASE)
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""

@@ -14,6 +14,8 @@ from mt.model.weights import Gains, glorot
 
 Activation = Callable[[Tensor], Tensor]
 Sublayer = Callable[..., Tensor]
+NORM_EPSILON = 1e-5
+"""Added to the variance, or the mean square, before the square root."""
 _DRAWS = 2**16
 """Number of values of the 16 random bits that decide about one element."""
 
@@ -39,7 +41,7 @@ class Dropout(nn.Dropout):
 
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:
     """Return LayerNorm over the last axis (Ba et al. 2016)."""
-    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
+    return nn.LayerNorm(config.d_model, eps=NORM_EPSILON, bias=config.bias)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -49,7 +51,7 @@ class RMSNorm(nn.RMSNorm):
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config.d_model, eps=config.norm_epsilon)
+        super().__init__(config.d_model, eps=NORM_EPSILON)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise x [... D]."""

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.config.model import Side
 from mt.model.attention import CAUSAL, EVERYWHERE, Attention, LayerCache, Mask
 from mt.model.positional import FAIRSEQ_START, POSITIONAL, Positional, SinusoidTable
 from mt.model.sublayers import FEED_FORWARD, RESIDUALS, Dropout
@@ -55,12 +54,8 @@ class Transformer(nn.Module):
         self.encoder_positional = POSITIONAL[config.positional](config, "encoder")
         self.decoder_positional = POSITIONAL[config.positional](config, "decoder")
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(
-            EncoderLayer(each) for each in _layer_configs(config, "encoder")
-        )
-        self.decoder = nn.ModuleList(
-            DecoderLayer(each) for each in _layer_configs(config, "decoder")
-        )
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.encoder_norm = RESIDUALS[config.residual].final_norm(config)
         self.decoder_norm = RESIDUALS[config.residual].final_norm(config)
 
@@ -163,14 +158,6 @@ class Transformer(nn.Module):
             ids = ids.masked_fill(ids == BOS, EOS)
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale
         return self.dropout(positional.embed(x, first))  # type: ignore[no-any-return]
-
-
-def _layer_configs(config: ModelConfig, side: Side) -> list[ModelConfig]:
-    """Return the config of each layer of a stack, whose `dropout` is the layer's own rate."""
-    encoder = config.encoder_dropout or [config.dropout] * config.encoder_layers
-    decoder = config.decoder_dropout or [config.dropout] * config.decoder_layers
-    rates = encoder if side == "encoder" else decoder
-    return [config.model_copy(update={"dropout": rate}) for rate in rates]
 
 
 def _padding_mask(ids: Tensor) -> Tensor | None:

@@ -51,7 +51,7 @@ def _noam(update: int, config: TrainingConfig, d_model: int) -> float:
 
 def _constant(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly to the configured rate, then stay there."""
-    return config.learning_rate * min(update / max(config.warmup_updates, 1), 1.0)
+    return config.learning_rate * _warmup_factor(update, config)
 
 
 def _cosine(update: int, config: TrainingConfig, _d_model: int) -> float:
@@ -59,12 +59,18 @@ def _cosine(update: int, config: TrainingConfig, _d_model: int) -> float:
 
     Loshchilov and Hutter 2017, equation 5.
     """
-    return _decayed(update, config, (1.0 + math.cos(math.pi * _decay_progress(update, config))) / 2)
+    height = (1.0 + math.cos(math.pi * _decay_progress(update, config))) / 2
+    return _warmup_factor(update, config) * (config.learning_rate * height)
 
 
 def _linear(update: int, config: TrainingConfig, _d_model: int) -> float:
     """Rise linearly, then fall linearly."""
-    return _decayed(update, config, 1.0 - _decay_progress(update, config))
+    height = 1.0 - _decay_progress(update, config)
+    return _warmup_factor(update, config) * (config.learning_rate * height)
+
+
+def _warmup_factor(update: int, config: TrainingConfig) -> float:
+    return min(update / max(config.warmup_updates, 1), 1.0)
 
 
 def _decay_progress(update: int, config: TrainingConfig) -> float:
@@ -72,12 +78,6 @@ def _decay_progress(update: int, config: TrainingConfig) -> float:
     assert config.decay_updates is not None, "the config requires it for schedules that end"
     done = update - config.warmup_updates
     return min(max(done / (config.decay_updates - config.warmup_updates), 0.0), 1.0)
-
-
-def _decayed(update: int, config: TrainingConfig, height: float) -> float:
-    """Return the rate at a height between the final rate, 0, and the peak, 1."""
-    peak, final = config.learning_rate, config.final_learning_rate
-    return min(update / max(config.warmup_updates, 1), 1.0) * (final + (peak - final) * height)
 
 
 SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {

@@ -52,7 +52,7 @@ def validate(
     language = direction.target
     tokenizer = config.evaluation.bleu_tokenizer
     changes = {
-        "search": config.training.validation_search,
+        "search": "greedy",
         **ONE_SEARCH,  # an early model repeats itself often
         "mbr": None,
         **config.split_tags("valid"),

@@ -39,14 +39,14 @@ VARIANTS: list[dict[str, Any]] = [
     {"bias": False, "residual": "deepnorm", "positional": "learned"},
     {"d_head": 6},
     {"d_value": 4},
-    {"d_head": 6, "d_value": 12, "positional": "rotary", "rotary_base": 100.0},
+    {"d_head": 6, "d_value": 12, "positional": "rotary"},
     {"d_head": 12, "d_value": 6, "positional": "relative", "kv_heads": 2, "relative_clip": 3},
     {"attention_temperature": 0.5},
     {"tie_embeddings": "decoder"},
     {"tie_embeddings": "none"},
     {"heads": 3, "d_model": 48, "positional": "alibi"},
-    {"encoder_layers": 1, "decoder_layers": 3, "residual": "deepnorm", "norm_epsilon": 0.05},
-    {"relative_buckets": 8, "relative_max_distance": 20, "positional": "relative_bias"},
+    {"encoder_layers": 1, "decoder_layers": 3, "residual": "deepnorm"},
+    {"positional": "relative_bias"},
 ]
 
 

@@ -162,7 +162,6 @@ def test_the_translation_pipeline_loads_it(finished_run: Path, tmp_path: Path) -
         {"positional": "rotary"},
         {"positional": "none"},
         {"norm": "rmsnorm"},
-        {"norm_epsilon": 1e-6},
         {"residual": "pre"},
         {"residual": "deepnorm"},
         {"feed_forward": "swiglu"},

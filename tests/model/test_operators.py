@@ -153,7 +153,7 @@ def update_of(encoder: int, decoder: int) -> Counter[str]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"attention_temperature": 2.0, "d_head": 6, "d_value": 6, "norm_epsilon": 1e-6}],
+    [{}, {"attention_temperature": 2.0, "d_head": 6, "d_value": 6}],
     ids=str,
 )
 def test_numbers_and_widths_change_no_operator_of_the_base_model(

@@ -14,7 +14,8 @@ from transformers.models.llama.modeling_llama import (
 from mt.config import ModelConfig
 from mt.config.model import Side
 from mt.model.attention import CAUSAL
-from mt.model.positional import POSITIONAL
+from mt.model.positional import POSITIONAL, ROTARY_BASE
+from mt.model.sublayers import NORM_EPSILON
 from mt.model.transformer import Transformer
 
 CONFIG = ModelConfig(
@@ -27,9 +28,7 @@ CONFIG = ModelConfig(
     encoder_layers=3,
     decoder_layers=1,
     positional="rotary",
-    rotary_base=500.0,
     norm="rmsnorm",
-    norm_epsilon=1e-3,  # large enough to show
     residual="pre",
     feed_forward="swiglu",
     bias=False,
@@ -94,8 +93,8 @@ def llama_config(config: ModelConfig = CONFIG) -> LlamaConfig:
         num_attention_heads=config.heads,
         num_key_value_heads=config.key_heads,
         head_dim=config.key_width,
-        rms_norm_eps=config.norm_epsilon,
-        rope_parameters={"rope_type": "default", "rope_theta": config.rotary_base},
+        rms_norm_eps=NORM_EPSILON,
+        rope_parameters={"rope_type": "default", "rope_theta": ROTARY_BASE},
         attn_implementation="eager",
     )
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mt.config import ModelConfig
-from mt.model.sublayers import FEED_FORWARD, GatedFeedForward
+from mt.model.sublayers import FEED_FORWARD, NORM_EPSILON, GatedFeedForward
 from mt.model.transformer import Memory, Transformer
 from mt.special_ids import BOS, EOS, PAD
 
@@ -20,7 +20,6 @@ CONFIG = ModelConfig(
     encoder_layers=2,
     decoder_layers=3,
     positional="none",
-    norm_epsilon=1e-3,  # large enough to show
     tie_embeddings="none",
     dropout=0.0,
 )
@@ -123,7 +122,7 @@ def layer_arguments(config: ModelConfig) -> dict[str, Any]:
         "dim_feedforward": config.d_ff,
         "dropout": 0.0,
         "activation": config.feed_forward,
-        "layer_norm_eps": config.norm_epsilon,
+        "layer_norm_eps": NORM_EPSILON,
         "batch_first": True,
         "norm_first": config.residual == "pre",
         "bias": config.bias,
@@ -145,7 +144,7 @@ def torch_decoder(config: ModelConfig) -> nn.TransformerDecoder:
 def torch_final_norm(config: ModelConfig) -> nn.LayerNorm | None:
     if config.residual == "post":
         return None
-    return nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
+    return nn.LayerNorm(config.d_model, eps=NORM_EPSILON, bias=config.bias)
 
 
 def as_torch(tensors: dict[str, Tensor], side: str) -> dict[str, Tensor]:

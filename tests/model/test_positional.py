@@ -33,8 +33,6 @@ SMALL: dict[str, Any] = {
     "encoder_layers": 2,
     "decoder_layers": 1,
     "relative_clip": 3,
-    "relative_buckets": 8,
-    "relative_max_distance": 8,
     "dropout": 0.0,
 }
 CONFIG = ModelConfig(**SMALL)

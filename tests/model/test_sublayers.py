@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mt.config.model import Side
 from mt.model.sublayers import (
     FEED_FORWARD,
+    NORM_EPSILON,
     NORMS,
     RESIDUALS,
     DeepNorm,
@@ -21,9 +22,8 @@ from mt.model.sublayers import (
 )
 from tests.factories import model_config, transformer
 
-EPSILON = 1e-2  # large enough to show
 DEPTHS = {"encoder_layers": 4, "decoder_layers": 3}
-CONFIG = model_config(d_model=8, d_ff=13, norm_epsilon=EPSILON, **DEPTHS)
+CONFIG = model_config(d_model=8, d_ff=13, **DEPTHS)
 SIDES: list[Side] = ["encoder", "decoder"]
 FEATURES = torch.linspace(-4, 4, 5 * 8).view(5, 8)
 
@@ -96,12 +96,12 @@ def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
     assert isinstance(norm, nn.LayerNorm)
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
-    return centred / (variance + EPSILON).sqrt() * norm.weight + norm.bias
+    return centred / (variance + NORM_EPSILON).sqrt() * norm.weight + norm.bias
 
 
 def rms_norm(x: Tensor, norm: nn.Module) -> Tensor:
     assert isinstance(norm, nn.RMSNorm)
-    return x / (x.square().mean(-1, keepdim=True) + EPSILON).sqrt() * norm.weight
+    return x / (x.square().mean(-1, keepdim=True) + NORM_EPSILON).sqrt() * norm.weight
 
 
 NORM_FORMULAS = {"layernorm": layer_norm, "rmsnorm": rms_norm}

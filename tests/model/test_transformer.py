@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from mt.data.batches import collate
@@ -95,42 +94,3 @@ def test_padding_row_is_trained_only_as_part_of_the_output_layer(tie_embeddings:
     for embedding in (model.source_embedding, model.target_embedding):
         stays = embedding.weight is not model.output.weight
         assert torch.equal(embedding.weight[PAD], torch.zeros(32)) == stays
-
-
-# A dropout rate for each layer
-
-
-def rates(part: nn.Module) -> dict[str, float]:
-    return {name: each.p for name, each in part.named_modules() if isinstance(each, nn.Dropout)}
-
-
-@pytest.mark.parametrize("encoder", [[0.2, 0.3], None])
-def test_each_layer_has_its_own_dropout_rate(encoder: list[float] | None) -> None:
-    decoder = [0.5, 0.0, 0.4]
-    keys = {"dropout": 0.1, "feed_forward_dropout": 0.05, "attention_dropout": 0.02}
-    model = build(encoder_dropout=encoder, decoder_dropout=decoder, **keys)
-    for stack, expected in ((model.encoder, encoder or [0.1] * 2), (model.decoder, decoder)):
-        for layer, rate in zip(stack, expected, strict=True):
-            found = rates(layer)
-            around = [p for name, p in found.items() if "residual" in name]
-            assert around == [rate] * (3 if stack is model.decoder else 2)
-            assert found["feed_forward.dropout"] == 0.05
-            assert found["self_attention.attention.weights.dropout"] == 0.02
-    assert model.dropout.p == 0.1
-
-
-def test_rates_that_do_not_match_the_layers_are_an_error() -> None:
-    with pytest.raises(ValidationError, match=r"`model.encoder_dropout` has 1 .* is 6"):
-        model_config(encoder_layers=6, encoder_dropout=[0.1])
-
-
-def test_a_layer_drops_nothing_where_only_another_layer_has_dropout() -> None:
-    model = build(encoder_layers=3, encoder_dropout=[0.0, 0.5, 0.0]).train()
-    passes: list[list[Tensor]] = []
-    for layer in model.encoder:
-        layer.register_forward_hook(lambda _module, _given, made: passes[-1].append(made))
-    for _ in range(2):
-        passes.append([])
-        model.encode(SOURCE[:1])
-    same = [torch.equal(one, other) for one, other in zip(*passes, strict=True)]
-    assert same == [True, False, False]

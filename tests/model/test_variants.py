@@ -35,8 +35,6 @@ SMALL: dict[str, Any] = {
     "decoder_layers": 2,
     "max_positions": 9,
     "relative_clip": 2,
-    "relative_buckets": 8,
-    "relative_max_distance": 6,
     "dropout": 0.0,
 }
 LONGEST = 5
