@@ -58,7 +58,7 @@ def prepared(translator: Translator, lines: list[str]) -> list[list[list[str]]]:
     """Return the tokens in batches of similar length."""
     tokens = sorted(translator.tokenizer.source.processor.encode(lines, out_type=str), key=len)
     size = translator.decoding.sentences_at_once
-    ended = [[*each, "</s>"] for each in tokens[::-1]]
+    ended = [[*line, "</s>"] for line in tokens[::-1]]
     return [ended[start : start + size] for start in range(0, len(ended), size)]
 
 

@@ -160,11 +160,11 @@ def run(config: Config, warmup: int, measured: int) -> dict[str, float]:
     model = Transformer(config.model, vocabulary, longest)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     source_tokens, target_tokens, loss, wall, cpu = 0, 0, 0.0, 0.0, 0.0
-    for number, batches in zip(range(warmup + measured), updates(store, config), strict=False):
-        if number == warmup:
+    for index, batches in zip(range(warmup + measured), updates(store, config), strict=False):
+        if index == warmup:
             source_tokens, target_tokens, loss = 0, 0, 0.0
             wall, cpu = time.perf_counter(), time.process_time()
-        step = (number + 1) / max(training.warmup_updates, 1)
+        step = (index + 1) / max(training.warmup_updates, 1)
         optimizer.param_groups[0]["lr"] = training.learning_rate * min(step, step**-0.5)
         tokens = sum(int((target != PAD).sum()) for _, target in batches)
         for batch in batches:

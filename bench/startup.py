@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_corpus(folder, options.pairs)
         _measured(folder, "prepared", [])
         prepared = ["--set", "tokenizer.from=runs/prepared"]
-        found = [_measured(folder, f"run{n}", prepared) for n in range(options.rounds)]
-    print(as_markdown(min(found, key=lambda stages: sum(stages.values()))))
+        rounds = [_measured(folder, f"run{n}", prepared) for n in range(options.rounds)]
+    print(as_markdown(min(rounds, key=lambda stages: sum(stages.values()))))
     return 0
 
 

@@ -103,8 +103,8 @@ def main() -> int:
         )
         programs = commands(recipe, options.updates, options.threads)
         pairs = []
-        for number in range(options.pairs):
-            names = ("plain", "mt") if number % 2 == 0 else ("mt", "plain")
+        for index in range(options.pairs):
+            names = ("plain", "mt") if index % 2 == 0 else ("mt", "plain")
             runs = {name: measure(name, programs[name], products) for name in names}
             pairs.append(Pair(runs["plain"], runs["mt"]))
             _check_same_updates(pairs[-1])
@@ -173,18 +173,18 @@ def measure(name: str, program: Callable[[], str], products: set[MatrixProduct])
     cpu = torch.device("cpu")
     before = measure_matmul_rate(products, cpu, torch.float32)
     try:
-        found = json.loads(program())
+        record = json.loads(program())
     except subprocess.CalledProcessError as error:
         raise UserError(
             f"{name} failed with status {error.returncode}; see its message above"
         ) from None
     run = Run(
-        target_tokens=found["target_tokens"],
-        target_rate=found["target_tokens_per_second"],
-        cpu_seconds=found["cpu_seconds"],
+        target_tokens=record["target_tokens"],
+        target_rate=record["target_tokens_per_second"],
+        cpu_seconds=record["cpu_seconds"],
         matmul_rates=(before, measure_matmul_rate(products, cpu, torch.float32)),
-        peak_memory_mib=found["peak_memory_mib"],
-        flops_per_target_token=found.get("flops_per_target_token"),
+        peak_memory_mib=record["peak_memory_mib"],
+        flops_per_target_token=record.get("flops_per_target_token"),
     )
     _say(f"{name}: {run.target_rate:,.0f} target tokens/s")
     return run
@@ -200,11 +200,11 @@ def table(pairs: Sequence[Pair]) -> str:
     """Return a line for each pair."""
     head = ("pair", "plain tok/s", "mt tok/s", "mt/plain", "by CPU time", "GEMM GFLOP/s")
     rows = [(*head, "plain share", "mt share")]
-    for number, pair in enumerate(pairs, start=1):
+    for row, pair in enumerate(pairs, start=1):
         rates = pair.plain.matmul_rates + pair.mt.matmul_rates
         rows.append(
             (
-                f"{number}{'' if pair.steady else ' *'}",
+                f"{row}{'' if pair.steady else ' *'}",
                 f"{pair.plain.target_rate:,.0f}",
                 f"{pair.mt.target_rate:,.0f}",
                 f"{pair.ratio:.2f}",

@@ -173,7 +173,7 @@ def _updates(
     plain = learner(model, cpu, vocabulary=SMALL_VOCABULARY, precision="fp32", **training)
     made = learner(model, device, vocabulary=SMALL_VOCABULARY, precision=precision, **training)
     expected = fetch_metrics(_take(plain, batches, 0, WARM_UP + UPDATES))
-    pinned = [each.pinned() for each in batches] if device.type == "cuda" else batches
+    pinned = [batch.pinned() for batch in batches] if device.type == "cuda" else batches
     results = _take(made, pinned, 0, WARM_UP)
     with waits_are_errors(device):
         results += _take(made, pinned, WARM_UP, UPDATES)
@@ -181,7 +181,7 @@ def _updates(
     worst = max(map(_difference, found, expected))
     limit = TOLERANCES[made.precision.name]
     numbers = f"relative difference of the losses from the CPU at most {worst:.1e} of {limit:.0e}"
-    require(not any(each.skipped for each in found), "an update was skipped")
+    require(not any(step.skipped for step in found), "an update was skipped")
     require(worst <= limit, numbers)
     return numbers
 
@@ -190,7 +190,7 @@ def _take(made: Learner, batches: Sequence[Batch], first: int, number: int) -> l
     device, results = made.precision.device, []
     for update in range(first, first + number):
         torch.manual_seed(update)
-        results.append(train_step(made, [each.to(device) for each in batches], 1e-3))
+        results.append(train_step(made, [batch.to(device) for batch in batches], 1e-3))
         made.average.update(update + 1, results[-1].gradient_norm)
     return results
 
@@ -375,7 +375,7 @@ def _search(case: SearchCase, pairs: Sequence[Any], device: torch.device) -> str
 
     expected, found = translate(plain), translate(made)
     equal = sum(
-        [each.ids for each in some] == [each.ids for each in others]
+        [hypothesis.ids for hypothesis in some] == [hypothesis.ids for hypothesis in others]
         for some, others in zip(found, expected, strict=True)
     )
     finished = sum(best.finished for best, *_ in expected)
@@ -469,7 +469,7 @@ def _split_training(device: torch.device, small: bool) -> str:  # noqa: FBT001
 
     def take(batches: Sequence[Batch]) -> float:
         """Take an update with a rate of 0, which changes no weight, and return its loss."""
-        result = train_step(made, [each.to(device) for each in batches], 0.0)
+        result = train_step(made, [batch.to(device) for batch in batches], 0.0)
         return fetch_metrics([result])[0].nll
 
     expected = take(quarters)  # allocates the state of the optimizer
@@ -506,7 +506,7 @@ def _split_decoding(device: torch.device, small: bool) -> str:  # noqa: FBT001
     def translate(size: int) -> list[tuple[int, ...]]:
         keys = {"beam": 5, "batch_size": size, "max_length_extra": 1}
         found = engine.translate_ids(sources, DecodingConfig.model_validate(keys))
-        return [each.ids for each in found]
+        return [hypothesis.ids for hypothesis in found]
 
     expected = translate(rows // 4)
     parts = _peak(lambda: translate(rows // 4), device)

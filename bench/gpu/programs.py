@@ -125,8 +125,8 @@ def _end(text: str) -> str:
 def _events(run: Path, event: str) -> list[dict[str, Any]]:
     journal = run / "metrics.jsonl"
     text = journal.read_text(encoding="utf-8") if journal.exists() else ""
-    found = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-    return [each for each in found if each["event"] == event]
+    records = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    return [record for record in records if record["event"] == event]
 
 
 def _interrupt(folder: Path, train: Sequence[object]) -> str:
@@ -156,12 +156,12 @@ def _interrupt(folder: Path, train: Sequence[object]) -> str:
 
 
 def _resume(folder: Path, run: Path, train: Sequence[object]) -> str:
-    done = max(each["update"] for each in _events(run, "train"))
+    done = max(event["update"] for event in _events(run, "train"))
     last = done + 40
     _mt(folder, *train, "--set", f"training.max_updates={last}")
-    begun = [each["update"] for each in _events(run, "resume")]
+    begun = [event["update"] for event in _events(run, "resume")]
     require(len(begun) == 1 and 0 < begun[0] <= last, f"resumed at {begun}")
-    logged = [each["update"] for each in _events(run, "train")]
+    logged = [event["update"] for event in _events(run, "train")]
     require(logged == sorted(set(logged)), f"updates are logged twice: {logged}")
     require(logged[-1] == last, f"ended at update {logged[-1]} instead of {last}")
     require((run / "model.safetensors").is_file(), "no final model")
@@ -218,12 +218,12 @@ def _rank_programs(*, backend: str, count: int, device: str) -> list[float]:
         try:
             ends_at = time.monotonic() + RANK_SECONDS
             # A rank that fails leaves the other one waiting.
-            while any(each.poll() is None for each in processes):
-                failed = any(each.poll() for each in processes)
+            while any(process.poll() is None for process in processes):
+                failed = any(process.poll() for process in processes)
                 if failed or time.monotonic() > ends_at:
                     break
                 time.sleep(0.05)
-            statuses = [each.poll() for each in processes]
+            statuses = [process.poll() for process in processes]
             if any(statuses) or None in statuses:
                 reason = f"statuses {statuses}"
                 for file in errors:
@@ -232,10 +232,10 @@ def _rank_programs(*, backend: str, count: int, device: str) -> list[float]:
                     reason += f" {' '.join(lines[-2:])}"
                 raise RuntimeError(reason)
             assert processes[0].stdout is not None
-            return [float(each) for each in processes[0].stdout.read().split()]
+            return [float(line) for line in processes[0].stdout.read().split()]
         finally:
-            for each in processes:
-                end_process(each)
+            for process in processes:
+                end_process(process)
             for file in errors:
                 file.close()
 

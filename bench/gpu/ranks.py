@@ -31,7 +31,7 @@ def losses(device: torch.device, rank: int = 0, size: int = 1, world: World = AL
 
     fix_bucket_order(wrapped, loss)
     made = replace(made, training_pass=wrapped)
-    share, tokens = [each.to(device) for each in batches[rank::size]], count_tokens(batches)
+    share, tokens = [batch.to(device) for batch in batches[rank::size]], count_tokens(batches)
     results = [train_step(made, share, 1e-3, tokens=tokens) for _ in range(UPDATES)]
     return [metrics.nll for metrics in fetch_metrics(results, world)]
 

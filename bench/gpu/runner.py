@@ -160,7 +160,7 @@ class Report:
     @property
     def failed(self) -> bool:
         """True if a check has failed."""
-        return any(check.status == "fail" for each in self.outcomes for check in each.checks)
+        return any(check.status == "fail" for outcome in self.outcomes for check in outcome.checks)
 
     def add(self, check: Check) -> None:
         """Print a check of the current section and write the report."""
@@ -177,7 +177,7 @@ class Report:
 
     def as_text(self) -> str:
         """Return the report as Markdown, one line for each check."""
-        checks = [check for each in self.outcomes for check in each.checks]
+        checks = [check for outcome in self.outcomes for check in outcome.checks]
         counts = {
             name: sum(check.status == status for check in checks)
             for status, name in (("pass", "passed"), ("fail", "failed"), ("note", "notes"))
@@ -189,9 +189,9 @@ class Report:
             f"{', '.join(f'{count} {name}' for name, count in counts.items())}; {seconds:.0f} of "
             f"{self.budget:.0f} s; {datetime.now(UTC).isoformat(timespec='seconds')}",
         ]
-        for each in self.outcomes:
-            lines += ["", f"## {each.title} ({each.seconds:.0f} s)", ""]
-            lines += [f"- {check}" for check in each.checks]
+        for outcome in self.outcomes:
+            lines += ["", f"## {outcome.title} ({outcome.seconds:.0f} s)", ""]
+            lines += [f"- {check}" for check in outcome.checks]
         if self.waiting:
             lines += ["", "## Not run", "", *(f"- {title}" for title in self.waiting)]
         return "\n".join(lines) + "\n"
@@ -211,11 +211,11 @@ def supervise(
         words = [*command, "--worker", ",".join(waiting), "--ends-at", str(ends_at)]
         for name in _follow(words, ends_at, report, sections):
             waiting.remove(name)
-            report.waiting = [sections[each].title for each in waiting]
+            report.waiting = [sections[name].title for name in waiting]
         if len(report.outcomes) == begun:  # not even the first section has begun
             report.outcomes.append(Outcome(sections[waiting.pop(0)].title))
             report.add(Check("fail", "start of a worker", "see its messages on stderr"))
-    report.waiting = [sections[each].title for each in waiting]
+    report.waiting = [sections[name].title for name in waiting]
     report.write()
     for title in report.waiting:
         print(f"not run: {title}, the time is over")

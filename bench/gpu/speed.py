@@ -174,13 +174,13 @@ def _measured(case: TrainingCase, budget: int, rate: float) -> str:
         first = _seconds(lambda: _take(made, updates, 1), device)
         _take(made, updates, 4)
         typical = _seconds(lambda: _take(made, updates, 3), device) / 3
-        number = int(np.clip(TIMED_SECONDS / typical, 5, 200)) if cuda else 2
-        seconds = _seconds(lambda: taken.extend(_take(made, updates, number)), device)
-    indices = np.concatenate([batch.index.numpy() for each in taken for batch in each.batches])
+        timed = int(np.clip(TIMED_SECONDS / typical, 5, 200)) if cuda else 2
+        seconds = _seconds(lambda: taken.extend(_take(made, updates, timed)), device)
+    indices = np.concatenate([batch.index.numpy() for update in taken for batch in update.batches])
     shape = ModelConfig.model_validate(case.model)
     flops = count_training_flops(shape, drawn[indices], vocabularies=(vocabulary, vocabulary)).sum()
-    tokens = sum(each.tokens.target for each in taken)
-    batches = sum(len(each.batches) for each in taken) / len(taken)
+    tokens = sum(update.tokens.target for update in taken)
+    batches = sum(len(update.batches) for update in taken) / len(taken)
     peak = f"{torch.cuda.max_memory_allocated() / 2**30:.2f} GiB, " if cuda else ""
     return (
         f"{tokens / seconds:,.0f} target tokens/s, {flops / seconds / rate:.1%} of the rate, "
@@ -189,9 +189,9 @@ def _measured(case: TrainingCase, budget: int, rate: float) -> str:
     )
 
 
-def _take(made: Learner, updates: Iterator[PlannedUpdate], number: int) -> list[PlannedUpdate]:
+def _take(made: Learner, updates: Iterator[PlannedUpdate], count: int) -> list[PlannedUpdate]:
     taken = []
-    for update in islice(updates, number):
+    for update in islice(updates, count):
         batches = [batch.to(made.precision.device) for batch in update.batches]
         train_step(made, batches, 1e-4, tokens=update.tokens)
         taken.append(update)
@@ -255,11 +255,11 @@ def _decoding_text(
     seconds, tokens = list[float](), 0
     most = 5 if device.type == "cuda" else 1
     while not seconds or (len(seconds) < most and sum(seconds) < 2.0):
-        found: list[Any] = []
+        hypotheses: list[Any] = []
         seconds.append(
-            _seconds(lambda: found.extend(engine.translate_ids(sources, settings)), device)  # noqa: B023 - called at once
+            _seconds(lambda: hypotheses.extend(engine.translate_ids(sources, settings)), device)  # noqa: B023 - called at once
         )
-        tokens = sum(len(each.ids) for each in found)
+        tokens = sum(len(hypothesis.ids) for hypothesis in hypotheses)
     best = min(seconds)
     peak = f", {torch.cuda.max_memory_allocated() / 2**30:.2f} GiB" if device.type == "cuda" else ""
     return (
@@ -297,7 +297,7 @@ def _write_ctranslate2(model: Transformer, folder: Path, device: torch.device) -
     if device.type == "cuda" and not ctranslate2.get_cuda_device_count():
         raise Unavailable(f"version {ctranslate2.__version__} sees no CUDA device")
     keys = {"preset": "transformer-base"} if model.output.in_features == 512 else TINY
-    weights = {name: each.detach().numpy() for name, each in model.named_parameters()}
+    weights = {name: weight.detach().numpy() for name, weight in model.named_parameters()}
     config = ModelConfig.model_validate(keys)
     spec = build_spec(config, weights, positions=LONGEST + 1)
     tokens = _vocabulary(model.output.out_features)
@@ -310,7 +310,7 @@ def _write_ctranslate2(model: Transformer, folder: Path, device: torch.device) -
 
 
 def _vocabulary(size: int) -> list[str]:
-    return ["<pad>", "<unk>", "<s>", "</s>", *(f"t{number}" for number in range(4, size))]
+    return ["<pad>", "<unk>", "<s>", "</s>", *(f"t{token}" for token in range(4, size))]
 
 
 def _beside_ctranslate2(
@@ -322,7 +322,7 @@ def _beside_ctranslate2(
     drawn = lengths(rows, longest=100)
     sources = [pair.source.tolist() for pair in examples(drawn, vocabulary=size)]
     tokens = _vocabulary(size)
-    texts = [[tokens[each] for each in source] for source in sources]
+    texts = [[tokens[token] for token in source] for source in sources]
     kind = "float16" if device.type == "cuda" else "float32"
     translator = ctranslate2.Translator(str(folder), device=device.type, compute_type=kind)
     fixed = {"max_length_ratio": 0.0, "max_length_extra": FIXED_TOKENS, "batch_size": rows}
@@ -338,9 +338,9 @@ def _beside_ctranslate2(
 
     theirs(), ours()
     times = {"theirs": _best(theirs, device), "ours": _best(ours, device)}
-    found = {len(each.hypotheses[0]) for each in theirs()}
-    if found != {FIXED_TOKENS} or {len(each.ids) for each in ours()} != {FIXED_TOKENS}:
-        raise AssertionError(f"translations have other lengths than {FIXED_TOKENS}: {found}")
+    sizes = {len(result.hypotheses[0]) for result in theirs()}
+    if sizes | {len(hypothesis.ids) for hypothesis in ours()} != {FIXED_TOKENS}:
+        raise AssertionError(f"translations have other lengths than {FIXED_TOKENS}: {sizes}")
     dtype = str(engine.model.output.weight.dtype).removeprefix("torch.")
     return (
         f"mt in {dtype} {rows / times['ours']:,.0f} sentences/s, CTranslate2 in {kind} "

@@ -93,8 +93,8 @@ def facts(run: Path) -> Iterator[str]:
     if trained:
         # The first half has the compilation and the growth of the allocator.
         later = trained[len(trained) // 2 :]
-        speed = statistics.median(each["target_tokens_per_second"] for each in later)
-        waited = statistics.median(each["data_wait_share"] for each in later)
+        speed = statistics.median(event["target_tokens_per_second"] for event in later)
+        waited = statistics.median(event["data_wait_share"] for event in later)
         yield f"{speed:,.0f} target tokens/s (median), {waited:.1%} of the time waiting for data"
         yield f"{trained[-1]['update']:,} updates, last training loss {trained[-1]['loss']:.3f}"
     for each in by_name.get("validation", [])[-1:]:

@@ -158,7 +158,7 @@ def planned(
         plan = plan_updates(drawn, target_tokens, seed=1, epoch=epoch)
         for number, indices in enumerate(plan):
             (parts,) = split_update(indices, drawn, max_tokens_per_batch=max_tokens, ranks=1)
-            batches = [collate([pairs[each] for each in part]) for part in parts]
+            batches = [collate([pairs[index] for index in part]) for part in parts]
             if device.type == "cuda":
                 batches = [batch.pinned() for batch in batches]
             source, target = drawn[indices].sum(axis=0, dtype=int)[[SOURCE, TARGET]].tolist()

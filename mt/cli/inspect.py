@@ -26,7 +26,7 @@ from mt.errors import UserError, install_hint
 from mt.tables import aligned, printable
 
 if TYPE_CHECKING:
-    from mt.config import Config
+    from mt.config import ModelConfig
     from mt.evaluation.run_info import CorpusInfo, RunInfo, ScoredSplit
     from mt.profiling.cost import PartCost
     from mt.profiling.decoding_speed import DecodingSpeed
@@ -64,6 +64,7 @@ def info(
         _refuse_overrides(overrides)
         run = read_info(source)
     config = run.config if run else load(source, overrides)
+    from mt.config.loading import automatic_keys
     from mt.profiling.cost import count_parts
 
     size = config.tokenizer.vocabulary_size
@@ -78,10 +79,11 @@ def info(
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
     head = _run_rows(run) if run else [("config", str(source))]
-    tables = [[*head, *_model_rows(config)], *(_run_tables(run) if run else ())]
+    tables = [[*head, *_model_rows(config.model)], *(_run_tables(run) if run else ())]
     texts = [aligned([tuple(map(printable, row)) for row in rows]) for rows in tables]
     parts_table = aligned(_part_rows(parts), right=range(1, 5))
-    typer.echo("\n\n".join([*texts, parts_table, _cost_note(config)]))
+    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
+    typer.echo("\n\n".join([*texts, parts_table, _cost_note(chosen)]))
 
 
 def _refuse_overrides(overrides: Sequence[str] | None) -> None:
@@ -89,8 +91,7 @@ def _refuse_overrides(overrides: Sequence[str] | None) -> None:
         raise UserError("--set cannot be combined with a run, whose model is fixed; name a config")
 
 
-def _model_rows(config: "Config") -> Iterator[_Row]:
-    model = config.model
+def _model_rows(model: "ModelConfig") -> Iterator[_Row]:
     yield "model", f"{model.residual} {model.norm}, {model.feed_forward}, {model.positional}"
     yield (
         "sizes",
@@ -109,15 +110,13 @@ def _part_rows(parts: "Sequence[PartCost]") -> list[_Row]:
     return [*rows, ("total", f"{parameters:,}", "100.0%", f"{flops / 1e6:,.2f}", "100.0%")]
 
 
-def _cost_note(config: "Config") -> str:
-    from mt.config.loading import automatic_keys
-
+def _cost_note(chosen: Sequence[str]) -> str:
+    """Return the meaning of the counts, and the keys that training may still choose."""
     note = (
         f"FLOPs: matrix products of the forward pass of a pair of {COUNTED_TOKENS} + "
         f"{COUNTED_TOKENS} tokens, two operations per multiply-add; training takes three times as "
         "many. A shared matrix counts as an embedding."
     )
-    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
     if chosen:
         note += f" Counted by their defaults, which training may change: {', '.join(chosen)}."
     return fill(note, 80)
@@ -237,11 +236,7 @@ def _plan_rows(planned: "TrainingPlan") -> Iterator[_Row]:
     )
     epochs = planned.updates / planned.updates_per_epoch
     yield "updates", f"{planned.updates:,}, {epochs:,.1f} epochs of {planned.updates_per_epoch:,}"
-    yield (
-        "tokens an update",
-        f"{planned.target_tokens_per_update:,.0f} target, "
-        f"{planned.share_of_the_papers_update:.2g} of the paper's 25,000",
-    )
+    yield "target tokens", f"{planned.target_tokens_per_update:,.0f} an update"
     padding, batch = planned.padding_efficiency, planned.heaviest_batch
     yield "padding efficiency", f"{padding.source:.1%} source, {padding.target:.1%} target"
     yield (

@@ -36,8 +36,6 @@ MAX_UPDATES = 60
 """Maximum number of updates, those of the warm-up included."""
 VALIDATION_BATCHES = 6
 """Batches that are decoded to time a validation, spread evenly over the lengths."""
-PAPER_TOKENS_PER_UPDATE = 25_000
-"""Vaswani et al. 2017, section 5.1, on each side."""
 
 _SAVES_MEMORY: dict[str, dict[str, Any]] = {
     "recompute: on": {"recompute": "on"},
@@ -70,7 +68,6 @@ class TrainingPlan:
     """Including that of the final model."""
     checkpoints: int
     target_tokens_per_update: float
-    share_of_the_papers_update: float
     padding_efficiency: PaddingEfficiency
     flops_per_target_token: float
     flops_per_update: float
@@ -135,7 +132,6 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             vocabularies={"source": sizes[0], "target": sizes[1]},
             updates_per_epoch=len(plan),
             target_tokens_per_update=tokens,
-            share_of_the_papers_update=tokens / PAPER_TOKENS_PER_UPDATE,
             padding_efficiency=measure_padding(plan, lengths, training.max_tokens_per_batch),
             flops_per_target_token=float(flops.mean()) / tokens,
             flops_per_update=float(flops.mean()),

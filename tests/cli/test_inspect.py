@@ -31,7 +31,6 @@ PLAN = TrainingPlan(
     validations=4,
     checkpoints=3,
     target_tokens_per_update=4000.0,
-    share_of_the_papers_update=0.16,
     padding_efficiency=PaddingEfficiency(source=0.95, target=0.9),
     flops_per_target_token=5e7,
     flops_per_update=2e11,

@@ -95,30 +95,30 @@ def plan(
 def test_extent_follows_from_updates_and_patience(
     training: dict[str, object], expected: tuple[str, str, int, int, int], plan: Plan
 ) -> None:
-    found = plan(**training)
-    assert found.ends_by == f"training.{expected[0]}"
-    assert (found.bound, found.updates, found.validations, found.checkpoints) == expected[1:]
-    times = found.updates * 0.5 + found.validations * 3.0 + found.checkpoints * 0.25
-    assert found.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
+    planned = plan(**training)
+    assert planned.ends_by == f"training.{expected[0]}"
+    counts = planned.updates, planned.validations, planned.checkpoints
+    assert (planned.bound, *counts) == expected[1:]
+    times = planned.updates * 0.5 + planned.validations * 3.0 + planned.checkpoints * 0.25
+    assert planned.seconds == {"update": 0.5, "validation": 3.0, "checkpoint": 0.25, "total": times}
 
 
 def test_counts_are_those_of_the_corpus(
     config: Config, corpus: TrainingData, plan: Plan, probed: list[NDArray[np.float64]]
 ) -> None:
-    found = plan()
+    planned = plan()
     lengths, updates = corpus.store.lengths, corpus.plan_epoch()
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     flops, tokens = (
         count_training_flops(config.model, lengths, vocabularies=sizes),
         lengths[:, 1].sum(),
     )
-    assert (found.pairs, found.updates_per_epoch) == (60, len(updates))
-    assert found.vocabularies == {"source": sizes[0], "target": sizes[1]}
-    assert found.target_tokens_per_update * len(updates) == pytest.approx(tokens)
-    assert found.share_of_the_papers_update * 25_000 == found.target_tokens_per_update
-    assert found.flops_per_update * len(updates) == pytest.approx(flops.sum())
-    assert found.flops_per_target_token == pytest.approx(flops.sum() / tokens)
-    assert found.flops == 40 * found.flops_per_update
+    assert (planned.pairs, planned.updates_per_epoch) == (60, len(updates))
+    assert planned.vocabularies == {"source": sizes[0], "target": sizes[1]}
+    assert planned.target_tokens_per_update * len(updates) == pytest.approx(tokens)
+    assert planned.flops_per_update * len(updates) == pytest.approx(flops.sum())
+    assert planned.flops_per_target_token == pytest.approx(flops.sum() / tokens)
+    assert planned.flops == 40 * planned.flops_per_update
     assert probed[0].tolist() == [flops[update].sum() for update in updates]
 
 
@@ -143,27 +143,27 @@ def test_memory_is_estimated_for_the_heaviest_batch(
 
     monkeypatch.setattr(module, "estimate_memory", estimate_memory)
     monkeypatch.setattr(module, "available_memory", lambda: 7)
-    found = plan(max_tokens_per_batch=100)
+    planned = plan(max_tokens_per_batch=100)
     lengths = corpus.store.lengths
     lengths = lengths[heaviest(corpus.plan_epoch(), lengths, max_tokens_per_batch=100)]
     sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     # As configured, and with the settings that save memory.
-    assert calls == [(lengths.tolist(), *sizes)] * (1 + len(found.memory_with))
-    assert [*found.memory_with] == [
+    assert calls == [(lengths.tolist(), *sizes)] * (1 + len(planned.memory_with))
+    assert [*planned.memory_with] == [
         "recompute: on",
         "optimizer: adafactor",
         "precision: pure_bf16",
     ]
-    assert [*found.heaviest_batch.values()] == [len(lengths), *lengths.max(axis=0)]
-    assert (found.memory_bytes, found.memory_free_bytes) == (2**33, 7)
+    assert [*planned.heaviest_batch.values()] == [len(lengths), *lengths.max(axis=0)]
+    assert (planned.memory_bytes, planned.memory_free_bytes) == (2**33, 7)
 
 
 @pytest.mark.gpu
 def test_memory_of_a_gpu_is_measured(plan: Plan) -> None:
-    found = plan(device="cuda")
-    assert found.memory_bytes is not None
-    assert found.memory_free_bytes is not None
-    assert 4 * found.parameters < found.memory_bytes < found.memory_free_bytes
+    planned = plan(device="cuda")
+    assert planned.memory_bytes is not None
+    assert planned.memory_free_bytes is not None
+    assert 4 * planned.parameters < planned.memory_bytes < planned.memory_free_bytes
 
 
 def test_too_little_disk_is_an_error_before_the_probe(
