@@ -34,7 +34,7 @@ from mt.decoding.engine import (
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
-from mt.model.device import is_out_of_memory
+from mt.model.device import compute_in_halves
 from mt.model.hooks import recording
 from mt.model.transformer import DecoderState, Transformer
 from mt.special_ids import BOS
@@ -207,16 +207,12 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
 
 
 def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]) -> list[T]:
-    """Return the results of `work` for sentences; halve a batch that does not fit and repeat.
+    """Return the results of `work` for sentences, in halves where the device lacks memory."""
+    return [*chain.from_iterable(compute_in_halves(work, numbers, _halve))]
 
-    Raises UserError where the device has too little memory for a single sentence.
-    """
-    try:
-        return work(numbers)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-    # Outside the handler, because the traceback keeps tensors in memory.
+
+def _halve(numbers: list[int]) -> tuple[list[int], list[int]]:
+    """Return the halves of a batch; raise UserError for a single sentence."""
     if len(numbers) == 1:
         raise UserError(
             "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
@@ -224,8 +220,7 @@ def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]
         )
     _log_halves()
     middle = (len(numbers) + 1) // 2
-    halves = (numbers[:middle], numbers[middle:])
-    return [result for half in halves for result in _in_smaller_batches(work, half)]
+    return numbers[:middle], numbers[middle:]
 
 
 @cache

@@ -3,12 +3,16 @@
 import ctypes
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from mt.errors import UserError, did_you_mean, listed
 
+T = TypeVar("T")
+R = TypeVar("R")
 # Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
@@ -88,6 +92,22 @@ def is_out_of_memory(error: RuntimeError) -> bool:
         or "out of memory" in text
         or "status_alloc_failed" in text
     )
+
+
+def compute_in_halves(
+    compute: Callable[[T], R], batch: T, halve: Callable[[T], tuple[T, T]]
+) -> list[R]:
+    """Return the results of `compute` for a batch, or for parts that fit the device's memory.
+
+    `halve` raises UserError for a batch that cannot be halved.
+    """
+    try:
+        return [compute(batch)]
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+    # Outside the handler, because the traceback keeps tensors in memory.
+    return [result for half in halve(batch) for result in compute_in_halves(compute, half, halve)]
 
 
 def keep_freed_memory() -> None:
