@@ -85,30 +85,31 @@ def measure(command: list[str], *, started_at: float) -> dict[str, float]:
             __import__(name.removeprefix("import "))
     with _timed(stages, "import mt and the rest"):
         from mt.__main__ import main as mt
-        from mt.training import trainer as spine
+        from mt.training import trainer as trainer_module
+        from mt.training.trainer import Trainer
 
     def timed(stage: str, name: str) -> Any:
-        function = getattr(spine, name)
+        function = getattr(trainer_module, name)
 
         def call(*given: object) -> object:
             with _timed(stages, stage):
                 return function(*given)
 
-        return mock.patch.object(spine, name, call)
+        return mock.patch.object(trainer_module, name, call)
 
     def first_update(*given: object) -> None:
         stages["config, first batch, and the rest"] = (
             time.time() - started_at - sum(stages.values())
         )
         with _timed(stages, LAST):
-            take_update(*given)  # type: ignore[arg-type]
+            run_update(*given)  # type: ignore[arg-type]
         raise FirstUpdateDoneError
 
-    take_update = spine.take_update
+    run_update = Trainer.run_update
     with (
         timed("corpora, tokenizer, encoded pairs", "prepare"),
-        timed("model, optimiser, plan", "start"),
-        mock.patch.object(spine, "take_update", first_update),
+        timed("model, optimiser", "begin_or_resume"),
+        mock.patch.object(Trainer, "run_update", first_update),
         mock.patch.object(sys, "argv", ["mt", *command]),
     ):
         try:

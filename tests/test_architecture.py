@@ -21,7 +21,6 @@ TABLES = {
     "model.feed_forward": "mt.model.sublayers:FEED_FORWARD",
     "training.schedule": "mt.training.optimizer:SCHEDULES",
     "training.precision": "mt.training.optimizer:_AUTOCAST",
-    "training.on_divergence": "mt.training.divergence:ON_DIVERGENCE",
     "decoding.length_normalization": "mt.decoding.engine:LENGTH_NORMALIZATIONS",
     "decoding.mbr": "mt.decoding.sampling:UTILITIES",
     "evaluation.bleu_tokenizer": "mt.evaluation.scores:TOKENIZERS",

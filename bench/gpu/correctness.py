@@ -51,7 +51,8 @@ from mt.config import DecodingConfig
 from mt.data.batches import SOURCE, Batch, collate
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
-from mt.training.memory import in_smaller_batches
+from mt.training.distributed import ALONE
+from mt.training.memory import BatchFitter
 from mt.training.step import Learner, StepMetrics, UpdateResult, fetch_metrics, train_step
 
 IMPORT_NAMES = {"ruamel.yaml": "ruamel"}
@@ -474,21 +475,14 @@ def _split_training(device: torch.device, small: bool) -> str:  # noqa: FBT001
 
     expected = take(quarters)  # allocates the state of the optimizer
     parts, whole = _peak(lambda: take(quarters), device), _peak(lambda: take([batch]), device)
-    progress = SimpleNamespace(say_once=lambda *_: None, record=lambda *_, **__: None)
-    training = SimpleNamespace(max_tokens_per_batch=batch.source.numel())
-    session: Any = SimpleNamespace(
-        device=device,
-        learner=made,
-        progress=progress,
-        state=SimpleNamespace(update=1),
-        config=SimpleNamespace(training=training),
-    )
+    unused: Any = SimpleNamespace(print_once=lambda *_: None, record=lambda *_, **__: None)
+    fitter = BatchFitter(made, unused, unused, ALONE, tokens=1, longest=1)
 
     def once(batches: list[Batch]) -> tuple[int, float]:
         return len(batches), fetch_metrics([train_step(made, batches, 0.0)])[0].nll
 
     with _memory_between(parts, whole, device) as numbers:
-        count, loss = in_smaller_batches(session, [batch], once)
+        count, loss = fitter.run(once, [batch], update=1)
     require(small or count > 1, f"{numbers}: not split")
     off = abs(loss - expected) / expected
     require(off < 1e-3, f"{numbers}: the loss differs by {off:.1e} of its value")

@@ -64,7 +64,7 @@ def info(
         _refuse_overrides(overrides)
         run = read_info(source)
     config = run.config if run else load(source, overrides)
-    from mt.config.loading import automatic_keys
+    from mt.config.loading import open_keys
     from mt.profiling.cost import count_parts
 
     size = config.tokenizer.vocabulary_size
@@ -82,7 +82,7 @@ def info(
     tables = [[*head, *_model_rows(config.model)], *(_run_tables(run) if run else ())]
     texts = [aligned([tuple(map(printable, row)) for row in rows]) for rows in tables]
     parts_table = aligned(_part_rows(parts), right=range(1, 5))
-    chosen = [key for key in automatic_keys(config) if key.startswith(("model.", "tokenizer."))]
+    chosen = [key for key in open_keys(config) if key.startswith(("model.", "tokenizer."))]
     typer.echo("\n\n".join([*texts, parts_table, _cost_note(chosen)]))
 
 

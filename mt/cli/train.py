@@ -177,7 +177,7 @@ def average(
         raise UserError(
             f"--updates {updates}: write numbers separated by commas, such as 1000,2000"
         ) from None
-    from mt.training.final_model import Choice, average_run
+    from mt.training.final_model import CheckpointChoice, average_run
 
-    choice = Choice(best=best, last=last, updates=chosen)
+    choice = CheckpointChoice(best=best, last=last, updates=chosen)
     typer.echo(average_run(run, output, choice=choice, device=device))

@@ -28,7 +28,7 @@ def automatic(schema: dict[str, Any]) -> None:
 Automatic = Field(json_schema_extra=automatic)
 """Annotation of an automatic key: `Annotated[int, Automatic]`.
 
-Training chooses its value if it is not given, or given as `auto` (`mt.training.automatic`). Other
+Training chooses its value if it is not given, or given as `auto` (`mt.training.resolve`). Other
 uses of the section, such as a model built in Python, take the field's default.
 """
 
@@ -58,8 +58,11 @@ class Section(BaseModel):
         """
         if not isinstance(value, dict):
             return {} if value is None else value
-        chosen = cls.automatic_keys()
-        return {key: each for key, each in value.items() if not (each == "auto" and key in chosen)}
+        return {
+            key: given
+            for key, given in value.items()
+            if not (given == "auto" and cls._is_automatic(key))
+        }
 
     def changed(self, **values: Any) -> Self:
         """Return a copy with changed values, validated as if they had been given at first.
@@ -70,14 +73,13 @@ class Section(BaseModel):
         return type(self).model_validate({**given, **values})
 
     @classmethod
-    def automatic_keys(cls) -> list[str]:
-        """Return the names of the automatic fields."""
-        fields = cls.model_fields.items()
-        return [name for name, field in fields if field.json_schema_extra is automatic]
+    def _is_automatic(cls, name: str) -> bool:
+        field = cls.model_fields.get(name)
+        return field is not None and field.json_schema_extra is automatic
 
     def is_open(self, name: str) -> bool:
         """Return whether a field is automatic and not given: its rules do not apply yet."""
-        return name in self.automatic_keys() and name not in self.model_fields_set
+        return self._is_automatic(name) and name not in self.model_fields_set
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:

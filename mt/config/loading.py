@@ -54,20 +54,15 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     return validate_document(Config, Document(tree), file="")
 
 
-def automatic_keys(config: Config) -> list[str]:
-    """Return the dotted automatic keys that a config does not give."""
+def open_keys(config: Config) -> list[str]:
+    """Return the dotted automatic keys that a config leaves open."""
     return [
         f"{name}.{key}"
         for name, section in config
         if isinstance(section, Section)
-        for key in section.automatic_keys()
+        for key in type(section).model_fields
         if section.is_open(key)
     ]
-
-
-def value_at(config: Config, key: str) -> Any:
-    """Return the value of a dotted key."""
-    return reduce(getattr, key.split("."), config)
 
 
 def require_section(overrides: Iterable[str], section: str) -> None:
@@ -83,10 +78,10 @@ def require_section(overrides: Iterable[str], section: str) -> None:
 def dump_config(config: Config) -> str:
     """Return a configuration, with its defaults, as YAML that loads back to an equal one.
 
-    Automatic keys that are not given are left out.
+    Open keys are left out.
     """
     tree = config.model_dump(mode="json", by_alias=True)
-    for key in automatic_keys(config):
+    for key in open_keys(config):
         section, name = key.split(".")
         del tree[section][name]
     return dump_yaml(tree)

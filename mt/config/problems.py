@@ -39,6 +39,10 @@ REMOVED_KEYS = {
     "model.rotary_base": "it is 10,000",
     "training.compile: graphs": "use `training.compile: on`",
     "training.final_learning_rate": "`cosine` and `linear` end at a learning rate of 0",
+    "training.on_divergence": (
+        "a diverged training stops, and names the checkpoint from which `mt average` and "
+        "`--init-from` go on"
+    ),
     "training.packing": "batches are rectangles",
     "training.validation_search": "validation decodes greedily",
 }
@@ -57,6 +61,7 @@ REMOVED_DEFAULTS: dict[str, Any] = {
     "model.relative_max_distance": 128,
     "model.rotary_base": 10_000,
     "training.final_learning_rate": 0,
+    "training.on_divergence": "stop",
     "training.packing": "off",
     "training.validation_search": "greedy",
 }

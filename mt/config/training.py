@@ -78,8 +78,6 @@ class TrainingConfig(Section):
     """Decay of a moving average of the weights, such as 0.999, to validate and keep; null: off."""
     gradient_clip: Annotated[float, Field(ge=0.0)] = 1.0
     """Maximum norm of the whole gradient; 0: no clipping."""
-    on_divergence: Literal["stop", "rollback"] = "stop"
-    """When the loss diverges: stop, or go back to an earlier checkpoint and halve the rate."""
     device: Literal["auto", "cuda", "mps", "cpu"] = "auto"
     """Device to compute on; `auto`: the best available."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "pure_bf16"] = "auto"

@@ -102,7 +102,7 @@ def drawn_path(store: PairStore, sampling: Sampling, epoch: int) -> Path:
 class DrawnEpochs:
     """Stores of successive epochs; a thread draws the next one during training.
 
-    Files of other epochs are deleted, and drawn again if a rollback returns to them.
+    Files of other epochs are deleted.
     """
 
     def __init__(

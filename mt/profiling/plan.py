@@ -21,14 +21,13 @@ from mt.data.batches import SOURCE, TARGET, Indices, PaddingEfficiency
 from mt.errors import RunError
 from mt.model.device import select_device
 from mt.profiling.cost import BYTES_PER_NUMBER, count_training_flops, synchronize
-from mt.profiling.training_speed import temporary_session, time_updates
+from mt.profiling.training_speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
-from mt.training.automatic import choose_length, choose_settings
 from mt.training.memory import available_memory, estimate_memory, heaviest
 from mt.training.progress import measure_padding
-from mt.training.setup import Session, most_updates
-from mt.training.trainer import save
-from mt.training.validation import validate
+from mt.training.resolve import resolve
+from mt.training.setup import most_updates
+from mt.training.trainer import Trainer
 
 PROBE_SECONDS = 15.0
 """Approximate time that the measured updates may take."""
@@ -95,29 +94,29 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     here, and RunError where the disk of `run` is too small.
     """
     device = select_device(config.training.device)
-    choices = choose_settings(config, device)
-    config = choices.applied()
+    settings = resolve(config, device)
+    config = settings.config
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    with temporary_session(config, MAX_UPDATES) as session:
-        corpus = session.corpus
-        config = choose_length(choices, corpus, device)
+    with temporary_trainer(config, MAX_UPDATES) as trainer:
+        data = trainer.data
+        config = settings.resolve_length(data, device)
         training = config.training
-        plan, lengths = corpus.plan_epoch(), corpus.epoch_store(0).lengths
-        sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
+        plan, lengths = data.plan_epoch(), data.epoch_store(0).lengths
+        sizes = data.vocabularies
         passes = 2 if training.r_drop else 1
         of_pairs = passes * count_training_flops(config.model, lengths, vocabularies=sizes)
         flops = np.array([of_pairs[indices].sum() for indices in plan], np.float64)
         tokens = float(lengths[np.concatenate(plan), TARGET].sum(dtype=int)) / len(plan)
-        parameters = list(session.learner.model.parameters())
+        parameters = list(trainer.learner.model.parameters())
         counts: dict[str, Any] = {
             "parameters": sum(x.numel() for x in parameters),
             "learning_parameters": sum(x.numel() for x in parameters if x.requires_grad),
         }
         extent = _plan_extent(training, len(plan))
         disk = _require_disk(training, run, checkpoints=extent["checkpoints"], **counts)
-        probe = probe_session(session, update_flops=flops)
+        probe = probe_training(trainer, update_flops=flops)
         seconds = {
             "update": probe.update,
             "validation": probe.validation,
@@ -126,7 +125,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         total = sum(seconds[name] * extent[f"{name}s"] for name in seconds)
         return TrainingPlan(
             device=device.type,
-            precision=session.learner.precision.name,
+            precision=trainer.learner.precision.name,
             threads=torch.get_num_threads(),
             pairs=sum(map(len, plan)),
             vocabularies={"source": sizes[0], "target": sizes[1]},
@@ -142,7 +141,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             **counts,
             **extent,
             **disk,
-            **_plan_memory(session, plan),
+            **_plan_memory(trainer, plan),
         )
 
 
@@ -171,21 +170,21 @@ def _plan_extent(training: TrainingConfig, updates_per_epoch: int) -> dict[str, 
     }
 
 
-def _plan_memory(session: Session, plan: list[Indices]) -> dict[str, Any]:
+def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
     """Return the size of the heaviest batch, and the peak memory of training on it.
 
-    On a GPU, `temporary_session` has trained on it.
+    On a GPU, `temporary_trainer` has trained on it.
     """
-    config, corpus, device = session.config, session.corpus, session.device
-    training, lengths = config.training, corpus.epoch_store(0).lengths
+    config, data, device = trainer.config, trainer.data, trainer.device
+    training, lengths = trainer.training, data.epoch_store(0).lengths
     budget = training.max_tokens_per_batch
     lengths = lengths[heaviest(plan, lengths, max_tokens_per_batch=budget)]
     longest, most = lengths.max(axis=0).tolist(), None
     estimate = partial(
         estimate_memory,
         lengths=lengths,
-        source_vocabulary=corpus.tokenizer.source_size,
-        target_vocabulary=corpus.tokenizer.target_size,
+        source_vocabulary=data.tokenizer.source_size,
+        target_vocabulary=data.tokenizer.target_size,
     )
     if device.type == "cpu":
         most = estimate(config)
@@ -247,46 +246,46 @@ class Probe:
     checkpoint: float
 
 
-def probe_session(session: Session, *, update_flops: NDArray[np.float64]) -> Probe:
-    """Time updates, a validation and a checkpoint of a new session.
+def probe_training(trainer: Trainer, *, update_flops: NDArray[np.float64]) -> Probe:
+    """Time updates, a validation and a checkpoint of a new training.
 
     `update_flops` [U] are the operations of each update of the first epoch.
     """
-    first, _ = time_updates(session, 1, warmup=1)
+    first, _ = time_updates(trainer, 1, warmup=1)
     updates = int(np.clip(PROBE_SECONDS / first, 1, MAX_UPDATES - 3))
-    begin = session.state.update + 1
-    seconds, _ = time_updates(session, updates, warmup=1)
+    begin = trainer.state.update + 1
+    seconds, _ = time_updates(trainer, updates, warmup=1)
     flops = np.take(update_flops, np.arange(begin, begin + updates), mode="wrap").sum()
     return Probe(
         updates=updates,
         update=seconds * float(update_flops.mean() / flops),
-        validation=_time_validation(session),
-        checkpoint=_time(session, lambda: save(session)),
+        validation=_time_validation(trainer),
+        checkpoint=_time(trainer, trainer.save),
     )
 
 
-def _time_validation(session: Session) -> float:
+def _time_validation(trainer: Trainer) -> float:
     """Return the time of a validation, extrapolated from a sample of the split.
 
     Each translation gets the mean length of the references: the output of an untrained model ends
     anywhere.
     """
-    corpus, config = session.corpus, session.config
-    lengths, batch_size = corpus.valid_lengths, config.decoding.sentences_at_once
+    data, decoding = trainer.data, trainer.validator.decoding
+    lengths, batch_size = data.valid_lengths, decoding.sentences_at_once
     order = np.argsort(-lengths[:, SOURCE], kind="stable")
     batches = np.split(order, range(batch_size, len(order), batch_size))
     step = -(-len(batches) // VALIDATION_BATCHES)
     sample = np.concatenate(batches[step // 2 :: step]).tolist()
     part = replace(
-        corpus,
-        valid=tuple(corpus.valid[index] for index in sample),
-        valid_examples=tuple(corpus.valid_examples[index] for index in sample),
+        data,
+        valid=tuple(data.valid[index] for index in sample),
+        valid_examples=tuple(data.valid_examples[index] for index in sample),
     )
     source, target = lengths.sum(axis=0, dtype=int).tolist()
-    decoding = config.decoding.changed(max_length_ratio=target / source, max_length_extra=1)
-    limited = config.changed(decoding=decoding)
-    with _forbid_eos(session.learner.model.output):
-        seconds = _time(session, lambda: validate(session.learner, part, limited))
+    decoding = decoding.changed(max_length_ratio=target / source, max_length_extra=1)
+    validator = replace(trainer.validator, data=part, decoding=decoding)
+    with _forbid_eos(trainer.learner.model.output):
+        seconds = _time(trainer, validator.run)
     return seconds * float(target / lengths[sample, TARGET].sum())
 
 
@@ -305,9 +304,9 @@ def _forbid_eos(output: nn.Module) -> Iterator[None]:
         handle.remove()
 
 
-def _time(session: Session, work: Callable[[], object]) -> float:
-    synchronize(session.device)
+def _time(trainer: Trainer, work: Callable[[], object]) -> float:
+    synchronize(trainer.device)
     began = time.perf_counter()
     work()
-    synchronize(session.device)
+    synchronize(trainer.device)
     return time.perf_counter() - began

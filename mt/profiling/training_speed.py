@@ -4,7 +4,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -21,16 +21,12 @@ from mt.profiling.cost import (
     synchronize,
 )
 from mt.special_ids import PAD
-from mt.training.automatic import choose_settings
 from mt.training.data import prepare
-from mt.training.device_settings import for_device
-from mt.training.interruption import Interruption
 from mt.training.loader import planned_updates
-from mt.training.memory import try_heaviest
+from mt.training.resolve import resolve
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session, start
 from mt.training.state import TrainState
-from mt.training.trainer import run_updates
+from mt.training.trainer import Trainer
 
 WARMUP_UPDATES = 5
 """Updates before the clock starts: memory is mapped, kernels are chosen, caches are filled."""
@@ -64,14 +60,13 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
 
     Raises the errors of training for a config that cannot be trained here.
     """
-    config = choose_settings(config, select_device(config.training.device)).applied()
-    with temporary_session(config, WARMUP_UPDATES + updates) as session:
-        rate = _measure_model_rate(session)
-        seconds, cpu_seconds = time_updates(session, updates, warmup=WARMUP_UPDATES)
-        rate = (rate + _measure_model_rate(session)) / 2  # the speed of a shared machine varies
+    config = resolve(config, select_device(config.training.device)).config
+    with temporary_trainer(config, WARMUP_UPDATES + updates) as trainer:
+        rate = _measure_model_rate(trainer)
+        seconds, cpu_seconds = time_updates(trainer, updates, warmup=WARMUP_UPDATES)
+        rate = (rate + _measure_model_rate(trainer)) / 2  # the speed of a shared machine varies
         # The run is planned again to count the sentences of the measured updates.
-        corpus, cpu = session.corpus, torch.device("cpu")
-        planned = planned_updates(session.config.training, corpus, TrainState(), cpu)
+        planned = planned_updates(trainer.training, trainer.data, TrainState(), torch.device("cpu"))
         measured = islice(planned, WARMUP_UPDATES, WARMUP_UPDATES + updates)
         sides = [
             torch.stack([(ids != PAD).sum(dim=1) for ids in (batch.source, batch.target_out)], 1)
@@ -79,13 +74,14 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
             for batch in update.batches
         ]
         lengths = torch.cat(sides).numpy()
-        sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
         passes = 2 if config.training.r_drop else 1
-        flops_of_pairs = count_training_flops(config.model, lengths, vocabularies=sizes)
+        flops_of_pairs = count_training_flops(
+            config.model, lengths, vocabularies=trainer.data.vocabularies
+        )
         flops, target_tokens = passes * int(flops_of_pairs.sum()), int(lengths[:, TARGET].sum())
         return TrainingSpeed(
-            device=session.device.type,
-            precision=session.learner.precision.name,
+            device=trainer.device.type,
+            precision=trainer.learner.precision.name,
             threads=torch.get_num_threads(),
             updates=updates,
             target_tokens=target_tokens,
@@ -95,25 +91,24 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
             flops_per_target_token=flops / target_tokens,
             matmul_flops_per_second=rate,
             matmul_share=flops / seconds / rate,
-            peak_memory_mib=measure_peak_memory(session.device),
+            peak_memory_mib=measure_peak_memory(trainer.device),
         )
 
 
 @contextmanager
-def temporary_session(config: Config, updates: int) -> Iterator[Session]:
-    """Yield a new session in a temporary folder, which ends after `updates`."""
+def temporary_trainer(config: Config, updates: int) -> Iterator[Trainer]:
+    """Yield a new training in a temporary folder, which ends after `updates`."""
     keep_freed_memory()
-    is_automatic = config.training.is_open("max_tokens_per_batch")
     device = select_device(config.training.device)
-    config = for_device(config, device)
     config = config.changed(training=end_after(config.training, updates))
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
-        corpus = prepare(config, folder)
-        stack.callback(corpus.close)
-        session = start(config, folder, corpus, device, [])
-        stack.enter_context(session.progress)
-        yield try_heaviest(session, is_automatic=is_automatic)
+        data = prepare(config, folder)
+        stack.callback(data.close)
+        trainer = Trainer(config, folder, data, device)
+        stack.enter_context(trainer.progress)
+        trainer.fit_batches()
+        yield trainer
 
 
 def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:
@@ -128,39 +123,37 @@ def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:
     )
 
 
-def time_updates(session: Session, updates: int, *, warmup: int) -> tuple[float, float]:
-    """Run `warmup` >= 1 updates and then `updates` that are timed, from the session's state.
+def time_updates(trainer: Trainer, updates: int, *, warmup: int) -> tuple[float, float]:
+    """Run `warmup` >= 1 updates and then `updates` that are timed, from the state of the training.
 
     Returns the time of the updates and the CPU time of all threads, in seconds.
     """
-    state, began_at = session.state, list[tuple[float, float]]()
+    state, began_at = trainer.state, list[tuple[float, float]]()
     first = state.update + warmup
 
     def start_clock(*_: object) -> None:
         if state.update == first and not began_at:
-            synchronize(session.device)
+            synchronize(trainer.device)
             began_at.append((time.perf_counter(), time.process_time()))
 
-    training = end_after(session.config.training, first + updates)
-    config = session.config.changed(training=training)
-    handle = session.learner.training_pass.register_forward_pre_hook(start_clock)
-    # There is no checkpoint to finish, so a signal may end the program at once.
-    run_updates(replace(session, config=config), Interruption())
-    synchronize(session.device)
+    trainer.training = end_after(trainer.training, first + updates)
+    handle = trainer.learner.training_pass.register_forward_pre_hook(start_clock)
+    trainer.run_updates()
+    synchronize(trainer.device)
     handle.remove()
     ((seconds, cpu_seconds),) = began_at
     return time.perf_counter() - seconds, time.process_time() - cpu_seconds
 
 
-def _measure_model_rate(session: Session) -> float:
+def _measure_model_rate(trainer: Trainer) -> float:
     """Return the rate of the model's matrix products in its precision, in FLOP/s."""
-    training, device = session.config.training, session.device
+    training, device = trainer.training, trainer.device
     products = list_products(
-        session.config.model,
+        trainer.config.model,
         positions=min(training.target_tokens_per_update, training.max_tokens_per_batch),
-        vocabulary=session.corpus.tokenizer.target_size,
+        vocabulary=trainer.data.tokenizer.target_size,
     )
-    with session.learner.precision.autocast():
+    with trainer.learner.precision.autocast():
         lowered = torch.is_autocast_enabled(device.type)
         dtype = torch.get_autocast_dtype(device.type) if lowered else torch.float32
     return measure_matmul_rate(products, device, dtype)

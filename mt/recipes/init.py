@@ -45,15 +45,15 @@ from mt.files import write_text
 from mt.languages import base_language
 from mt.model.device import select_device
 from mt.recipes.detection import Corpus, check_code, corpora_at, languages_of, section_in
-from mt.training.automatic import (
-    LONGEST_TRAINING,
-    Choice,
-    Choices,
-    Facts,
-    choose_settings,
-    parameters,
-)
 from mt.training.memory import estimate_memory, heaviest
+from mt.training.resolve import (
+    LONGEST_TRAINING,
+    AutoSettings,
+    CorpusStatistics,
+    Setting,
+    parameters,
+    resolve,
+)
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
@@ -117,12 +117,12 @@ def write_new_config(request: Request) -> Path:
     config = Config(**sections)
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
-    choices = choose_settings(config, device)
-    if choices.passes >= _AUGMENTED_PASSES:
-        choices = _augmented(choices)
-    _log_cost(choices, device)
+    settings = resolve(config, device)
+    if settings.passes >= _AUGMENTED_PASSES:
+        settings = _augmented(settings)
+    _log_cost(settings, device)
     comments = _comments(data, report, size, is_sample=is_sample)
-    write_text(output, _as_yaml(choices, comments))
+    write_text(output, _as_yaml(settings, comments))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
         "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
@@ -134,16 +134,16 @@ def write_new_config(request: Request) -> Path:
     return output
 
 
-def _augmented(choices: Choices) -> Choices:
-    """Return the choices of a training with changed pairs."""
+def _augmented(settings: AutoSettings) -> AutoSettings:
+    """Return the settings of a training with changed pairs."""
     shares = AugmentationConfig()
-    if choices.passes >= _SAMPLED_PASSES and choices.value("tokenizer.algorithm") == "bpe":
+    if settings.passes >= _SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
         shares = AugmentationConfig(typos=_SAMPLED_TYPOS)
         reason = "source words are cut in other ways in each epoch, so that typos cost less"
-        choices.made["tokenizer.sampling"] = Choice(_SAMPLING, reason)
-        choices.made["tokenizer.sampling_target"] = Choice(0.0, "")
-    data = choices.config.data.model_copy(update={"augmentation": shares})
-    return replace(choices, config=choices.config.model_copy(update={"data": data}))
+        settings.chosen["tokenizer.sampling"] = Setting(_SAMPLING, reason)
+        settings.chosen["tokenizer.sampling_target"] = Setting(0.0, "")
+    data = settings.given.data.model_copy(update={"augmentation": shares})
+    return replace(settings, given=settings.given.model_copy(update={"data": data}))
 
 
 def _check_options(request: Request) -> None:
@@ -336,11 +336,11 @@ def _given_splits(report: CorpusReport, data: DataConfig) -> list[SplitReport]:
     return [split for split in report.splits if split.name not in held_out]
 
 
-def _log_cost(choices: Choices, device: torch.device) -> None:
+def _log_cost(settings: AutoSettings, device: torch.device) -> None:
     """Log size, time and memory of a training."""
-    config, facts = choices.applied(), choices.facts
-    assert facts is not None, "a new config has open keys"
-    model, passes = config.model, choices.tokens / facts.target_tokens
+    config, statistics = settings.config, settings.statistics
+    assert statistics is not None, "a new config has open keys"
+    model, passes = config.model, settings.tokens / statistics.target_tokens
     _logger.info(
         "model: %d + %d layers of width %d, %.1f million parameters",
         model.encoder_layers,
@@ -350,7 +350,7 @@ def _log_cost(choices: Choices, device: torch.device) -> None:
     )
     minutes = LONGEST_TRAINING / 60
     expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
-    memory = f", {_memory(config, facts) / 2**30:.1f} GiB" * (device.type == "cpu")
+    memory = f", {_memory(config, statistics) / 2**30:.1f} GiB" * (device.type == "cpu")
     _logger.info(
         "training on %s: %s; about %s passes over the corpus%s",
         device.type,
@@ -366,9 +366,9 @@ def _log_cost(choices: Choices, device: torch.device) -> None:
         )
 
 
-def _memory(config: Config, facts: Facts) -> int:
+def _memory(config: Config, statistics: CorpusStatistics) -> int:
     """Estimate the bytes that training takes on a CPU, from the sample of lengths."""
-    training, lengths, size = config.training, facts.lengths, config.tokenizer.vocabulary_size
+    training, lengths, size = config.training, statistics.lengths, config.tokenizer.vocabulary_size
     plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
     batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
     return estimate_memory(config, lengths[batch], source_vocabulary=size, target_vocabulary=size)
@@ -402,9 +402,9 @@ def _overlaps(report: CorpusReport, *, trained: set[str]) -> Iterator[str]:
             yield f"{max(counts):,} of {split.pairs:,} in `{split.name}`"
 
 
-def _as_yaml(choices: Choices, comments: Mapping[str, str]) -> str:
-    """Return the config with its choices as YAML; comments give the reasons."""
-    config = choices.config
+def _as_yaml(settings: AutoSettings, comments: Mapping[str, str]) -> str:
+    """Return the config with its settings as YAML; comments give the reasons."""
+    config = settings.given
     data = config.data.model_dump(mode="json", exclude_defaults=True)
     cleaning = data.pop("cleaning", {})
     lines = [
@@ -416,20 +416,20 @@ def _as_yaml(choices: Choices, comments: Mapping[str, str]) -> str:
         lines += ["  cleaning:", *_entries(cleaning, comments, indent=4)]
     for name, section in config:
         if name != "data" and isinstance(section, Section):
-            lines += _section(name, section, choices)
+            lines += _section(name, section, settings)
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str, section: Section, choices: Choices) -> Iterator[str]:
+def _section(name: str, section: Section, settings: AutoSettings) -> Iterator[str]:
     """Yield the lines of a section with given and chosen keys; nothing if there are none."""
     values, reasons, later = {}, {}, []
     for key in type(section).model_fields:
-        choice = choices.made.get(f"{name}.{key}")
+        choice = settings.chosen.get(f"{name}.{key}")
         if choice is not None:
             values[key], reasons[key] = choice.value, choice.reason
         elif key in section.model_fields_set:
             values[key] = getattr(section, key)
-        elif name == "training" and f"{name}.{key}" in choices.open:
+        elif name == "training" and f"{name}.{key}" in settings.open_keys:
             later.append(key)
     if values:
         yield from (f"{name}:", *_entries(values, reasons, indent=2))

@@ -128,7 +128,7 @@ class Checkpoints:
     def prune(self, state: TrainState) -> None:
         """Delete all but the best and the last checkpoints; of the best, keep only the weights."""
         best = {ranked.update for ranked in state.best}
-        resumable = {*state.last, state.refuge}
+        resumable = set(state.last)
         for update in self.updates():
             if update not in best and update not in resumable:
                 _discard(self.path(update))

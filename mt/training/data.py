@@ -76,9 +76,20 @@ class TrainingData:
             self.drawn.close()
 
     @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Sizes of the source and the target vocabulary."""
+        return self.tokenizer.source_size, self.tokenizer.target_size
+
+    @property
     def valid_lengths(self) -> Lengths:
         """Source and target tokens of each validation pair [N 2], end marks included."""
-        return np.array([(len(e.source), len(e.target)) for e in self.valid_examples], np.int32)
+        return example_lengths(self.valid_examples)
+
+
+def example_lengths(examples: Iterable[Example]) -> Lengths:
+    """Return the source and target tokens of encoded pairs [N 2], end marks included."""
+    sizes = [(len(example.source), len(example.target)) for example in examples]
+    return np.array(sizes, np.int32).reshape(-1, 2)
 
 
 @dataclass(frozen=True)

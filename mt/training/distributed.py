@@ -179,7 +179,7 @@ def sync_gradients(module: nn.Module, *, enabled: bool) -> AbstractContextManage
 
 
 @contextmanager
-def world(device_name: str) -> Iterator[World]:
+def connect_ranks(device_name: str) -> Iterator[World]:
     """Connect the ranks that torchrun has started; without torchrun there is one.
 
     UserErrors name the rank. Where a collective fails, one rank of each host raises a UserError

@@ -1,107 +1,68 @@
-"""Responses to a training that has diverged: stop, or roll back to an earlier checkpoint."""
+"""Detection of divergence from the recent losses of a training."""
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import NoReturn
+from dataclasses import dataclass, field
+from statistics import fmean
 
-from mt.errors import DivergedError
-from mt.training.setup import Session
-from mt.training.state import TrainState
+from mt.training.step import StepMetrics
 
-RATE_AFTER_ROLLBACK = 0.5
-MOST_ROLLBACKS = 5
-"""After these the rate is 1/32 of the config's, so it cannot be the cause any more."""
+MOST_SKIPPED_IN_A_ROW = 25
+WINDOW = 50
+"""Number of updates in the mean loss; sentences of one length can be 0.5 nats from the mean."""
+_FIRST = 8
+"""Number of updates whose highest loss stands for the mean until there is one.
 
+In a mixture that adds a language, the first update alone may be one of known pairs.
+"""
+MARGIN = 1.5
+"""Nats above the lowest mean at which a run has diverged: 4.5 times the best perplexity.
 
-def stop(session: Session, reason: str) -> NoReturn:
-    """Raise DivergedError with the remedies that this run has."""
-    state = session.state
-    session.progress.record("diverged", update=state.update, reason=reason)
-    safe = checkpoints_before(state)
-    remedy = "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
-    if not safe:
-        remedy = f"no checkpoint from before is kept; {remedy}"
-    elif state.rollbacks >= MOST_ROLLBACKS:
-        remedy = f"{state.rollbacks} rollbacks did not help; {remedy}"
-    else:
-        remedy = (
-            f"continue from its checkpoint after update {safe[0]:,} at half the rate with "
-            f"--set training.on_divergence=rollback, or {remedy}"
-        )
-    raise DivergedError(
-        f"{session.folder.path}: {reason}; training was stable until update "
-        f"{state.health.well_at:,}; {remedy}"
-    )
+A healthy run stays within some tenths of its lowest mean. A run whose optimizer has destroyed the
+model rises to about the unigram entropy of the tokens, or above, and stays there.
+"""
 
 
-def roll_back(session: Session, reason: str) -> Session:
-    """Return a session at the newest checkpoint from before the divergence, with half the rate.
+@dataclass
+class Health:
+    """Losses of the last updates, and the best mean so far."""
 
-    The new state is saved before any later checkpoint is deleted. A run that is killed in between
-    continues after the divergence, and rolls back again with the same result.
+    losses: list[float] = field(default_factory=list)
+    """Smoothed loss of the last updates that were not skipped, in nats per target token."""
+    lowest: float | None = None
+    """Lowest mean over WINDOW losses; the highest of the first losses until there is a mean."""
+    well_at: int = 0
+    """Newest update whose own loss and mean loss were near the lowest.
 
-    Raises DivergedError, as `stop` does, without such a checkpoint or after MOST_ROLLBACKS.
+    Its loss was computed before its optimizer step, so that step may still be the cause.
     """
-    former, checkpoints, world = session.state, session.folder.checkpoints, session.world
-    safe = checkpoints_before(former)
-    if not safe or former.rollbacks >= MOST_ROLLBACKS:
-        stop(session, reason)
-    loaded = world.rank0_first(lambda: checkpoints.resume(session.learner, safe))
-    assert loaded is not None, "`resume` raises if it cannot load any of the checkpoints"
-    kept = set(world.broadcast(checkpoints.updates()))
-    state = replace(
-        loaded,
-        best=[each for each in loaded.best if each.update in kept],
-        last=[update for update in loaded.last if update in kept],
-        skipped_updates=former.skipped_updates,
-        elapsed_seconds=former.elapsed_seconds,
-        rollbacks=former.rollbacks + 1,
-        rate_factor=former.rate_factor * RATE_AFTER_ROLLBACK,
-    )
-    if world.is_main:
-        checkpoints.save(session.learner, state)
-    session.progress.rewind(state.update)
-    session.progress.say(
-        f"{reason}: continuing from the checkpoint after update {state.update:,} at "
-        f"{state.rate_factor} of the learning rate"
-    )
-    session.progress.record(
-        "rollback",
-        update=state.update,
-        reason=reason,
-        factor=state.rate_factor,
-        **{"from": former.update, "to": state.update},
-    )
-    if world.is_main:
-        checkpoints.prune(state)
-    return replace(session, state=state, unread=[])
+    skipped_in_a_row: int = 0
 
+    def add(self, metrics: StepMetrics, update: int) -> None:
+        """Add the metrics of one update."""
+        if metrics.skipped:
+            self.skipped_in_a_row += 1
+            return
+        self.skipped_in_a_row = 0
+        loss = metrics.smoothed / metrics.tokens.target
+        self.losses = [*self.losses, loss][-WINDOW:]
+        mean = fmean(self.losses)
+        if self.lowest is None or len(self.losses) <= _FIRST:
+            self.lowest = max(self.losses)  # a model that learns falls below it
+        elif len(self.losses) == WINDOW:
+            self.lowest = min(mean, self.lowest)
+        if max(loss, mean) < self.lowest + MARGIN / 2:
+            self.well_at = update
 
-ON_DIVERGENCE: dict[str, Callable[[Session, str], Session]] = {"stop": stop, "rollback": roll_back}
-"""Responses by value of `training.on_divergence`: return the session to continue with, or raise."""
-
-
-def checkpoints_before(state: TrainState) -> list[int]:
-    """Return the checkpoints, newest first, whose weights a later update has found healthy."""
-    kept = [*state.last, *([] if state.refuge is None else [state.refuge])]
-    return sorted({each for each in kept if each < state.health.well_at}, reverse=True)
-
-
-def keep_last(state: TrainState, count: int) -> None:
-    """Add the current update to the last checkpoints, of which `count` are kept.
-
-    While the run is not healthy, the newest checkpoint from before is kept too.
-    """
-    if state.update not in state.last:
-        state.last.append(state.update)
-    safe = checkpoints_before(state)
-    state.last = state.last[-count:]
-    is_healthy = state.health.well_at == state.update
-    state.refuge = safe[0] if safe and not is_healthy else None
-
-
-def shown_rollbacks(state: TrainState) -> str:
-    """Return the note on rollbacks that follows the score of a run; empty without any."""
-    if not state.rollbacks:
-        return ""
-    return f", after {state.rollbacks} rollback{'s' if state.rollbacks > 1 else ''}"
+    def divergence(self) -> str | None:
+        """Return how the training has diverged; None if it has not."""
+        if self.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW:
+            count = self.skipped_in_a_row
+            return f"{count} updates in a row had a loss or gradient that is not finite"
+        if self.lowest is None or len(self.losses) < WINDOW:
+            return None
+        mean = fmean(self.losses)
+        if mean > self.lowest + MARGIN:
+            return (
+                f"the loss has exploded: its mean over {WINDOW} updates rose from "
+                f"{self.lowest:.2f} to {mean:.2f}"
+            )
+        return None

@@ -2,14 +2,15 @@
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
-from mt.config import Config
+from mt.config import TrainingConfig
 from mt.config.loading import load_config
+from mt.config.training import LoraConfig
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
 from mt.evaluation.model_card import render_card, update_card
@@ -19,12 +20,12 @@ from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
 from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
-from mt.training.device_settings import for_device
-from mt.training.divergence import shown_rollbacks
+from mt.training.progress import Progress
+from mt.training.resolve import resolve_for_device
 from mt.training.run_folder import RunFolder, peak_memory_mib
-from mt.training.setup import Session, build_learner, build_model
+from mt.training.setup import build_learner, new_model
 from mt.training.state import TrainState
-from mt.training.validation import Validation, validate
+from mt.training.validation import Validation, Validator
 
 _logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class _Final:
     score: str
 
 
-def final_score(folder: RunFolder, config: Config) -> str | None:
+def final_score(folder: RunFolder, training: TrainingConfig) -> str | None:
     """Return the validation score of a run that has ended as `config` sets; None before that.
 
     A missing or damaged final model does not count: it can be made from the checkpoints again.
@@ -49,98 +50,105 @@ def final_score(folder: RunFolder, config: Config) -> str | None:
         described = read_json(folder.model, _Final)
     except RunError as error:
         raise RunError(f"{error}; delete it to write it again") from None
-    if described.ends != _ends(config) or not folder.weights.exists():
+    if described.ends != _ends(training) or not folder.weights.exists():
         return None
     intact = file_sha256(folder.weights) == described.weights
     return described.score if intact else None
 
 
-def write_final_model(session: Session) -> Validation:
+def write_final_model(
+    folder: RunFolder,
+    training: TrainingConfig,
+    validator: Validator,
+    state: TrainState,
+    progress: Progress,
+    validations: Mapping[int, Validation],
+) -> Validation:
     """Write the mean of the checkpoints of `training.average`, or the best one if it scores better.
 
     They are compared on the pairs that ranked the checkpoints (`training.validation_pairs`); the
-    model that is written is validated on all. Raises RunError where all checkpoints are damaged.
+    model that is written is validated on all. `validations` has those of this process by update.
+    Raises RunError where all checkpoints are damaged.
     """
-    training, state = session.config.training, session.state
-    _drop_damaged(session)
+    _drop_damaged(folder, state, progress)
+    model, data = validator.learner.model, validator.data
     best = state.best[0].update
     kept = {"best": [each.update for each in state.best], "last": state.last, "off": [best]}
     averaged = sorted(kept[training.average])
-    _load_mean(session, averaged)
-    validation = session.validations.get(best)
+    _load_mean(folder, model, averaged)
+    validation = validations.get(best)
     if averaged != [best]:
-        count = training.validation_pairs
-        mean = validate(session.learner, session.corpus, session.config, count=count)
+        mean = validator.run(training.validation_pairs)
         if mean.metric(training.best_metric) < state.best[0].score:
-            session.progress.say(
+            progress.print_line(
                 f"the mean of updates {averaged} is worse ({mean.as_text(signatures=False)}) than "
                 f"update {best} alone, which becomes the final model"
             )
             averaged = [best]
-            _load_mean(session, averaged)
+            _load_mean(folder, model, averaged)
         else:
             validation = mean
-    if validation is None or validation.evaluation.sentences < len(session.corpus.valid):
-        validation = validate(session.learner, session.corpus, session.config)
-    session.progress.record(
+    if validation is None or validation.evaluation.sentences < len(data.valid):
+        validation = validator.run()
+    progress.record(
         "final",
         averaged_updates=averaged,
-        rollbacks=state.rollbacks,
         elapsed_seconds=state.elapsed_seconds,
         peak_memory_mib=peak_memory_mib(),
         **validation.as_record(),
     )
     provenance = _provenance(
-        session.config,
-        session.corpus,
-        score=validation.as_text() + shown_rollbacks(state),
+        training,
+        data,
+        score=validation.as_text(),
         updates=state.update,
         averaged_updates=averaged,
     )
-    base = session.folder.initial_weights()
-    _write_model(
-        session.folder, session.config, session.learner.model, session.corpus, provenance, base
-    )
+    _write_model(folder, training.lora, model, data, provenance, folder.initial_weights())
     return validation
 
 
-def _drop_damaged(session: Session) -> None:
+def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> None:
     """Remove missing and damaged checkpoints from the state, and print them."""
-    state, checkpoints = session.state, session.folder.checkpoints
+    checkpoints = folder.checkpoints
     kept = {each.update for each in state.best} | set(state.last)
     damaged = {update for update in kept if not is_valid(checkpoints.path(update))}
     for update in sorted(damaged):
-        session.progress.say(f"{checkpoints.path(update)}: damaged or missing, not used")
+        progress.print_line(f"{checkpoints.path(update)}: damaged or missing, not used")
     state.best = [each for each in state.best if each.update not in damaged]
     state.last = [update for update in state.last if update not in damaged]
     if not state.best or not state.last:
         raise RunError(f"{checkpoints.folder}: no valid checkpoint is left for the final model")
 
 
-def _load_mean(session: Session, updates: list[int]) -> None:
-    weights = session.folder.checkpoints.average(updates)
-    load_parameters(session.learner.model, weights, str(session.folder.path))
+def _load_mean(folder: RunFolder, model: nn.Module, updates: list[int]) -> None:
+    load_parameters(model, folder.checkpoints.average(updates), str(folder.path))
 
 
 def _provenance(
-    config: Config, corpus: TrainingData, *, score: str, updates: int, averaged_updates: list[int]
+    training: TrainingConfig,
+    data: TrainingData,
+    *,
+    score: str,
+    updates: int,
+    averaged_updates: list[int],
 ) -> Provenance:
-    left_out = corpus.store.left_out
+    left_out = data.store.left_out
     pairs = {
-        "train": len(corpus.store),
-        **{key: len(store) for key, store in corpus.parts.items()},
+        "train": len(data.store),
+        **{key: len(store) for key, store in data.parts.items()},
         "too_long": left_out.too_long,
         "empty": left_out.empty,
-        "valid": len(corpus.valid),
+        "valid": len(data.valid),
     }
-    return Provenance(score, updates, averaged_updates, pairs, _ends(config))
+    return Provenance(score, updates, averaged_updates, pairs, _ends(training))
 
 
 def _write_model(
     folder: RunFolder,
-    config: Config,
+    lora: LoraConfig | None,
     model: nn.Module,
-    corpus: TrainingData,
+    data: TrainingData,
     provenance: Provenance,
     base: str,
 ) -> None:
@@ -150,11 +158,11 @@ def _write_model(
     """
     card = render_card(folder.path)
     weights = {name: each.float() for name, each in parameter_tensors(model).items()}
-    if lora := config.training.lora:
+    if lora is not None:
         learnt = {name for name, each in model.named_parameters() if each.requires_grad}
         facts = {
             "base": base,
-            "tokenizer": corpus.tokenizer.fingerprint,
+            "tokenizer": data.tokenizer.fingerprint,
             "scale": lora.scale,
         }
         with replacing(folder.path / ADAPTER_FILE) as temporary:
@@ -165,20 +173,20 @@ def _write_model(
     # Written last: it marks a finished run.
     write_description(
         folder.path,
-        corpus.tokenizer,
-        longest_source=corpus.store.longest_source,
-        line_shape=corpus.line_shape,
+        data.tokenizer,
+        longest_source=data.store.longest_source,
+        line_shape=data.line_shape,
         provenance=provenance,
     )
     update_card(folder.path, card)
 
 
-def _ends(config: Config) -> dict[str, int | None]:
-    return {key: getattr(config.training, key) for key in ("max_updates", "max_epochs", "patience")}
+def _ends(training: TrainingConfig) -> dict[str, int | None]:
+    return {key: getattr(training, key) for key in ("max_updates", "max_epochs", "patience")}
 
 
 @dataclass(frozen=True)
-class Choice:
+class CheckpointChoice:
     """Checkpoints to average: some of the best, of the newest, or those after given updates.
 
     By default all of the best that are kept.
@@ -189,7 +197,7 @@ class Choice:
     updates: tuple[int, ...] = ()
 
 
-def average_run(run: Path, output: Path, *, choice: Choice, device: str = "auto") -> str:
+def average_run(run: Path, output: Path, *, choice: CheckpointChoice, device: str = "auto") -> str:
     """Write the mean of some checkpoints' weights as the model folder `output`; return its score.
 
     The run may be finished, stopped or in training, and is not changed. The mean is validated as in
@@ -202,31 +210,30 @@ def average_run(run: Path, output: Path, *, choice: Choice, device: str = "auto"
     if output.exists():
         raise RunError(f"{output}: exists already; name a new folder")
     folder, where = RunFolder(run), select_device(device)
-    config = for_device(load_config(folder.config), where)
+    config = resolve_for_device(load_config(folder.config), where)
     updates = choose_updates(run, choice)
     weights = folder.checkpoints.average(updates)
     _logger.info("%s: averaging updates %s", run, _listed(updates))
-    corpus = prepare(config, folder)
-    # For validation only.
-    plain = config.training.model_copy(update={"compile": "off", "ema_decay": None})
-    model = build_model(config, corpus.tokenizer, where)
-    learner = build_learner(config.model_copy(update={"training": plain}), model, where)
+    data = prepare(config, folder)
+    plain = config.training.changed(compile="off", ema_decay=None)  # for validation only
+    model = new_model(config.model, data.vocabularies, where)
+    learner = build_learner(config.changed(training=plain), model, where)
     load_parameters(learner.model, weights, str(folder.checkpoints.folder))
-    score = validate(learner, corpus, config).as_text()
+    score = Validator.build(config, learner, data).run().as_text()
     provenance = _provenance(
-        config, corpus, score=score, updates=updates[-1], averaged_updates=updates
+        plain, data, score=score, updates=updates[-1], averaged_updates=updates
     )
     with aside(output) as temporary:
         copy = RunFolder(temporary)
         shutil.copyfile(folder.config, copy.config)
         copy_tokenizer(folder.tokenizer, copy.tokenizer)
         base = folder.initial_weights()
-        _write_model(copy, config, learner.model, corpus, provenance, base)
+        _write_model(copy, plain.lora, learner.model, data, provenance, base)
         temporary.rename(output)
     return f"{output}: {score}"
 
 
-def choose_updates(run: Path, choice: Choice) -> list[int]:
+def choose_updates(run: Path, choice: CheckpointChoice) -> list[int]:
     """Return the updates of the chosen checkpoints, oldest first; raise RunError for a missing one.
 
     The best are those that the newest valid checkpoint ranks.

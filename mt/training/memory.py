@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +15,10 @@ from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, device_traits, is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.training.data import TrainingData, micro_batches
-from mt.training.device_settings import batch_tokens, with_batch_tokens
+from mt.training.distributed import World
 from mt.training.initial_weights import choose_weights
-from mt.training.setup import Session
-from mt.training.step import BatchTooLarge, naming_large_batch
+from mt.training.progress import Progress
+from mt.training.step import BatchTooLarge, Learner, naming_large_batch
 
 T = TypeVar("T")
 _BYTES_PER_NUMBER = 4
@@ -96,19 +96,19 @@ def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> in
     return every // (model.encoder_layers + model.decoder_layers) + inputs
 
 
-def warn_of_low_memory(config: Config, corpus: TrainingData) -> None:
+def warn_of_low_memory(config: Config, data: TrainingData) -> None:
     """Log a warning where training on the CPU is likely to take more memory than is available."""
     available = available_memory()
     if available is None:
         return
-    store, budget = corpus.store, batch_tokens(config, torch.device("cpu"))
-    plan = corpus.plan_epoch(store=store)
+    store, budget = data.store, config.training.max_tokens_per_batch
+    plan = data.plan_epoch(store=store)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
     needed = estimate_memory(
         config,
         lengths,
-        source_vocabulary=corpus.tokenizer.source_size,
-        target_vocabulary=corpus.tokenizer.target_size,
+        source_vocabulary=data.tokenizer.source_size,
+        target_vocabulary=data.tokenizer.target_size,
     )
     if needed > available:
         source, target = lengths.max(axis=0).tolist()
@@ -132,132 +132,148 @@ def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch:
     return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))
 
 
-def try_heaviest(session: Session, *, is_automatic: bool = False) -> Session:
-    """Compute the gradients of the heaviest batch on a GPU, so that a lack of memory shows early.
+@dataclass
+class BatchFitter:
+    """Fits batches into the memory of the device: finds an automatic size, halves others."""
 
-    An automatic size of batches is halved on all ranks until that batch fits on each; the session
-    has the new size. A size that is given stays. The gradients are dropped and dropout is seeded by
-    each update, so training is not affected. Raises UserError as `in_smaller_batches` does.
-    """
-    if not device_traits(session.device).runs_out_late:
-        return session
-    longest = session.config.data.max_tokens
-    tokens = most = session.config.training.max_tokens_per_batch
-    while is_automatic and tokens > longest:
-        fits = _heaviest_fits(session, tokens)
-        if not session.world.all_reduce_max(int(not fits)):
-            break
-        tokens = max(tokens // 2, longest)
-    if is_automatic:
-        reason = f"; {most:,} do not fit into the device's memory" if tokens < most else ""
-        session.progress.say(f"batches of at most {tokens:,} tokens, padding included{reason}")
-        session = replace(session, config=with_batch_tokens(session.config, tokens))
-    if not is_automatic or tokens == longest:
-        batch = _heaviest_batch(session, tokens)
-        in_smaller_batches(session, [batch], lambda parts: _add_gradients(session, parts))
-        session.learner.optimizer.zero_grad(set_to_none=True)
-    return session
+    learner: Learner
+    data: TrainingData
+    progress: Progress
+    world: World
+    tokens: int
+    """Size of a batch, `training.max_tokens_per_batch`."""
+    longest: int
+    """Least size: `data.max_tokens`."""
+    is_automatic: bool = False
+    """True if the size may be halved; a size that is given stays."""
 
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return self.learner.precision.device
 
-def _heaviest_fits(session: Session, tokens: int) -> bool:
-    """Return whether this rank can compute the gradients of the heaviest batch of this size."""
-    try:
-        _add_gradients(session, [_heaviest_batch(session, tokens).to(session.device)])
-        fits = True
-    except (BatchTooLarge, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not is_out_of_memory(error):
-            raise
-        fits = False
-    session.learner.optimizer.zero_grad(set_to_none=True)
-    if not fits and session.device.type == "cuda":
-        # The next attempt, and the measured peak, begin without the blocks of this one.
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(session.device)
-    return fits
+    def try_heaviest(self, epoch: int) -> int:
+        """Compute the gradients of the heaviest batch on a GPU, and return the size of batches.
 
+        An automatic size is halved on all ranks until that batch fits on each. The gradients are
+        dropped and dropout is seeded by each update, so training is not affected. Raises UserError
+        as `run` does.
+        """
+        if not device_traits(self.device).runs_out_late:
+            return self.tokens
+        most = self.tokens
+        while self.is_automatic and self.tokens > self.longest:
+            fits = self._heaviest_fits(epoch)
+            if not self.world.all_reduce_max(int(not fits)):
+                break
+            self.tokens = max(self.tokens // 2, self.longest)
+        if self.is_automatic:
+            reason = ""
+            if self.tokens < most:
+                reason = f"; {most:,} do not fit into the device's memory"
+            self.progress.print_line(
+                f"batches of at most {self.tokens:,} tokens, padding included{reason}"
+            )
+        if not self.is_automatic or self.tokens == self.longest:
+            self.run(self._add_gradients, [self._heaviest_batch(epoch)], update=0)
+            self.learner.optimizer.zero_grad(set_to_none=True)
+        return self.tokens
 
-def _heaviest_batch(session: Session, tokens: int) -> Batch:
-    """Return the heaviest batch of the epoch for a size of batches, on the host."""
-    corpus, epoch = session.corpus, session.state.epoch
-    store, plan = corpus.epoch_store(epoch), corpus.plan_epoch(epoch)
-    return collate(store.examples(heaviest(plan, store.lengths, max_tokens_per_batch=tokens)))
+    def run(
+        self, attempt: Callable[[list[Batch]], T], batches: Sequence[Batch], *, update: int
+    ) -> T:
+        """Call `attempt` with the batches on the device; halve one that does not fit, and repeat.
 
+        `attempt` raises BatchTooLarge; the gradients that it has added until then are dropped.
+        Raises UserError where a single pair does not fit, and where a batch does not fit on one of
+        several ranks: the ranks wait for each other batch by batch.
+        """
+        batches = list(batches)
+        while True:
+            try:
+                return attempt([batch.to(self.device) for batch in batches])
+            except BatchTooLarge as error:
+                too_large = error.number
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise UserError(
+                    "the device has too little memory for the model and its optimizer: make the "
+                    "model smaller in a new run (--run), or use a larger device"
+                ) from None
+            self.learner.optimizer.zero_grad(set_to_none=True)
+            batches[too_large : too_large + 1] = self._halves(batches[too_large], update)
 
-def _add_gradients(session: Session, batches: Sequence[Batch]) -> None:
-    """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
-
-    Adafactor has only means of rows and columns.
-    """
-    learner = session.learner
-    total = max(sum(batch.target_tokens for batch in batches), 1)
-    count = _MOMENTS if session.config.training.optimizer == "adam" else 0
-    moments = [
-        torch.empty_like(parameter)
-        for parameter in learner.model.parameters()
-        if parameter.requires_grad and parameter not in learner.optimizer.state
-        for _ in range(count)
-    ]
-    training_pass = learner.training_pass
-    if isinstance(training_pass, DistributedDataParallel):
-        training_pass = training_pass.module  # a rank without memory would let the others wait
-    for number, batch in enumerate(batches):
-        with naming_large_batch(number):
-            with learner.precision.autocast():
-                sums = training_pass(batch)
-            learner.precision.backward(sums.objective / total)
-    del moments
-
-
-def in_smaller_batches(
-    session: Session, batches: Sequence[Batch], attempt: Callable[[list[Batch]], T]
-) -> T:
-    """Call `attempt` with the batches on the device; halve a batch that does not fit and repeat.
-
-    `attempt` raises BatchTooLarge; the gradients that it has added until then are dropped. Raises
-    UserError where a single pair does not fit, and where a batch does not fit on one of several
-    ranks: the ranks wait for each other batch by batch.
-    """
-    batches = [*batches]
-    while True:
-        try:
-            return attempt([batch.to(session.device) for batch in batches])
-        except BatchTooLarge as error:
-            number = error.number
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
+    def _halves(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
+        rows = len(batch.index)
+        key = f"`training.max_tokens_per_batch`, now {self.tokens}"
+        if isinstance(self.learner.training_pass, DistributedDataParallel):
             raise UserError(
-                "the device has too little memory for the model and its optimizer: make the model "
-                "smaller in a new run (--run), or use a larger device"
-            ) from None
-        session.learner.optimizer.zero_grad(set_to_none=True)
-        batches[number : number + 1] = _halves(session, batches[number])
-
-
-def _halves(session: Session, batch: Batch) -> tuple[Batch, Batch]:
-    training, rows = session.config.training, len(batch.index)
-    key = f"`training.max_tokens_per_batch`, now {training.max_tokens_per_batch}"
-    if isinstance(session.learner.training_pass, DistributedDataParallel):
-        raise UserError(
-            f"this rank's device has too little memory for a batch of {rows} pairs: lower {key}; "
-            "the updates stay the same"
+                f"this rank's device has too little memory for a batch of {rows} pairs: lower "
+                f"{key}; the updates stay the same"
+            )
+        if rows == 1:
+            raise UserError(
+                f"pair {int(batch.index) + 1:,} of the encoded corpus, with {batch.source_tokens} "
+                f"source and {batch.target_tokens} target tokens, does not fit into the device's "
+                "memory: in a new run (--run) lower `data.max_tokens`, make the model smaller or "
+                "set `training.precision` to bf16"
+            )
+        self.progress.print_once(
+            "the device has too little memory for a batch: such batches are split in halves, "
+            f"which is slower, and the updates stay the same; to avoid it, lower {key}"
         )
-    if rows == 1:
-        raise UserError(
-            f"pair {int(batch.index) + 1:,} of the encoded corpus, with {batch.source_tokens} "
-            f"source and {batch.target_tokens} target tokens, does not fit into the device's "
-            "memory: in a new run (--run) lower `data.max_tokens`, make the model smaller or set "
-            "`training.precision` to bf16"
+        self.progress.record(
+            "out_of_memory",
+            update=update,
+            pairs=rows,
+            source_positions=batch.source.numel(),
+            target_positions=batch.target_out.numel(),
         )
-    session.progress.say_once(
-        "the device has too little memory for a batch: such batches are split in halves, which "
-        f"is slower, and the updates stay the same; to avoid it, lower {key}"
-    )
-    session.progress.record(
-        "out_of_memory",
-        update=session.state.update,
-        pairs=rows,
-        source_positions=batch.source.numel(),
-        target_positions=batch.target_out.numel(),
-    )
-    return batch.halves()
+        return batch.halves()
+
+    def _heaviest_fits(self, epoch: int) -> bool:
+        """Return whether this rank can compute the gradients of the heaviest batch."""
+        try:
+            self._add_gradients([self._heaviest_batch(epoch).to(self.device)])
+            fits = True
+        except (BatchTooLarge, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            fits = False
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        if not fits and self.device.type == "cuda":
+            # The next attempt, and the measured peak, begin without the blocks of this one.
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+        return fits
+
+    def _heaviest_batch(self, epoch: int) -> Batch:
+        """Return the heaviest batch of an epoch, on the host."""
+        store, plan = self.data.epoch_store(epoch), self.data.plan_epoch(epoch)
+        batch = heaviest(plan, store.lengths, max_tokens_per_batch=self.tokens)
+        return collate(store.examples(batch))
+
+    def _add_gradients(self, batches: Sequence[Batch]) -> None:
+        """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
+
+        Adafactor has only means of rows and columns.
+        """
+        learner = self.learner
+        total = max(sum(batch.target_tokens for batch in batches), 1)
+        count = _MOMENTS if isinstance(learner.optimizer, torch.optim.Adam) else 0
+        moments = [
+            torch.empty_like(parameter)
+            for parameter in learner.model.parameters()
+            if parameter.requires_grad and parameter not in learner.optimizer.state
+            for _ in range(count)
+        ]
+        training_pass = learner.training_pass
+        if isinstance(training_pass, DistributedDataParallel):
+            training_pass = training_pass.module  # a rank without memory would let others wait
+        for position, batch in enumerate(batches):
+            with naming_large_batch(position):
+                with learner.precision.autocast():
+                    sums = training_pass(batch)
+                learner.precision.backward(sums.objective / total)
+        del moments

@@ -167,7 +167,9 @@ def choose_precision(name: str, device: torch.device, d_model: int = 0) -> Preci
 def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
     """Return whether a device computes faster in bf16 than in fp32 for a model of this width."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        return torch.cuda.is_available() and bool(
+            torch.cuda.is_bf16_supported(including_emulation=False)
+        )
     if device.type != "cpu":
         return False
     found = _cpu_capabilities()

@@ -55,9 +55,6 @@ class TensorBoard:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         update = values["update"]
-        if update <= self._newest.get(event, 0):  # after a rollback
-            self._discard_from(update)
-        self._newest[event] = update
         scalars = [
             Summary.Value(tag=f"{event}/{name}", simple_value=value)
             for name, value in values.items()
@@ -69,7 +66,6 @@ class TensorBoard:
         """Make TensorBoard hide the records from this update on, which will be written again."""
         from tensorboard.compat.proto.event_pb2 import SessionLog
 
-        self._newest: dict[str, int] = {}
         self._write(step=update, session_log=SessionLog(status=SessionLog.START))
 
     def _write(self, **event: Any) -> None:
@@ -171,22 +167,22 @@ class Progress:
         """Close the bar."""
         self.bar.close()
 
-    def say(self, message: str) -> None:
+    def print_line(self, message: str) -> None:
         """Print a line to stderr above the bar."""
         with suppress(OSError):  # training survives a closed terminal or pipe
             self.bar.write(message, file=sys.stderr)
 
-    def say_once(self, message: str) -> None:
+    def print_once(self, message: str) -> None:
         """Print a line, unless it was printed before."""
         if message not in self._printed:
             self._printed.add(message)
-            self.say(message)
+            self.print_line(message)
 
     def warn_once(self, kind: str, message: str, *, update: int) -> None:
         """Print and journal a warning, unless there was one of its kind before."""
         if kind not in self._warned:
             self._warned.add(kind)
-            self.say(f"warning: {message}")
+            self.print_line(f"warning: {message}")
             self.record("warning", update=update, kind=kind, message=message)
 
     def record(self, event: str, **values: object) -> None:
@@ -208,14 +204,6 @@ class Progress:
         self.taken += 1
         self.bar.update(1)
 
-    def rewind(self, update: int) -> None:
-        """Move the bar back to an update and drop the sums since the last line."""
-        if not self.bar.disable:
-            self.bar.initial -= self.bar.n - update  # all updates count in the speed
-        self.bar.n = update
-        self.interval = Interval()
-        self.waited_seconds = self._waited_before = 0.0
-
     def add(self, metrics: StepMetrics) -> None:
         """Add the metrics of one update to those of the interval, and show them."""
         self.interval.add(metrics)
@@ -227,7 +215,7 @@ class Progress:
         if self.bar.disable and now >= self._line_at + _SECONDS_BETWEEN_LINES:
             self._line_at = now
             clauses = f"{self.position(state)}: {self.interval.as_text()}", self.time_left(state)
-            self.say("; ".join(filter(None, clauses)))
+            self.print_line("; ".join(filter(None, clauses)))
 
     def position(self, state: TrainState) -> str:
         """Return the update, and the number of all updates or, if unknown, the epoch."""
@@ -272,7 +260,7 @@ class SilentProgress(Progress):
 
     shown = False
 
-    def say(self, message: str) -> None:
+    def print_line(self, message: str) -> None:
         """Print nothing."""
 
     def record(self, event: str, **values: object) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from mt import __version__
 from mt.config import Config
-from mt.config.loading import automatic_keys, dump_config, load_config, value_at, with_values
+from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.data.splits import open_splits, open_training_corpora
 from mt.data.tokenizer_training import copied_layout
@@ -45,7 +45,6 @@ _CHANGEABLE = (
     "training.keep_best",
     "training.keep_last",
     "training.max_tokens_per_batch",
-    "training.on_divergence",
     "training.device",
     "training.compile",
     "decoding",
@@ -62,6 +61,8 @@ class RunFolder:
         self.path = path
         self.is_new = is_new
         """True if this process made the folder."""
+        self.changes: list[str] = []
+        """A line for each config key that has changed since the run began."""
         self.config = path / CONFIG_FILE
         self.tokenizer = path / TOKENIZER_FOLDER
         self.model = path / MODEL_FILE
@@ -132,31 +133,45 @@ class RunFolder:
         if entries:
             write_json(self.corpora, {**self._record(), **entries})
 
+    def begin(self, config: Config) -> None:
+        """Write the config, and delete what was prepared for a run that has no checkpoint yet.
+
+        Call it inside `opened_run`: another training may be preparing its data.
+        """
+        if not self.has_trained():
+            for file in [*self.tokenizer.glob("*"), self.corpora]:
+                file.unlink(missing_ok=True)
+        if not self.config.exists() or load_config(self.config) != config:
+            self.write_config(config)
+
+    def write_config(self, config: Config) -> None:
+        """Write the config of the run."""
+        write_text(self.config, dump_config(config))
+
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
         return self.config.exists() and bool(self.checkpoints.updates() or self.model.exists())
 
 
-def open_run(path: Path, config: Config) -> tuple[RunFolder, Config, list[str]]:
+def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
     """Create a run folder, or check that the run in it can be resumed with this config.
 
-    Returns the folder, the config with the automatic settings of a run that is resumed, and a line
-    for each changed key. Raises RunError for a folder with other content, and for a run whose
-    config differs in more than may change. A new folder is made once the inputs are found.
+    Returns the folder, and the config with the automatic settings of a run that is resumed. Raises
+    RunError for a folder with other content, and for a run whose config differs in more than may
+    change. A new folder is made once the inputs are found.
     """
     folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
-    changes: list[str] = []
     if folder.has_trained():
         config = _with_settings_of(folder, config)
-        changes = _changes(folder, config)
+        folder.changes = _changes(folder, config)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     if not folder.has_trained():
         _check_inputs(config)
     path.mkdir(parents=True, exist_ok=True)
-    return folder, config, changes
+    return folder, config
 
 
 def _check_inputs(config: Config) -> None:
@@ -172,20 +187,24 @@ def _check_inputs(config: Config) -> None:
 def _with_settings_of(folder: RunFolder, config: Config) -> Config:
     """Return the config with the run's values of the automatic keys that are not given."""
     stored = load_config(folder.config)
-    chosen = {*automatic_keys(config)} - {*automatic_keys(stored)}
-    return with_values(config, {key: value_at(stored, key) for key in chosen})
+    values = {}
+    for key in set(open_keys(config)) - set(open_keys(stored)):
+        section, name = key.split(".")
+        values[key] = getattr(getattr(stored, section), name)
+    return with_values(config, values)
 
 
-def begin(folder: RunFolder, config: Config) -> None:
-    """Write the config, and delete what was prepared for a run that has no checkpoint yet.
-
-    Call it inside `only_training`: another training may be preparing its data.
-    """
-    if not folder.has_trained():
-        for file in [*folder.tokenizer.glob("*"), folder.corpora]:
-            file.unlink(missing_ok=True)
-    if not folder.config.exists() or load_config(folder.config) != config:
-        write_text(folder.config, dump_config(config))
+@contextmanager
+def opened_run(
+    path: Path, config: Config, *, is_main: bool = True
+) -> Iterator[tuple[RunFolder, Config]]:
+    """Open a run on rank 0 as `open_run` does, and lock it; other ranks only get its paths."""
+    if not is_main:
+        yield RunFolder(path), config
+        return
+    folder, config = open_run(path, config)
+    with only_training(folder):
+        yield folder, config
 
 
 @contextmanager

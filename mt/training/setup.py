@@ -1,77 +1,128 @@
-"""Training session: model, optimizer, data and state, new or from the newest checkpoint."""
+"""Start of a training session: the same config, data and weights on all ranks, and the learner."""
 
-from dataclasses import dataclass, field, replace
+import hashlib
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import torch
 from torch import Tensor
 
+from mt import __version__
 from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config.loading import load_config
 from mt.data.batches import collate
-from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import length_limit
+from mt.errors import RunError
+from mt.evaluation.scores import choose_tokenizer
 from mt.files import write_json
 from mt.model.transformer import Transformer
-from mt.training.agreement import agree_on_start
+from mt.model.weights import parameter_tensors
 from mt.training.compilation import compile_stacks
 from mt.training.data import TrainingData
-from mt.training.device_settings import for_device
-from mt.training.distributed import ALONE, World, fix_bucket_order
+from mt.training.distributed import World, fix_bucket_order
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
 from mt.training.objectives import GuidedPass, choose_training_pass, learn_table
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
-from mt.training.progress import Progress, SilentProgress, TensorBoard, append, describe_data
-from mt.training.run_folder import RunFolder, environment
+from mt.training.progress import (
+    Progress,
+    SilentProgress,
+    TensorBoard,
+    append,
+    describe_data,
+    require_tensorboard,
+)
+from mt.training.run_folder import RunFolder, environment, flat
 from mt.training.state import TrainState
-from mt.training.step import Learner, UpdateResult
-from mt.training.validation import Validation
+from mt.training.step import Learner
+
+
+def check_requirements(config: Config) -> None:
+    """Raise UserError, with the command that installs it, for a package that is missing."""
+    language = config.data.of(config.data.valid).target_language
+    choose_tokenizer(language, config.evaluation.bleu_tokenizer)
+    require_tensorboard(config.training)
+
+
+def agree_on_config(world: World, config: Config) -> None:
+    """Raise UserError if the ranks have different configs or versions of mt or torch."""
+    keys = flat(config.model_dump(mode="json"))
+    versions = {"mt": __version__, "torch": torch.__version__}
+    world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
+
+
+def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
+    """Raise RunError if this rank does not see the run folder that rank 0 has opened."""
+    if world.size > 1 and not (folder.config.exists() and load_config(folder.config) == config):
+        raise RunError(
+            f"{folder.path}: the run of rank 0 is not there; put the run folder on a disk that all "
+            "hosts share"
+        )
+
+
+def agree_on_start(world: World, data: TrainingData, learner: Learner, state: TrainState) -> None:
+    """Raise UserError if the ranks begin with different data, weights or updates."""
+    if world.size > 1:
+        world.agree(
+            {
+                "the tokenizer": data.tokenizer.fingerprint,
+                "the number of training pairs": str(len(data.store)),
+                "the update to go on from": str(state.update),
+                "the hash of the weights": weights_sha256(learner),
+            }
+        )
+
+
+def weights_sha256(learner: Learner) -> str:
+    """Return the SHA-256 of all weights, in hexadecimal."""
+    digest = hashlib.sha256()
+    for name, tensor in parameter_tensors(learner.model).items():
+        digest.update(name.encode())
+        digest.update(memoryview(tensor.contiguous().view(torch.uint8).numpy()))  # type: ignore[arg-type]
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
-class Session:
-    """Objects of the training loop; `learner`, `state`, `progress` and `unread` are mutable."""
+class Start:
+    """Learner and state with which a session begins."""
 
-    config: Config
-    folder: RunFolder
-    corpus: TrainingData
     learner: Learner
     state: TrainState
-    progress: Progress
-    unread: list[UpdateResult] = field(default_factory=list)
-    """Updates whose metrics have not been fetched from the device."""
-    validations: dict[int, Validation] = field(default_factory=dict)
-    """Validations of this process, by update."""
-    world: World = ALONE
-    """Ranks that train together; only rank 0 writes into the folder."""
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return self.learner.precision.device
+    is_resumed: bool
+    initial: list[str]
+    """Summary of the initial weights."""
 
 
-def start(
-    config: Config,
-    folder: RunFolder,
-    corpus: TrainingData,
-    device: torch.device,
-    changes: list[str],
-    world: World = ALONE,
-) -> Session:
+def begin_or_resume(
+    config: Config, folder: RunFolder, data: TrainingData, device: torch.device, world: World
+) -> Start:
     """Build the model and its optimizer, and load the newest checkpoint if there is one."""
-    config = for_device(config, device)
     torch.manual_seed(config.seed)
-    model, is_new = build_model(config, corpus.tokenizer, device), not folder.checkpoints.updates()
-    initial = load_initial_weights(model, config, corpus.tokenizer) if is_new else []
+    model = new_model(config.model, data.vocabularies, device)
+    is_new = not folder.checkpoints.updates()
+    initial = load_initial_weights(model, config, data.tokenizer) if is_new else []
     learner = build_learner(config, model, device)
     if weight := config.training.guided_alignment:
-        table = learn_table(corpus.store)
+        table = learn_table(data.store)
         guided = GuidedPass(model, config.training.label_smoothing, weight, table)
         learner = replace(learner, training_pass=guided)
     # On rank 0 first, because it removes partially written checkpoints.
     resumed = world.rank0_first(lambda: folder.checkpoints.resume(learner))
     state = resumed or TrainState()
-    agree_on_start(world, corpus, learner, state)
+    agree_on_start(world, data, learner, state)
+    learner = distribute(learner, data, world)
+    return Start(learner, state, resumed is not None, initial)
+
+
+def open_progress(
+    start: Start,
+    training: TrainingConfig,
+    folder: RunFolder,
+    data: TrainingData,
+    world: World,
+) -> Progress:
+    """Journal the start of a session, and return its progress with the first lines printed."""
+    learner, state = start.learner, start.state
+    device = learner.precision.device
     board = None
     if world.is_main:
         surroundings = {
@@ -80,48 +131,41 @@ def start(
             "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         write_json(folder.environment, surroundings)
-        event = "resume" if resumed else "start"
+        event = "resume" if start.is_resumed else "start"
         append(folder.metrics, event, update=state.update, **surroundings)
-        for change in changes:
+        for change in folder.changes:
             append(folder.metrics, "config", update=state.update, change=change)
-        if config.training.tensorboard == "on":
+        if training.tensorboard == "on":
             board = TensorBoard(folder.tensorboard, done_updates=state.update)
-    plan = corpus.plan_epoch(state.epoch)
+    plan = data.plan_epoch(state.epoch)
     progress = (Progress if world.is_main else SilentProgress)(
         folder.metrics,
         done_updates=state.update,
-        max_updates=most_updates(config.training, len(plan)),
+        max_updates=most_updates(training, len(plan)),
         board=board,
     )
-    compiled = ", compiled in the first updates" if config.training.compile == "on" else ""
-    for line in [
-        describe_data(
-            corpus,
-            plan,
-            max_tokens_per_batch=config.training.max_tokens_per_batch,
-            epoch=state.epoch,
-        ),
-        f"{describe_parameters(model)}, {learner.precision.name} on {device.type}{compiled}",
-        *initial,
-        *([f"going on after update {state.update:,}"] if resumed else []),
-        *(f"changed since this run began: {change}" for change in changes),
-    ]:
-        progress.say(line)
+    compiled = ", compiled in the first updates" if training.compile == "on" else ""
+    batch_tokens = training.max_tokens_per_batch
+    lines = [
+        describe_data(data, plan, max_tokens_per_batch=batch_tokens, epoch=state.epoch),
+        f"{describe_parameters(learner.model)}, {learner.precision.name} on {device.type}"
+        f"{compiled}",
+        *start.initial,
+    ]
+    if start.is_resumed:
+        lines.append(f"going on after update {state.update:,}")
+    lines += [f"changed since this run began: {change}" for change in folder.changes]
+    for line in lines:
+        progress.print_line(line)
     if slow := why_slow(learner.precision):
         remedy = (
             "a run keeps its precision: resume it on another machine, or begin a new run in fp32 "
             "with the weights of a finished one (--init-from)"
-            if resumed
+            if start.is_resumed
             else "set `training.precision: auto`"
         )
         progress.warn_once("precision", f"{slow}; {remedy}", update=state.update)
-    learner = distribute(learner, corpus, world)
-    return Session(config, folder, corpus, learner, state, progress, world=world)
-
-
-def build_model(config: Config, tokenizer: Tokenizer, device: torch.device) -> Transformer:
-    """Return a new model for the tokenizer's vocabularies."""
-    return new_model(config.model, (tokenizer.source_size, tokenizer.target_size), device)
+    return progress
 
 
 def new_model(
@@ -150,12 +194,12 @@ def build_learner(config: Config, model: Transformer, device: torch.device) -> L
     )
 
 
-def distribute(learner: Learner, corpus: TrainingData, world: World) -> Learner:
+def distribute(learner: Learner, data: TrainingData, world: World) -> Learner:
     """Return the learner with a training pass whose gradients are summed over all ranks."""
     training_pass = world.wrap(learner.training_pass)
 
     def loss() -> Tensor:
-        batch = collate(corpus.store.examples([0])).to(learner.precision.device)
+        batch = collate(data.store.examples([0])).to(learner.precision.device)
         with learner.precision.autocast():
             return training_pass(batch).objective  # type: ignore[no-any-return]
 

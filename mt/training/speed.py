@@ -12,7 +12,6 @@ from mt.data.store import Example
 from mt.errors import UserError
 from mt.special_ids import EOS
 from mt.training.data import micro_batches
-from mt.training.device_settings import batch_tokens, with_batch_tokens
 from mt.training.setup import build_learner, new_model
 from mt.training.step import BatchTooLarge, count_tokens, train_step
 
@@ -34,10 +33,10 @@ def training_speed(
     The first update, which maps memory and chooses kernels, is left out. Batches are halved until
     they fit the device's memory; raises UserError where none fits.
     """
-    tokens, longest = batch_tokens(config, device), config.data.max_tokens
+    tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
     while True:
         with suppress(BatchTooLarge):
-            sized = with_batch_tokens(config, tokens)
+            sized = config.changed(training=config.training.changed(max_tokens_per_batch=tokens))
             return _measure(sized, lengths, vocabularies, device, seconds)
         if tokens <= longest:
             raise UserError(

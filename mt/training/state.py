@@ -1,75 +1,11 @@
-"""Progress of a training run, and the detection of divergence from its recent losses."""
+"""Progress of a training run beside its tensors."""
 
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 
 from mt.errors import RunError, listed
 from mt.files import validated
-from mt.training.step import StepMetrics
-
-MOST_SKIPPED_IN_A_ROW = 25
-WINDOW = 50
-"""Number of updates in the mean loss; sentences of one length can be 0.5 nats from the mean."""
-_FIRST = 8
-"""Number of updates whose highest loss stands for the mean until there is one.
-
-In a mixture that adds a language, the first update alone may be one of known pairs.
-"""
-MARGIN = 1.5
-"""Nats above the lowest mean at which a run has diverged: 4.5 times the best perplexity.
-
-A healthy run stays within some tenths of its lowest mean. A run whose optimizer has destroyed the
-model rises to about the unigram entropy of the tokens, or above, and stays there.
-"""
-
-
-@dataclass
-class Health:
-    """Losses of the last updates, and the best mean so far."""
-
-    losses: list[float] = field(default_factory=list)
-    """Smoothed loss of the last updates that were not skipped, in nats per target token."""
-    lowest: float | None = None
-    """Lowest mean over WINDOW losses; the highest of the first losses until there is a mean."""
-    well_at: int = 0
-    """Newest update whose own loss and mean loss were near the lowest.
-
-    It judges the weights before its step; the step itself may have been the bad one.
-    """
-    skipped_in_a_row: int = 0
-
-    def add(self, metrics: StepMetrics, update: int) -> None:
-        """Add the metrics of one update."""
-        if metrics.skipped:
-            self.skipped_in_a_row += 1
-            return
-        self.skipped_in_a_row = 0
-        loss = metrics.smoothed / metrics.tokens.target
-        self.losses = [*self.losses, loss][-WINDOW:]
-        mean = fmean(self.losses)
-        if self.lowest is None or len(self.losses) <= _FIRST:
-            self.lowest = max(self.losses)  # a model that learns falls below it
-        elif len(self.losses) == WINDOW:
-            self.lowest = min(mean, self.lowest)
-        if max(loss, mean) < self.lowest + MARGIN / 2:
-            self.well_at = update
-
-    def divergence(self) -> str | None:
-        """Return how the training has diverged; None if it has not."""
-        if self.skipped_in_a_row > MOST_SKIPPED_IN_A_ROW:
-            count = self.skipped_in_a_row
-            return f"{count} updates in a row had a loss or gradient that is not finite"
-        if self.lowest is None or len(self.losses) < WINDOW:
-            return None
-        mean = fmean(self.losses)
-        if mean > self.lowest + MARGIN:
-            return (
-                f"the loss has exploded: its mean over {WINDOW} updates rose from "
-                f"{self.lowest:.2f} to {mean:.2f}"
-            )
-        return None
-
+from mt.training.divergence import Health
 
 STATE_FORMAT = 2
 
@@ -97,16 +33,23 @@ class TrainState:
     best: list[Ranked] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     health: Health = field(default_factory=Health)
-    refuge: int | None = None
-    """Checkpoint to roll back to if none of `last` is known to be older than the divergence."""
-    rollbacks: int = 0
-    rate_factor: float = 1.0
-    """Factor of the schedule's learning rate; a rollback lowers it."""
 
     @property
     def epoch_number(self) -> int:
         """Epoch of the newest update, counted from 1."""
         return self.epoch + (self.update_in_epoch > 0)
+
+    @property
+    def last_healthy_checkpoint(self) -> int | None:
+        """Newest checkpoint whose weights a later update has found healthy; None without one."""
+        updates = [*self.last, *(ranked.update for ranked in self.best)]
+        return max((each for each in updates if each < self.health.well_at), default=None)
+
+    def keep(self, *, best: int, last: int) -> None:
+        """Add the current update to the last checkpoints, and drop those that are not kept."""
+        if self.update not in self.last:
+            self.last.append(self.update)
+        self.best, self.last = self.best[:best], self.last[-last:]
 
     def as_json(self) -> dict[str, object]:
         """Return plain data."""
@@ -123,3 +66,19 @@ class TrainState:
         if missing:
             raise RunError(f"{path}: damaged (lacks {listed(sorted(missing))})")
         return validated(data, cls, path)
+
+
+def describe_divergence(state: TrainState, run: Path, reason: str) -> str:
+    """Return the message of a divergence, with the checkpoint from which to go on."""
+    safe = state.last_healthy_checkpoint
+    remedy = "train a new run (--run) with a lower `training.learning_rate` or more warm-up"
+    if safe is None:
+        remedy = f"no checkpoint from before is kept; {remedy}"
+    else:
+        remedy = (
+            f"`mt average {run} --updates {safe} --output FOLDER` makes a model of its checkpoint "
+            f"after update {safe:,}; go on from there with `--init-from FOLDER` and a lower "
+            f"`training.learning_rate`, or {remedy}"
+        )
+    healthy = f"training was stable until update {state.health.well_at:,}"
+    return f"{run}: {reason}; {healthy}; {remedy}"

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TypeVar
 
@@ -25,69 +25,85 @@ from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
 from mt.tables import aligned, clip, printable
-from mt.training.data import TrainingData, micro_batches
+from mt.training.data import TrainingData, example_lengths, micro_batches
 from mt.training.optimizer import Precision
 from mt.training.step import BatchTooLarge, Learner, TrainingPass, naming_large_batch
 
 T = TypeVar("T")
 
 
-def validate(
-    learner: Learner, corpus: TrainingData, config: Config, *, count: int | None = None
-) -> "Validation":
-    """Compute the loss on the validation pairs, translate their sources and score the result.
+@dataclass(frozen=True)
+class Validator:
+    """Loss, translations and scores of the validation pairs with the model in training."""
 
-    `count` limits the pairs, which are evenly spread over the split. Translation and scoring are
-    those of `mt translate` and `mt evaluate`, with the length limit of `validation_length`.
-    """
-    limit = validation_length(corpus.valid_lengths, config.decoding)
-    corpus = replace(
-        corpus,
-        valid=tuple(spread(corpus.valid, count)),
-        valid_examples=tuple(spread(corpus.valid_examples, count)),
-    )
-    pairs = corpus.valid
-    own = config.data.of(config.data.valid)
-    direction = Direction(own.source_language, own.target_language)
-    language = direction.target
-    tokenizer = config.evaluation.bleu_tokenizer
-    changes = {
-        "search": "greedy",
-        **ONE_SEARCH,  # an early model repeats itself often
-        "mbr": None,
-        **config.split_tags("valid"),
-        "max_length_extra": limit,
-    }
+    learner: Learner
+    data: TrainingData
+    decoding: DecodingConfig
+    """Search of validation, with the length limit of `validation_length`."""
+    direction: Direction
+    bleu_tokenizer: str
+    max_tokens_per_batch: int
 
-    def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+    @classmethod
+    def build(cls, config: Config, learner: Learner, data: TrainingData) -> "Validator":
+        """Return the validator of a config's validation split."""
+        own = config.data.of(config.data.valid)
+        return cls(
+            learner,
+            data,
+            config.decoding.changed(
+                search="greedy",
+                **ONE_SEARCH,  # an early model repeats itself often
+                mbr=None,
+                **config.split_tags("valid"),
+                max_length_extra=validation_length(data.valid_lengths, config.decoding),
+            ),
+            Direction(own.source_language, own.target_language),
+            config.evaluation.bleu_tokenizer,
+            config.training.max_tokens_per_batch,
+        )
+
+    def run(self, count: int | None = None) -> "Validation":
+        """Compute the loss on the validation pairs, translate their sources and score the result.
+
+        `count` limits the pairs, which are evenly spread over the split. Translation and scoring
+        are those of `mt translate` and `mt evaluate`.
+        """
+        learner, data, language = self.learner, self.data, self.direction.target
+        pairs = spread(data.valid, count)
+        learner.model.eval()
+        try:
+            with torch.inference_mode():
+                examples = spread(data.valid_examples, count)
+                loss = validation_loss(learner, examples, self.max_tokens_per_batch)
+            scores = score_pairs(
+                Translator(
+                    TorchEngine(learner.model, learner.precision.device),
+                    data.tokenizer,
+                    decoding=self.decoding,
+                    longest_source=data.store.longest_source,
+                    direction=self.direction,
+                    line_shape=data.line_shape,
+                ),
+                pairs,
+                target_language=language,
+                tokenizer=self.bleu_tokenizer,
+            )
+        finally:
+            learner.model.train()
+        statistics = translation_statistics(
+            pairs, scores.translations, target_language=language, bleu=self._bleu
+        )
+        middle = typical_pair(pairs)
+        sample = Sample(
+            pairs[middle].source, pairs[middle].target, scores.translations[middle].text
+        )
+        return Validation(loss, scores.evaluation, statistics, sample)
+
+    def _bleu(self, texts: Sequence[str], references: Sequence[str]) -> float:
+        language, tokenizer = self.direction.target, self.bleu_tokenizer
         scores = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
         return scores.bleu.value
-
-    learner.model.eval()
-    try:
-        with torch.inference_mode():
-            loss = validation_loss(learner, corpus, config.training.max_tokens_per_batch)
-        scores = score_pairs(
-            Translator(
-                TorchEngine(learner.model, learner.precision.device),
-                corpus.tokenizer,
-                decoding=config.decoding.model_copy(update=changes),
-                longest_source=corpus.store.longest_source,
-                direction=direction,
-                line_shape=corpus.line_shape,
-            ),
-            pairs,
-            target_language=language,
-            tokenizer=tokenizer,
-        )
-    finally:
-        learner.model.train()
-    statistics = translation_statistics(
-        pairs, scores.translations, target_language=language, bleu=bleu
-    )
-    number = typical_pair(pairs)
-    sample = Sample(pairs[number].source, pairs[number].target, scores.translations[number].text)
-    return Validation(loss, scores.evaluation, statistics, sample)
 
 
 def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
@@ -117,19 +133,21 @@ def typical_pair(pairs: Sequence[SentencePair]) -> int:
     return order[len(order) // 2]
 
 
-def validation_loss(learner: Learner, corpus: TrainingData, max_tokens_per_batch: int) -> float:
+def validation_loss(
+    learner: Learner, examples: Sequence[Example], max_tokens_per_batch: int
+) -> float:
     """Return the mean cross-entropy, without smoothing, in nats per target token.
 
     Pairs that exceed a batch or the model's positions are left out. Raises UserError if no pair
     remains.
     """
-    lengths = corpus.valid_lengths
+    lengths = example_lengths(examples)
     longest = min(max_tokens_per_batch, learner.model.longest or max_tokens_per_batch)
     fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
     plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
     for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
-        batch = collate([corpus.valid_examples[i] for i in indices])
+        batch = collate([examples[i] for i in indices])
         nll += _batch_loss(plain_loss, batch, learner.precision)
         tokens += batch.target_tokens
     if not tokens:

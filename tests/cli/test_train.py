@@ -64,13 +64,13 @@ def test_exit_status_of_reproduce_is_the_verdict(
 
 
 def test_average_selects_checkpoints(program: Program, recorded: Recorded) -> None:
-    from mt.training.final_model import Choice
+    from mt.training.final_model import CheckpointChoice
 
     calls = recorded("mt.training.final_model.average_run", "done")
     for option, choice in {
-        "--best=2": Choice(best=2, last=None, updates=()),
-        "--last=3": Choice(best=None, last=3, updates=()),
-        "--updates=10,20": Choice(best=None, last=None, updates=(10, 20)),
+        "--best=2": CheckpointChoice(best=2, last=None, updates=()),
+        "--last=3": CheckpointChoice(best=None, last=3, updates=()),
+        "--updates=10,20": CheckpointChoice(best=None, last=None, updates=(10, 20)),
     }.items():
         assert program("average", "r", "--output", "o", option) == (0, "done\n", "")
         assert calls.pop() == ((Path("r"), Path("o")), {"choice": choice, "device": "auto"})

@@ -21,15 +21,14 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.errors import RunError
 from mt.profiling import plan as module
 from mt.profiling.cost import count_training_flops
-from mt.profiling.plan import Probe, TrainingPlan, plan_training, probe_session
-from mt.profiling.training_speed import temporary_session
+from mt.profiling.plan import Probe, TrainingPlan, plan_training, probe_training
+from mt.profiling.training_speed import temporary_trainer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import TrainingData, prepare
 from mt.training.memory import heaviest
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session
-from mt.training.trainer import train
+from mt.training.trainer import Trainer, train
 from tests.factories import journal
 
 PROBE = Probe(updates=4, update=0.5, validation=3.0, checkpoint=0.25)
@@ -61,7 +60,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
         calls.append(update_flops)
         return PROBE
 
-    monkeypatch.setattr(module, "probe_session", probe)
+    monkeypatch.setattr(module, "probe_training", probe)
     return calls
 
 
@@ -226,9 +225,9 @@ def test_recomputation_is_not_named_where_it_is_refused(plan: Plan) -> None:
 
 
 @pytest.fixture
-def session(config: Config) -> Iterator[Session]:
-    with temporary_session(config, 70) as session:
-        yield session
+def trainer(config: Config) -> Iterator[Trainer]:
+    with temporary_trainer(config, 70) as trainer:
+        yield trainer
 
 
 @pytest.mark.parametrize(
@@ -240,34 +239,34 @@ def test_update_time_is_scaled_to_the_mean_operations(
     seconds: float,
     updates: int,
     taken: list[int],
-    session: Session,
+    trainer: Trainer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[int] = []
 
-    def time_updates(_: Session, updates: int, *, warmup: int) -> tuple[float, float]:
+    def time_updates(_: Trainer, updates: int, *, warmup: int) -> tuple[float, float]:
         calls.append(updates)
         assert warmup == 1
         return seconds, seconds
 
     monkeypatch.setattr(module, "time_updates", time_updates)
-    probe = probe_session(session, update_flops=np.array([10.0, 20.0, 30.0, 40.0]))
+    probe = probe_training(trainer, update_flops=np.array([10.0, 20.0, 30.0, 40.0]))
     assert calls == [1, updates]
     assert probe.updates == updates
     assert probe.update == pytest.approx(seconds * 25.0 / sum(taken))
 
 
-def test_a_whole_probe_of_a_session(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_probe_of_a_session(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UPDATES", 6)
-    probe = probe_session(session, update_flops=np.array([10.0, 20.0]))
-    assert (probe.updates, session.state.update) == (3, 6)
-    assert session.folder.checkpoints.updates() == [6]
+    probe = probe_training(trainer, update_flops=np.array([10.0, 20.0]))
+    assert (probe.updates, trainer.state.update) == (3, 6)
+    assert trainer.folder.checkpoints.updates() == [6]
     assert all(0 < time < 60 for time in (probe.update, probe.validation, probe.checkpoint))
 
 
 @pytest.mark.parametrize(("batch_size", "batches"), [(64, range(7)), (1, [1, 4])])
 def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_references(
-    batch_size: int, batches: Sequence[int], session: Session, monkeypatch: pytest.MonkeyPatch
+    batch_size: int, batches: Sequence[int], trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translated: list[tuple[list[int], Hypothesis]] = []
     n_best_ids = TorchEngine.n_best_ids
@@ -281,13 +280,13 @@ def test_validation_translates_batches_spread_over_the_lengths_to_the_length_of_
     monkeypatch.setattr(TorchEngine, "n_best_ids", record)
     monkeypatch.setattr(module, "VALIDATION_BATCHES", 3)
     monkeypatch.setattr(module, "time_updates", lambda *_, warmup: (1.0, 1.0))
-    session.learner.model.output.register_forward_hook(
+    trainer.learner.model.output.register_forward_hook(
         lambda _module, _inputs, logits: logits.index_fill(-1, torch.tensor([EOS]), 100.0)
     )
-    decoding = session.config.decoding.changed(batch_size=batch_size)
-    session = replace(session, config=session.config.changed(decoding=decoding))
-    probe_session(session, update_flops=np.ones(4))
-    lengths = session.corpus.valid_lengths
+    decoding = trainer.validator.decoding.changed(batch_size=batch_size)
+    trainer.validator = replace(trainer.validator, decoding=decoding)
+    probe_training(trainer, update_flops=np.ones(4))
+    lengths = trainer.data.valid_lengths
     sample = np.argsort(-lengths[:, SOURCE], kind="stable")[list(batches)]
     assert sorted(len(source) for source, _ in translated) == sorted(lengths[sample, SOURCE])
     assert not any(hypothesis.finished for _, hypothesis in translated)

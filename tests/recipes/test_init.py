@@ -13,8 +13,8 @@ from mt.config.data import AugmentationConfig, MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.recipes.init import held_out_pairs
-from mt.training import automatic
-from mt.training.automatic import choose_length, choose_settings
+from mt.training import resolve as resolve_module
+from mt.training.resolve import resolve
 from tests.factories import CPU, DIGITS, Program
 
 Refused = Callable[..., str]
@@ -45,7 +45,7 @@ def write(name: str, content: list[tuple[str, str]], suffixes: str = "zh en") ->
 def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change to a folder with corpora, on a machine of a fixed speed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(automatic, "training_speed", lambda *_, **__: SPEED)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_, **__: SPEED)
     write("train", pairs(1000, 700))
     write("few", pairs(1000, 150))
     write("valid", pairs(5000, 60))
@@ -146,15 +146,15 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the settings of a training with 40 updates an epoch, prepared in a minute."""
     corpus: Any = SimpleNamespace(
         store=SimpleNamespace(lengths=np.full((700, 2), 12)),
-        tokenizer=SimpleNamespace(source_size=500, target_size=500),
+        vocabularies=(500, 500),
         valid=[None] * 17,
         valid_lengths=np.full((17, 2), 12),
         plan_epoch=lambda: [None] * 40,
     )
-    choices = choose_settings(config, CPU)
+    choices = resolve(config, CPU)
     choices.began_at = 0.0
-    monkeypatch.setattr(automatic, "time", SimpleNamespace(perf_counter=lambda: 60.0))
-    return dump_config(choose_length(choices, corpus, CPU))
+    monkeypatch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 60.0))
+    return dump_config(choices.resolve_length(corpus, CPU))
 
 
 def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:

@@ -28,9 +28,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from mt.data.batches import split_update
 from mt.errors import UserError, run_reporting_errors
 from mt.training import distributed
-from mt.training.agreement import agree_on_config, agree_on_start
-from mt.training.distributed import World, fix_bucket_order, world
+from mt.training.distributed import World, connect_ranks, fix_bucket_order
 from mt.training.loader import rank_batches
+from mt.training.setup import agree_on_config, agree_on_start
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts, train_step
 from tests import factories
@@ -215,7 +215,7 @@ def run_rank(scenario: Scenario, rank: int, folder: Path) -> int:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(hosts[:rank].count(hosts[rank]))}
 
     def work() -> int:
-        with world("cpu") as here:
+        with connect_ranks("cpu") as here:
             here.barrier()  # a rank that dies while others connect is lost after TIMEOUT only
             (folder / f"result-{rank}").write_text(json.dumps(scenario.work(here)))
         return 0

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from mt.config.loading import load_config
 from mt.training import trainer
 from mt.training.checkpoint import MODEL
 from mt.training.run_folder import RunFolder
-from mt.training.validation import Validation, validate
+from mt.training.validation import Validation, Validator
 from tests.factories import contents
 
 Program = Callable[..., tuple[int, str, str]]
@@ -26,16 +25,16 @@ LOSSES = (3.0, 1.0, 2.0, 4.0)
 @pytest.fixture(scope="module")
 def run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a run with checkpoints after 10, 20, 30 and 40 updates; the best: 20, 30, 10."""
-    losses = iter(LOSSES)
+    losses, validate = iter(LOSSES), Validator.run
 
-    def found(*arguments: Any, **keys: Any) -> Validation:
-        return replace(validate(*arguments, **keys), loss=next(losses))
+    def found(validator: Validator, count: int | None = None) -> Validation:
+        return replace(validate(validator, count), loss=next(losses, 1.0))
 
     path = tmp_path_factory.mktemp("runs") / "four"
     settings = ["training.keep_last=4", "training.keep_best=3"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(trainer, "validate", found)
+        patch.setattr(Validator, "run", found)
         torch.set_num_threads(1)
         trainer.train(load_config(tiny_recipe, overrides=settings), path)
     return path

@@ -22,8 +22,8 @@ from mt.errors import UserError
 from mt.special_ids import EOS
 from mt.training import compilation
 from mt.training.compilation import compile_stacks
-from mt.training.device_settings import for_device
 from mt.training.distributed import World
+from mt.training.resolve import resolve_for_device
 from mt.training.step import TrainingPass
 from tests import factories
 from tests.factories import transformer
@@ -170,4 +170,4 @@ def test_automatic_compilation(
     device = torch.device(machine.get("device", "cuda"))
     assert TrainingConfig().compile == "auto"
     config = factories.config(training=training)
-    assert for_device(config, device).training.compile == expected
+    assert resolve_for_device(config, device).training.compile == expected

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mt.errors import UserError
-from mt.training.distributed import World, fix_bucket_order, world
+from mt.training.distributed import World, connect_ranks, fix_bucket_order
 
 Scenarios = dict[str, dict[int, Any]]
 LOST_RANK_1 = (
@@ -113,17 +113,17 @@ def test_unreachable_store_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     unreachable = pytest.raises(UserError, match="^rank 1 on host .*: torchrun's store cannot be")
-    with unreachable, world("cpu"):
+    with unreachable, connect_ranks("cpu"):
         pass
     monkeypatch.delenv("MASTER_ADDR")  # as in a job script without torchrun
     missing = pytest.raises(UserError, match="torchrun's store cannot be reached .*MASTER_ADDR")
-    with missing, world("cpu"):
+    with missing, connect_ranks("cpu"):
         pass
 
 
 def test_alone_every_method_is_local() -> None:
     module, tensor = nn.Linear(2, 1), torch.ones(2)
-    with world("cpu") as here:
+    with connect_ranks("cpu") as here:
         assert here == World(rank=0, size=1, local_rank=0)
         assert here.is_main
         assert here.wrap(module) is module

@@ -25,7 +25,6 @@ from mt.files import file_sha256
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
-from mt.training import trainer as spine
 from mt.training.checkpoint import OPTIMIZER, Checkpoints
 from mt.training.initial_weights import (
     PARTS,
@@ -34,9 +33,10 @@ from mt.training.initial_weights import (
     load_initial_weights,
     read_initial_run,
 )
+from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder, open_run
-from mt.training.setup import Session
 from mt.training.step import TrainingPass, fetch_metrics, train_step
+from mt.training.trainer import Trainer
 from tests.factories import (
     DIGITS,
     examples,
@@ -299,14 +299,14 @@ def other_recipe(
 def record_first_weights(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Tensor]]:
     """Record the weights of the first update of a training."""
     recorded: list[dict[str, Tensor]] = []
-    take_update = spine.take_update
+    run_update = Trainer.run_update
 
-    def recording(session: Session, *rest: Any) -> None:
-        weights = parameter_tensors(session.learner.model)
+    def recording(trainer: Trainer, planned: PlannedUpdate) -> None:
+        weights = parameter_tensors(trainer.learner.model)
         recorded.append({name: each.clone() for name, each in weights.items()})
-        take_update(session, *rest)
+        run_update(trainer, planned)
 
-    monkeypatch.setattr(spine, "take_update", recording)
+    monkeypatch.setattr(Trainer, "run_update", recording)
     return recorded
 
 

@@ -22,7 +22,6 @@ from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import memory
 from mt.training.data import prepare
-from mt.training.device_settings import with_batch_tokens
 from mt.training.distributed import World
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
@@ -30,15 +29,13 @@ from mt.training.memory import (
     available_memory,
     estimate_memory,
     heaviest,
-    in_smaller_batches,
-    try_heaviest,
     warn_of_low_memory,
 )
 from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session, build_learner, build_model, distribute, start
+from mt.training.setup import build_learner, distribute, new_model
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
-from mt.training.trainer import take_update, train
+from mt.training.trainer import Trainer, train
 from mt.training.validation import validation_loss
 from tests import factories
 from tests.factories import CPU, journal
@@ -46,13 +43,9 @@ from tests.factories import CPU, journal
 VOCABULARY = 500
 
 
-class Vocabularies:
-    source_size = target_size = VOCABULARY
-
-
 def allocated_bytes(config: Config, lengths: Any) -> int:
     """Return the peak of torch's allocator during an update, and the lasting tensors."""
-    model = build_model(config, Vocabularies(), CPU)  # type: ignore[arg-type]
+    model = new_model(config.model, (VOCABULARY, VOCABULARY), CPU)
     learner = build_learner(config, model, CPU)
     ids = np.random.default_rng(1)
     pairs = [
@@ -121,23 +114,23 @@ def config(recipe: Path, *settings: str) -> Config:
 
 
 @pytest.fixture
-def session(tiny_recipe: Path, tmp_path: Path) -> Session:
+def trainer(tiny_recipe: Path, tmp_path: Path) -> Trainer:
     (tmp_path / "session").mkdir()
     folder, chosen = RunFolder(tmp_path / "session"), config(tiny_recipe)
-    return start(chosen, folder, prepare(chosen, folder), CPU, [])
+    return Trainer(chosen, folder, prepare(chosen, folder), CPU)
 
 
 @pytest.mark.parametrize(("available", "warns"), [(2**20, True), (2**40, False), (None, False)])
 def test_warning_where_estimate_exceeds_available_memory(
     available: int | None,
     warns: bool,
-    session: Session,
+    trainer: Trainer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: available)
     with caplog.at_level(logging.WARNING, "mt"):
-        warn_of_low_memory(session.config, session.corpus)
+        warn_of_low_memory(trainer.config, trainer.data)
     assert bool(caplog.messages) is warns
     for message in caplog.messages:
         assert message.startswith("warning: training will take about 0.00 GiB of memory, and")
@@ -168,34 +161,35 @@ def limit_positions(patch: pytest.MonkeyPatch, most: int) -> list[int]:
     return sizes
 
 
-def gradients(session: Session) -> list[Tensor]:
-    """Take the first update of a session and return its gradients."""
+def gradients(trainer: Trainer) -> list[Tensor]:
+    """Take the first update of a training and return its gradients."""
     taken: list[Tensor] = []
 
     def look(*_: object) -> None:
-        parameters = session.learner.model.parameters()
+        parameters = trainer.learner.model.parameters()
         taken.extend(each.grad.clone() for each in parameters if each.grad is not None)
 
-    handle = session.learner.optimizer.register_step_pre_hook(look)
-    planned = planned_updates(session.config.training, session.corpus, session.state, CPU)
-    take_update(session, next(planned))
+    handle = trainer.learner.optimizer.register_step_pre_hook(look)
+    planned = planned_updates(trainer.config.training, trainer.data, trainer.state, CPU)
+    trainer.run_update(next(planned))
     handle.remove()
     return taken
 
 
 @pytest.mark.parametrize("most", [150, 30])
 def test_update_in_halves_is_the_same_update(
-    most: int, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
-    whole = gradients(session)
-    session.learner.model.load_state_dict(before)
-    fresh = replace(session, state=type(session.state)(), unread=[])
+    before = {name: each.clone() for name, each in trainer.learner.model.state_dict().items()}
+    whole = gradients(trainer)
+    trainer.learner.model.load_state_dict(before)
+    (first,) = trainer.pending
+    trainer.state, trainer.pending = type(trainer.state)(), []
     sizes = limit_positions(monkeypatch, most)
-    halved = gradients(fresh)
+    halved = gradients(trainer)
     assert max(sizes) > most, "nothing was too large"
     torch.testing.assert_close(halved, whole, atol=1e-6, rtol=1e-5)
-    ours, theirs = fresh.unread[0], session.unread[0]
+    ours, theirs = trainer.pending[0], first
     assert ours.tokens == theirs.tokens
     torch.testing.assert_close((ours.nll, ours.smoothed), (theirs.nll, theirs.smoothed))
 
@@ -229,7 +223,7 @@ def test_run_with_split_batches_learns_the_same_and_warns_once(
 
 
 def test_validation_in_halves_has_the_same_loss(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forward, sizes, most = TrainingPass.forward, [0], 30
 
@@ -239,35 +233,36 @@ def test_validation_in_halves_has_the_same_loss(
             raise torch.OutOfMemoryError
         return forward(training_pass, batch)
 
-    whole = validation_loss(session.learner, session.corpus, 200)
+    examples = trainer.data.valid_examples
+    whole = validation_loss(trainer.learner, examples, 200)
     monkeypatch.setattr(TrainingPass, "forward", limited)
-    assert validation_loss(session.learner, session.corpus, 200) == pytest.approx(whole, rel=1e-5)
+    assert validation_loss(trainer.learner, examples, 200) == pytest.approx(whole, rel=1e-5)
     assert max(sizes) > most, "nothing was too large"
     most = 3
     with pytest.raises(UserError, match="a validation pair of .* target tokens does not fit"):
-        validation_loss(session.learner, session.corpus, 200)
+        validation_loss(trainer.learner, examples, 200)
 
 
-def test_pair_that_does_not_fit_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pair_that_does_not_fit_is_named(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_positions(monkeypatch, 3)
     with pytest.raises(UserError) as told:
-        gradients(session)
+        gradients(trainer)
     (batch, *_) = next(
-        planned_updates(session.config.training, session.corpus, session.state, CPU)
+        planned_updates(trainer.config.training, trainer.data, trainer.state, CPU)
     ).batches
-    (pair,) = session.corpus.store.examples(batch.index[:1].numpy())
+    (pair,) = trainer.data.store.examples(batch.index[:1].numpy())
     assert str(told.value).startswith(
         f"pair {pair.index + 1} of the encoded corpus, with {len(pair.source)} source and "
         f"{len(pair.target)} target tokens, does not fit into the device's memory: in a new run "
     )
 
 
-def test_several_ranks_do_not_split(session: Session) -> None:
+def test_several_ranks_do_not_split(trainer: Trainer) -> None:
     distributed = DistributedDataParallel.__new__(DistributedDataParallel)
     torch.nn.Module.__init__(distributed)
-    alone = replace(session, learner=replace(session.learner, training_pass=distributed))
+    trainer.fitter.learner = replace(trainer.learner, training_pass=distributed)
     (batch, *_) = next(
-        planned_updates(session.config.training, session.corpus, session.state, CPU)
+        planned_updates(trainer.config.training, trainer.data, trainer.state, CPU)
     ).batches
 
     def failing(batches: list[Batch]) -> None:
@@ -277,15 +272,15 @@ def test_several_ranks_do_not_split(session: Session) -> None:
     with pytest.raises(
         UserError, match=f"this rank's .* a batch of {rows} pairs: lower `training."
     ):
-        in_smaller_batches(alone, [batch], failing)
+        trainer.fitter.run(failing, [batch], update=0)
 
 
-def test_model_that_does_not_fit_is_an_error(session: Session) -> None:
+def test_model_that_does_not_fit_is_an_error(trainer: Trainer) -> None:
     def failing(batches: list[Batch]) -> None:
         raise RuntimeError("NCCL error: Cuda failure 'out of memory'")
 
     with pytest.raises(UserError, match="too little memory for the model and its optimizer"):
-        in_smaller_batches(session, [], failing)
+        trainer.fitter.run(failing, [], update=0)
 
 
 def test_heaviest_batch_has_the_most_positions() -> None:
@@ -297,31 +292,31 @@ def test_heaviest_batch_has_the_most_positions() -> None:
 
 
 def test_trying_the_heaviest_batch_changes_nothing(
-    session: Session,
+    trainer: Trainer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
-    plan = session.corpus.plan_epoch()
-    lengths = session.corpus.store.lengths
+    plan = trainer.data.plan_epoch()
+    lengths = trainer.data.store.lengths
     batch = heaviest(plan, lengths, max_tokens_per_batch=200)
     most = len(batch) * int(lengths[batch].max(axis=0).sum())
-    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
+    before = {name: each.clone() for name, each in trainer.learner.model.state_dict().items()}
     sizes = limit_positions(monkeypatch, most - 1)
-    try_heaviest(session)
+    trainer.fitter.try_heaviest(0)
     assert sizes[1] == most
     assert len(sizes) > 2, "the batch was not halved"
     assert "too little memory for a batch" in capsys.readouterr().err
-    model = session.learner.model
+    model = trainer.learner.model
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
-    assert not session.learner.optimizer.state
-    assert session.state == type(session.state)()
+    assert not trainer.learner.optimizer.state
+    assert trainer.state == type(trainer.state)()
 
 
 def test_trying_the_heaviest_batch_waits_for_no_other_rank(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
     reduce, reduced = distributed.all_reduce, list[int]()
@@ -333,12 +328,14 @@ def test_trying_the_heaviest_batch_waits_for_no_other_rank(
     monkeypatch.setattr(distributed, "all_reduce", counted)
     distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
-        learner = distribute(session.learner, session.corpus, World(size=2))
+        learner = distribute(trainer.learner, trainer.data, World(size=2))
         reduced.clear()
-        try_heaviest(replace(session, learner=learner), is_automatic=True)
+        trainer.learner = trainer.fitter.learner = learner
+        trainer.fitter.is_automatic = True
+        trainer.fitter.try_heaviest(0)
         assert not reduced
         assert all(parameter.grad is None for parameter in learner.model.parameters())
-        gradients(replace(session, learner=learner))
+        gradients(trainer)
         assert reduced
     finally:
         # Threads of gloo end their work with the GIL, which a destructor holds while it joins them.
@@ -349,7 +346,7 @@ def test_trying_the_heaviest_batch_waits_for_no_other_rank(
 @pytest.mark.parametrize("other_rank", [0, 3])
 @pytest.mark.parametrize("most", [10_000, 200, 60, 3])
 def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
-    most: int, other_rank: int, session: Session, monkeypatch: pytest.MonkeyPatch
+    most: int, other_rank: int, trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other rank has room from the attempt `other_rank` on."""
     monkeypatch.setitem(DEVICE_TRAITS, "cpu", DeviceTraits(runs_out_late=True))
@@ -360,8 +357,8 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
         return max(number, int(len(attempts) <= other_rank))
 
     monkeypatch.setattr(World, "all_reduce_max", all_reduce_max)
-    lengths, longest = session.corpus.store.lengths, session.config.data.max_tokens
-    plan = session.corpus.plan_epoch()
+    lengths, longest = trainer.data.store.lengths, trainer.config.data.max_tokens
+    plan = trainer.data.plan_epoch()
     halves = [max(4096 // 2**n, longest) for n in range(12)]
     sizes = [
         len(batch) * int(lengths[batch].max(axis=0).sum())
@@ -370,16 +367,18 @@ def test_automatic_batches_are_halved_until_the_heaviest_fits_on_all_ranks(
     fitting = [n for n, size in enumerate(sizes) if size <= most and n >= other_rank]
     expected = halves[fitting[0]] if fitting else longest
     limit_positions(monkeypatch, most)
-    opened = replace(session, config=with_batch_tokens(session.config, 4096))
+    trainer.fitter.tokens, trainer.fitter.is_automatic = 4096, True
     if most == 3:
         with pytest.raises(UserError, match="pair .* does not fit into the device's memory"):
-            try_heaviest(opened, is_automatic=True)
+            trainer.fitter.try_heaviest(0)
         return
-    before = {name: each.clone() for name, each in session.learner.model.state_dict().items()}
-    fitted = try_heaviest(opened, is_automatic=True)
-    assert fitted.config.training.max_tokens_per_batch == expected
-    assert all(parameter.grad is None for parameter in session.learner.model.parameters())
-    cut = gradients(fitted)
-    session.learner.model.load_state_dict(before)
-    whole = gradients(replace(session, state=type(session.state)(), unread=[]))
+    trainer.fit_batches()
+    assert trainer.training.max_tokens_per_batch == expected
+    assert all(parameter.grad is None for parameter in trainer.learner.model.parameters())
+    before = {name: each.clone() for name, each in trainer.learner.model.state_dict().items()}
+    cut = gradients(trainer)
+    trainer.learner.model.load_state_dict(before)
+    trainer.state = type(trainer.state)()
+    trainer.training = trainer.training.changed(max_tokens_per_batch=4096)
+    whole = gradients(trainer)
     torch.testing.assert_close(cut, whole, atol=1e-6, rtol=1e-5)

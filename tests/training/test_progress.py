@@ -93,7 +93,7 @@ def test_messages_and_warnings_are_printed_once(
 ) -> None:
     progress = Progress(tmp_path / "metrics.jsonl", done_updates=0, max_updates=None)
     for update in (1, 2):
-        progress.say_once("a message")
+        progress.print_once("a message")
         progress.warn_once("copies", f"{update} copies", update=update)
     assert capsys.readouterr().err == "a message\nwarning: 1 copies\n"
     assert journalled(tmp_path) == [
@@ -146,20 +146,6 @@ def test_tensorboard_shows_the_journal_and_each_update_once(tmp_path: Path) -> N
     assert found == expected
     assert [*found["train/loss"]] == [*range(5, 41, 5)]
     assert [*found["validation/bleu"]] == [10, 20, 30, 40]
-
-
-def test_updates_after_a_rollback_are_shown_once(tmp_path: Path) -> None:
-    board = TensorBoard(tmp_path / "board", done_updates=0)
-    for loss, updates in ((1.0, (10, 20, 30, 40)), (2.0, (30, 40, 50)), (3.0, (50, 60))):
-        for update in updates:
-            board.add("train", {"update": update, "loss": loss})
-            if update % 20 == 0:
-                board.add("validation", {"update": update, "bleu": loss})
-            board.add("rollback", {"update": update, "loss": 99.0})  # not shown
-    assert curves(tmp_path / "board") == {
-        "train/loss": {10: 1.0, 20: 1.0, 30: 2.0, 40: 2.0, 50: 3.0, 60: 3.0},
-        "validation/bleu": {20: 1.0, 40: 2.0, 60: 3.0},
-    }
 
 
 def test_files_are_read_in_order_whatever_the_clock_says(

@@ -11,12 +11,11 @@ import pytest
 
 from mt.config.loading import load_config
 from mt.errors import RunError
-from mt.training import trainer as spine
 from mt.training.checkpoint import MODEL, Checkpoints
 from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session
 from mt.training.state import TrainState
+from mt.training.trainer import Trainer
 from tests.factories import contents, flip_bit, journal, train_with
 from tests.training.killed_training import outcome
 
@@ -28,16 +27,16 @@ class Death(BaseException):
 
 
 def stop_after(patch: pytest.MonkeyPatch, update: int, how: str) -> None:
-    take_update = spine.take_update
+    run_update = Trainer.run_update
 
-    def hit(session: Session, planned: PlannedUpdate) -> None:
-        take_update(session, planned)
-        if session.state.update == update:
+    def hit(trainer: Trainer, planned: PlannedUpdate) -> None:
+        run_update(trainer, planned)
+        if trainer.state.update == update:
             if how == "dies":
                 raise Death
             os.kill(os.getpid(), signal.SIGTERM)
 
-    patch.setattr(spine, "take_update", hit)
+    patch.setattr(Trainer, "run_update", hit)
 
 
 def train_until(recipe: Path, run: Path, update: int, how: str, *settings: str) -> None:

@@ -10,7 +10,6 @@ from mt.config.loading import load_config
 from mt.errors import RunError
 from mt.training.run_folder import (
     RunFolder,
-    begin,
     differences,
     environment,
     only_training,
@@ -33,9 +32,9 @@ def _corpus(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 
 
 def opened(path: Path, config: Config) -> tuple[RunFolder, list[str]]:
-    folder, _, changes = open_run(path, config)
-    begin(folder, config)
-    return folder, changes
+    folder, _ = open_run(path, config)
+    folder.begin(config)
+    return folder, folder.changes
 
 
 def begun(path: Path) -> Path:

@@ -8,10 +8,9 @@ import torch
 from mt.config import TrainingConfig
 from mt.config.loading import load_config
 from mt.errors import RunError
-from mt.training.agreement import agree_on_folder, weights_sha256
 from mt.training.distributed import World
 from mt.training.run_folder import RunFolder
-from mt.training.setup import most_updates
+from mt.training.setup import agree_on_folder, most_updates, weights_sha256
 from tests.factories import learner
 
 

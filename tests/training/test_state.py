@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mt.errors import RunError
-from mt.training.state import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health, TrainState
+from mt.training.divergence import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health
+from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
 
 

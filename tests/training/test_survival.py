@@ -17,9 +17,10 @@ import pytest
 from torch import Tensor
 
 from mt.config.loading import load_config
-from mt.training import checkpoint, trainer
+from mt.training import checkpoint
 from mt.training.checkpoint import is_valid, save_tensors
 from mt.training.run_folder import RunFolder
+from mt.training.trainer import Trainer
 from tests.factories import train_with
 from tests.training.killed_training import TrainingProcess, log_of
 
@@ -130,13 +131,13 @@ def test_removed_run_folder_ends_the_run_and_does_not_reappear(
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, original = tmp_path / "run", getattr(trainer, during)
+    run, original = tmp_path / "run", getattr(Trainer, during)
 
-    def removing(*arguments: Any, **keys: Any) -> Any:
+    def removing(trainer: Trainer) -> Any:
         shutil.rmtree(run, ignore_errors=True)
-        return original(*arguments, **keys)
+        return original(trainer)
 
-    monkeypatch.setattr(trainer, during, removing)
+    monkeypatch.setattr(Trainer, during, removing)
     status, out, err = program(
         "train", tiny_recipe, "--run", run, "--set", "training.max_updates=2"
     )

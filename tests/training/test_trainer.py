@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +15,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config.loading import load_config
-from mt.training import final_model, validation
-from mt.training import trainer as spine
+from mt.training import trainer as trainer_module
+from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
 from mt.training.distributed import World
+from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
-from mt.training.setup import Session
 from mt.training.state import TrainState
-from mt.training.trainer import train
-from mt.training.validation import Validation, validate
+from mt.training.trainer import Trainer, train
+from mt.training.validation import Validation, Validator
 from tests.factories import journal, train_with
 
 Program = Callable[..., tuple[int, str, str]]
@@ -41,10 +40,16 @@ def fix_final_losses(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     """Replace the losses of the validations of averaged checkpoints."""
     remaining = iter(losses)
 
-    def replaced(*arguments: Any, **keys: Any) -> Validation:
-        return replace(validate(*arguments, **keys), loss=next(remaining))
+    run, finish = Validator.run, Trainer.finish
 
-    monkeypatch.setattr(final_model, "validate", replaced)
+    def replaced(validator: Validator, count: int | None = None) -> Validation:
+        return replace(run(validator, count), loss=next(remaining))
+
+    def finishing(trainer: Trainer) -> str:
+        monkeypatch.setattr(Validator, "run", replaced)
+        return finish(trainer)
+
+    monkeypatch.setattr(Trainer, "finish", finishing)
 
 
 def test_run_folder_holds_text_and_tensors_but_no_pickles(finished_run: Path) -> None:
@@ -130,17 +135,17 @@ def test_final_model_is_the_best_checkpoint_if_the_mean_is_worse(
 def test_mean_is_compared_on_the_pairs_that_ranked_the_checkpoints_and_scored_on_all(
     tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translated = []
+    translated, validate = [], Validator.run
 
-    def recording(*arguments: Any, **keys: Any) -> Validation:
-        found = validate(*arguments, **keys)
-        translated.append(found.evaluation.sentences)
-        return found
+    def recording(validator: Validator, count: int | None = None) -> Validation:
+        validation = validate(validator, count)
+        translated.append(validation.evaluation.sentences)
+        return validation
 
-    monkeypatch.setattr(final_model, "validate", recording)
+    monkeypatch.setattr(Validator, "run", recording)
     run = tmp_path / "run"
     train_with(tiny_recipe, run, "max_updates=10", "validate_every=5", "validation_pairs=3")
-    assert translated == [3, 7]
+    assert translated == [3, 3, 3, 7]  # two in training, then the mean, and the final model
     assert [event["sentences"] for event in journal(run, "validation")] == [3, 3]
     assert [event["sentences"] for event in journal(run, "final")] == [7]
 
@@ -153,12 +158,12 @@ def test_validation_is_one_line_and_a_sample(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     losses = [2.0, 1.0, 1.0]
-    remaining = iter(losses)
+    remaining, validate = iter([*losses, 1.0]), Validator.run
 
-    def replaced(*arguments: Any, **keys: Any) -> Validation:
-        return replace(validate(*arguments, **keys), loss=next(remaining))
+    def replaced(validator: Validator, count: int | None = None) -> Validation:
+        return replace(validate(validator, count), loss=next(remaining))
 
-    monkeypatch.setattr(spine, "validate", replaced)
+    monkeypatch.setattr(Validator, "run", replaced)
     train_with(tiny_recipe, tmp_path / "run", "max_updates=15", "validate_every=5", "average=off")
     lines = capsys.readouterr().err.split("\n")
     first = next(place for place, line in enumerate(lines) if line.startswith("update "))
@@ -181,14 +186,16 @@ def test_moving_average_is_validated_and_kept_and_does_not_change_training(
 ) -> None:
     validated: list[dict[str, Tensor]] = []
 
-    def recording(learner: Any, *rest: Any, **keys: Any) -> Any:
-        named = learner.model.named_parameters()
+    validate = Validator.run
+
+    def recording(validator: Validator, count: int | None = None) -> Validation:
+        named = validator.learner.model.named_parameters()
         validated.append({name: each.detach().clone() for name, each in named})
-        return validate(learner, *rest, **keys)
+        return validate(validator, count)
 
     settings = ["max_updates=8", "validate_every=4", "average=off"]
     train_with(tiny_recipe, tmp_path / "off", *settings)
-    monkeypatch.setattr(spine, "validate", recording)
+    monkeypatch.setattr(Validator, "run", recording)
     train_with(tiny_recipe, tmp_path / "on", *settings, "ema_decay=0.8")
     off, on = (RunFolder(tmp_path / run).checkpoints.path(8) for run in ("off", "on"))
     model, other = load_file(on / MODEL), load_file(on / OPTIMIZER)
@@ -217,7 +224,7 @@ def test_epochs_end_a_run_whose_metrics_were_not_fetched_and_it_is_validated(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(spine, "metrics_are_due", lambda _: False)  # as on a GPU
+    monkeypatch.setattr(Trainer, "should_fetch_metrics", lambda _: False)  # as on a GPU
     run = tmp_path / "run"
     train_with(tiny_recipe, run, "max_updates=null", "max_epochs=2")
     err = capsys.readouterr().err
@@ -276,14 +283,14 @@ def test_bf16_run_learns_like_fp32(
     finished_run: Path, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: set[torch.dtype] = set()
-    take_update = spine.take_update
+    run_update = Trainer.run_update
 
-    def recording(session: Session, *rest: Any) -> None:
-        with session.learner.precision.autocast():
+    def recording(trainer: Trainer, planned: PlannedUpdate) -> None:
+        with trainer.learner.precision.autocast():
             computed.add((torch.ones(1, 1) @ torch.ones(1, 1)).dtype)
-        take_update(session, *rest)
+        run_update(trainer, planned)
 
-    monkeypatch.setattr(spine, "take_update", recording)
+    monkeypatch.setattr(Trainer, "run_update", recording)
     train_in_bf16(tiny_recipe, tmp_path / "run", "max_updates=10")
     assert computed == {torch.bfloat16}
     low = [event["loss"] for event in journal(tmp_path / "run", "validation")]
@@ -296,13 +303,13 @@ def test_bf16_run_learns_like_fp32(
     ("ranks", "device", "asked"), [(1, "cuda", 20), (2, "cpu", 20), (2, "cuda", 2)]
 )
 def test_gpus_ask_for_a_signal_in_each_tenth_update(ranks: int, device: str, asked: int) -> None:
-    sessions = [
-        SimpleNamespace(
-            world=World(size=ranks), device=torch.device(device), state=TrainState(update)
-        )
-        for update in range(1, 21)
-    ]
-    assert sum(map(spine.asks_ranks, sessions)) == asked  # type: ignore[arg-type]
+    trainer = Trainer.__new__(Trainer)
+    trainer.world, trainer.device = World(size=ranks), torch.device(device)
+    synced = 0
+    for update in range(1, 21):
+        trainer.state = TrainState(update)
+        synced += trainer.should_sync_signals()
+    assert synced == asked
 
 
 @pytest.mark.gpu
@@ -372,7 +379,7 @@ def test_copied_translations_are_warned_about_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     message = "90% of the validation translations equal their source"
-    monkeypatch.setattr(spine, "validation_warnings", lambda *_: [("copies", message)])
+    monkeypatch.setattr(trainer_module, "validation_warnings", lambda *_: [("copies", message)])
     train_with(tiny_recipe, tmp_path / "run", "max_updates=2", "validate_every=1")
     assert capsys.readouterr().err.count(f"warning: {message}\n") == 1
     (event,) = journal(tmp_path / "run", "warning")

@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from mt.config import Config
-from mt.config.loading import automatic_keys, dump_config, load_config, value_at
-from mt.training import automatic
-from mt.training.automatic import COVERAGES, Facts, choose_length, choose_settings, parameters
+from mt.config.loading import dump_config, load_config, open_keys
+from mt.training import resolve as resolve_module
 from mt.training.data import prepare
-from mt.training.device_settings import for_device, with_batch_tokens
+from mt.training.resolve import COVERAGES, CorpusStatistics, parameters, resolve, resolve_for_device
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import new_model
 from tests.factories import Program, journal, train_with
@@ -64,7 +63,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         def measured(config: Config, *_: object, **__: object) -> float:
             return tokens * 256 / config.model.d_model
 
-        monkeypatch.setattr(automatic, "training_speed", measured)
+        monkeypatch.setattr(resolve_module, "training_speed", measured)
 
     set_speed(1000.0)
     return set_speed
@@ -88,14 +87,15 @@ ENGLISH, GERMAN = ["the little dog sleeps"] * 60, ["der kleine hund schläft"] *
 def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed: object) -> None:
     write(tmp_path, ENGLISH, GERMAN)
     open_config = config(tmp_path)
-    assert sorted(automatic_keys(open_config)) == sorted(GIVEN)
-    chosen = choose_settings(open_config, CPU).made
+    assert sorted(open_keys(open_config)) == sorted(GIVEN)
+    chosen = resolve(open_config, CPU).chosen
     for key, value in GIVEN.items():
         section, name = key.split(".")
         fixed = config(tmp_path, **{section: {name: value}})
-        choices = choose_settings(fixed, CPU)
-        assert key not in choices.made
-        assert value_at(choices.applied(), key) == value
+        choices = resolve(fixed, CPU)
+        assert key not in choices.chosen
+        section, _, name = key.partition(".")
+        assert getattr(getattr(choices.config, section), name) == value
         assert chosen.get(key) is None or chosen[key].value != value
 
 
@@ -117,7 +117,7 @@ def test_vocabularies_are_joint_if_the_letters_are_shared(
 ) -> None:
     alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
     write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
-    assert choose_settings(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
+    assert resolve(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
 
 
 def _in_lines(text: str) -> list[str]:
@@ -133,7 +133,7 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     # 8,000 characters a side, rare ones many, 7,000 of them on both sides.
     text = [chr(0x4E00 + n) * math.ceil(3000 * math.exp(-n / 700)) for n in range(9000)]
     write(tmp_path, _in_lines("".join(text[:8000])), _in_lines("".join(text[1000:])))
-    choices = choose_settings(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
+    choices = resolve(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
     chosen = choices.value("tokenizer.character_coverage")
     sides = [Counter("".join(text[:8000])), Counter("".join(text[1000:]))]
     if layout == "joint":
@@ -151,7 +151,7 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     assert tokens(chosen) <= 0.8 * choices.value("tokenizer.vocabulary_size") < tokens(better)
     few = ["the little dog sleeps"] * 60
     write(tmp_path, few, few)
-    assert choose_settings(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
+    assert resolve(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_text_without_spaces_is_cut_by_bpe(
     data = config(tmp_path).data.model_copy(
         update={"source_language": source, "target_language": target}
     )
-    assert choose_settings(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
+    assert resolve(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
 
 
 @pytest.mark.parametrize(("layout", "tied"), [("joint", "all"), ("separate", "decoder")])
@@ -199,22 +199,22 @@ def test_more_time_never_makes_a_smaller_model_or_update(
 ) -> None:
     lengths = np.full((8, 2), 2 + letters // 4, np.int32)
     characters = Counter("abc"), Counter("abc" if same_script else "零一二")
-    facts = Facts(pairs, (pairs * letters,) * 2, characters, lengths)
+    facts = CorpusStatistics(pairs, (pairs * letters,) * 2, characters, lengths)
     chosen = []
     for times in (1, 2, 20):
         budget = {"budget": f"{times * seconds:.0f}s"}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(automatic, "survey", lambda _config: facts)
+            patch.setattr(resolve_module, "measure_corpora", lambda _config: facts)
             patch.setattr(Machine, "tokens", tokens)
-            patch.setattr(automatic, "training_speed", Machine().speed)
-            choices = choose_settings(config(Path(), training=budget), CPU)
-        applied = choices.applied()  # raises for settings that contradict each other
+            patch.setattr(resolve_module, "training_speed", Machine().speed)
+            choices = resolve(config(Path(), training=budget), CPU)
+        applied = choices.config  # raises for settings that contradict each other
         layout = "joint" if same_script else "separate"
         assert applied.tokenizer.vocabulary == layout
         assert applied.model.tie_embeddings == ("all" if same_script else "decoder")
         assert applied.model.residual == "post"
         ruled = set(GIVEN) - {"model.decoder_start"}  # that one follows an initial run alone
-        assert not (choices.open & ruled) - choices.made.keys() - LENGTH
+        assert not (choices.open_keys & ruled) - choices.chosen.keys() - LENGTH
         chosen.append((applied.model.d_model, applied.training.target_tokens_per_update))
     assert chosen == sorted(chosen)
     assert [each[1] for each in chosen] == sorted(each[1] for each in chosen)
@@ -252,7 +252,7 @@ def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
 def test_budget_decides_the_updates_and_what_follows_from_them(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1000.0)
     train_with(open_recipe, tmp_path / "run")
     training = load_config(tmp_path / "run" / "config.yaml").training
     assert training.max_updates is not None
@@ -268,11 +268,11 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
 def test_resumed_run_keeps_what_was_chosen(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1000.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1000.0)
     resumed, whole = tmp_path / "resumed", tmp_path / "whole"
     train_until(open_recipe, resumed, 30, "SIGTERM")
     chosen = (resumed / "config.yaml").read_bytes()
-    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 999.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 999.0)
     train_with(open_recipe, resumed)
     assert (resumed / "config.yaml").read_bytes() == chosen
     train_with(resumed / "config.yaml", whole)
@@ -285,28 +285,29 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
 ) -> None:
     cuda, folder = torch.device("cuda"), RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    choices = choose_settings(load_config(open_recipe), cuda)
-    chosen = choose_length(choices, prepare(choices.applied(), folder), cuda)
-    assert automatic_keys(chosen) == ["training.max_tokens_per_batch"]
+    choices = resolve(load_config(open_recipe), cuda)
+    chosen = choices.resolve_length(prepare(choices.config, folder), cuda)
+    assert open_keys(chosen) == ["training.max_tokens_per_batch"]
     folder.config.write_text(dump_config(chosen), encoding="utf-8")
     folder.model.touch()
-    _, resumed, changes = open_run(folder.path, load_config(open_recipe))
-    assert (resumed, changes) == (chosen, [])
-    assert automatic_keys(resumed) == automatic_keys(chosen)
+    reopened, resumed = open_run(folder.path, load_config(open_recipe))
+    assert (resumed, reopened.changes) == (chosen, [])
+    assert open_keys(resumed) == open_keys(chosen)
     for device, most in (("cuda", 32_768), ("mps", 4096), ("cpu", 4096)):
         for given in (None, 77):
-            config = chosen if given is None else with_batch_tokens(chosen, given)
-            sized = for_device(config, torch.device(device)).training
+            keys = {} if given is None else {"max_tokens_per_batch": given}
+            config = chosen.changed(training=chosen.training.changed(**keys))
+            sized = resolve_for_device(config, torch.device(device)).training
             assert sized.max_tokens_per_batch == (given or most)
             assert not sized.is_open("max_tokens_per_batch")
-    longer = chosen.model_copy(update={"data": chosen.data.model_copy(update={"max_tokens": 5000})})
-    assert for_device(longer, CPU).training.max_tokens_per_batch == 5000
+    longer = chosen.changed(data=chosen.data.changed(max_tokens=5000))
+    assert resolve_for_device(longer, CPU).training.max_tokens_per_batch == 5000
 
 
 def test_too_short_budget_is_refused_with_the_updates_it_allows(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
-    monkeypatch.setattr(automatic, "training_speed", lambda *_args, **_keys: 1.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1.0)
     status, out, err = program("train", open_recipe, "--run", tmp_path / "run", "--budget", "90s")
     assert (status, out) == (2, "")
     assert "error: budget 90s: too short; on this machine it allows 0 updates" in err
