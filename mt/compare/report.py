@@ -12,7 +12,7 @@ from mt.compare.compare import (
 )
 from mt.compare.significance import SIGNIFICANT, PairedScore
 from mt.doctor.page import Cell, PageSection, render_page
-from mt.tables import aligned, display_width, printable, wrap
+from mt.tables import aligned, printable, wrap
 
 _WIDTH = 100
 _LABEL = 13
@@ -22,7 +22,7 @@ _SCORES_RIGHT = (2, 4, 5)
 
 
 def as_text(comparison: Comparison) -> str:
-    """Return the comparison, at most 100 cells wide except for signatures."""
+    """Return the comparison, at most 100 cells wide except for names and signatures."""
     slices = [aligned(rows, right=range(1, len(rows[0]))) for rows in _slice_tables(comparison)]
     parts = [
         "\n".join(_head(comparison)),
@@ -52,10 +52,9 @@ def as_html(comparison: Comparison) -> str:
 def _head(comparison: Comparison) -> Iterator[str]:
     for letter, name in zip(comparison.letters, comparison.systems, strict=True):
         baseline = "  (baseline)" if letter == comparison.letters[0] else ""
-        yield f"{letter}  {_cut(name, _WIDTH - 16)}{baseline}"
+        yield f"{letter}  {printable(name)}{baseline}"
     plural = "" if comparison.sentences == 1 else "s"
-    name = _cut(comparison.test_set, _WIDTH - 30)
-    yield f"on {name}: {comparison.sentences} sentence{plural}"
+    yield f"on {printable(comparison.test_set)}: {comparison.sentences} sentence{plural}"
 
 
 def _notes(comparison: Comparison) -> Iterator[str]:
@@ -164,12 +163,3 @@ def _sentence_section(comparison: Comparison, sentence: ChangedSentence) -> Page
         (letter, tuple(split_by_difference(other, one, language=language))),
     ]
     return PageSection(_sentence_title(comparison, sentence), rows=(*rows, *marked))
-
-
-def _cut(text: str, width: int) -> str:
-    """Return `text` on one line, with the middle cut out if it is too long."""
-    text = printable(text)
-    if display_width(text) <= width:
-        return text
-    half = max((width - 1) // 2, 1)
-    return f"{text[:half]}…{text[-half:]}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from mt.config import Config, DataConfig
@@ -115,16 +116,13 @@ def check_same(name: str, one: EvaluationSet, other_name: str, other: Evaluation
     for lines, other_lines in zip(one.references, other.references, strict=True):
         sides.append(("references", lines, other_lines))
     for side, lines, other_lines in sides:
-        if lines == other_lines:
-            continue
-        difference = f": {len(lines)} lines and {len(other_lines)} lines"
-        if len(lines) == len(other_lines):
-            pairs = zip(lines, other_lines, strict=True)
-            difference = f" from line {[a == b for a, b in pairs].index(False) + 1} on"
-        raise UserError(
-            f"the {side} differ{difference} in `{one.name}` of {name} and `{other.name}` of "
-            f"{other_name}; only translations of one test set compare"
-        )
+        if lines != other_lines:
+            pairs = enumerate(zip_longest(lines, other_lines), 1)
+            first = next(line for line, (text, other_text) in pairs if text != other_text)
+            raise UserError(
+                f"the {side} differ from line {first} on in `{one.name}` of {name} and "
+                f"`{other.name}` of {other_name}; only translations of one test set compare"
+            )
     languages = base_language(one.target_language), base_language(other.target_language)
     tokenizers = f"tok:{one.tokenizer}", f"tok:{other.tokenizer}"
     for kind, (mine, theirs) in (("target languages", languages), ("signatures", tokenizers)):

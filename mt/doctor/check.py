@@ -4,7 +4,7 @@ The quick check takes one pass and a sample, and is calibrated to be silent on g
 full check reads the corpora several times and reports everything.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -84,27 +84,17 @@ _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
 
 
-def quick_check(
-    pairs: Iterable[SentencePair],
-    cleaning: Cleaning,
-    splits: Mapping[str, Iterable[SentencePair]],
-) -> list[str]:
-    """Return at most five warnings about training pairs, the worst first, each a clause.
-
-    `splits` are the validation and test splits, without held-out ones, which training leaves out.
-    Defects that the cleaning removes are left out. The result is deterministic. Raises DataError
-    if a corpus cannot be read.
-    """
-    watch = CorpusWatch(splits)
-    deque(watch.read(pairs), maxlen=0)
-    return watch.warnings(cleaning)
-
-
 class CorpusWatch:
-    """Quick check of a corpus while something else reads it: a sample, and counts of all pairs."""
+    """Quick check of a training corpus while it is read: a sample, and counts of all pairs.
+
+    The result is deterministic.
+    """
 
     def __init__(self, splits: Mapping[str, Iterable[SentencePair]]) -> None:
-        """Read the splits whose pairs are looked for in the corpus."""
+        """Read the validation and test splits whose pairs are looked for in the corpus.
+
+        Held-out ones are not among them, since training leaves their pairs out.
+        """
         self._unseen = {
             name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
         }
@@ -125,7 +115,10 @@ class CorpusWatch:
             first += len(chunk)
 
     def warnings(self, cleaning: Cleaning) -> list[str]:
-        """Return the warnings about the pairs read, as `quick_check` does."""
+        """Return at most five warnings about the pairs read, the worst first, each a clause.
+
+        Defects that the cleaning removes are left out.
+        """
         data, stretches = cleaning.data, self._sampler.stretches
         sample = list(cleaning.clean(sample_pairs(stretches)))
         warnings = list(_find_out_of_step(stretches))

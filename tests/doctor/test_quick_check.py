@@ -6,7 +6,7 @@ import pytest
 from mt.config.loading import load_config
 from mt.data.filters import Cleaning
 from mt.data.pairs import SentencePair
-from mt.doctor.check import CorpusWatch, quick_check
+from mt.doctor.check import CorpusWatch
 from mt.doctor.findings import KINDS
 
 Pairs = list[tuple[str, str]]
@@ -47,7 +47,9 @@ def _check(folder: Path, train: Pairs, *settings: str) -> list[str]:
     )
     cleaning = Cleaning(load_config(recipe, overrides=settings).data)
     splits = {"valid": _sentence_pairs(VALID), "test": _sentence_pairs(TEST)}
-    return quick_check(_sentence_pairs(train), cleaning, splits)
+    watch, corpus = CorpusWatch(splits), _sentence_pairs(train)
+    assert list(watch.read(corpus)) == corpus
+    return watch.warnings(cleaning)
 
 
 def _sentence_pairs(pairs: Pairs) -> list[SentencePair]:
@@ -137,8 +139,3 @@ def test_a_line_without_translation_is_located(
 def test_repetitions_of_a_large_corpus_are_counted(tmp_path: Path) -> None:
     many = [(f"a {n}", f"б {n}") for n in range(70_000)]
     assert _check(tmp_path, many * 3) == ["67% of the pairs are repetitions"]
-
-
-def test_pairs_are_checked_while_something_else_reads_them() -> None:
-    pairs = _sentence_pairs(CLEAN[:250])
-    assert list(CorpusWatch({}).read(pairs)) == pairs
