@@ -117,15 +117,6 @@ def test_loss_is_compiled_with_the_stacks_and_on_a_gpu_only(
     assert choose_loss(TrainingConfig(compile=switch), torch.device(device)) is chunk_loss
 
 
-def test_chunks_cover_every_row_within_the_limit_of_logits() -> None:
-    states = torch.empty(5000, 2)
-    for vocabulary in (8000, 37_000, 10**7):
-        chunks = loss_module.chunks(states, vocabulary)
-        rows = [*range(5000)]
-        assert [row for chunk in chunks for row in rows[chunk]] == rows
-        assert chunks[0].stop == max(2**22 // vocabulary, 64)
-
-
 def test_nll_is_the_plain_loss_without_a_gradient() -> None:
     states, weight, targets = inputs()
     sums = label_smoothed_loss(states, weight, targets, 0.2)
@@ -139,10 +130,7 @@ def test_frozen_states_or_weight_get_no_gradient(frozen: str) -> None:
     {"states": states, "weight": weight}[frozen].requires_grad_(False)
     (wanted,) = (each for each in (states, weight) if each.requires_grad)
     expected = torch.autograd.grad(reference_loss(states, weight, targets, 0.1), wanted)
-    smoothed = label_smoothed_loss(states, weight, targets, 0.1).smoothed
-    kept: Any = smoothed.grad_fn
-    assert (kept.saved_tensors[1] is None) == (frozen == "weight")
-    smoothed.backward()  # type: ignore[no-untyped-call]
+    label_smoothed_loss(states, weight, targets, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
     assert wanted.grad is not None
     torch.testing.assert_close(wanted.grad, expected[0])
 
