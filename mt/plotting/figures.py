@@ -1,5 +1,6 @@
 """Style, fonts and output files of all pictures."""
 
+import functools
 import logging
 import unicodedata
 import warnings
@@ -98,6 +99,7 @@ def _picture_format(path: Path) -> str:
     return path.suffix.lower().removeprefix(".")
 
 
+@functools.cache
 def _find_fonts() -> list[str]:
     """Return the fonts to search for a glyph, in order: Latin and others, then CJK."""
     package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings

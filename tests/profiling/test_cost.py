@@ -1,6 +1,6 @@
 """The counted cost of a model against formulas, and the rate of matrix products."""
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ SIZES: dict[str, Any] = {
     "relative_clip": 2,
 }
 VARIANTS: list[dict[str, Any]] = [
-    *({"positional": kind} for kind in get_args(ModelConfig.model_fields["positional"].annotation)),
+    *({"positional": kind} for kind in ("relative", "relative_bias", "rotary", "learned")),
     {"kv_heads": 1, "d_head": 8},
     {"heads": 5, "d_head": 4, "d_value": 8, "bias": False},
     {"residual": "sandwich", "norm": "rmsnorm", "feed_forward": "swiglu"},
@@ -75,7 +75,7 @@ def test_each_part_costs_what_its_formula_gives() -> None:
 @pytest.mark.parametrize("keys", VARIANTS, ids=str)
 def test_operations_of_many_pairs_are_those_of_each_pair(keys: dict[str, Any]) -> None:
     config, sizes = tiny(**{"tie_embeddings": "decoder", **keys}), (31, 47)
-    pairs = np.random.default_rng(1).integers(1, 10, (3, 2))
+    pairs = np.random.default_rng(1).integers(1, 10, (2, 2))
     expected = []
     for lengths in pairs.tolist():
         parts = count_parts(config, lengths=tuple(lengths), vocabularies=sizes)

@@ -82,9 +82,7 @@ def plan(
     [
         ({"max_updates": 40}, ("max_updates", "exactly", 40, 5, 4)),
         ({"max_updates": 41, "patience": 3}, ("max_updates", "at most", 41, 6, 5)),
-        ({"max_updates": 40, "patience": 3}, ("max_updates", "exactly", 40, 5, 4)),
         ({"max_updates": None, "patience": 3}, ("patience", "at least", 40, 5, 4)),
-        ({"max_updates": 5, "max_epochs": 2}, ("max_updates", "exactly", 5, 2, 1)),
         ({"max_updates": None, "max_epochs": 2}, ("max_epochs", "exactly", 8, 2, 1)),
         # 7, 14, 21, 28 besides 10, 20, 30; 30 and 60 are counted once.
         ({"max_updates": 30, "checkpoint_every": 7}, ("max_updates", "exactly", 30, 4, 7)),
