@@ -99,23 +99,6 @@ class ListedFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    update: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    best: Sequence[_Ranked]
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The part of a checkpoint's state.json that ranks the checkpoints."""
-
-    state: _Progress
-
-
 def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
     """Return the files of a checkpoint by name; raise RunError for a damaged manifest."""
     return read_json(checkpoint / CHECKPOINT_MANIFEST, dict[str, ListedFile])
@@ -156,21 +139,25 @@ def best_checkpoint(run: Path) -> tuple[Path, str]:
     The newest checkpoint has the ranking; it is returned itself if none has been validated. Raises
     RunError if there is no checkpoint, or if a file of it is damaged.
     """
-    # A hidden checkpoint is newer than a named one of the same update, and comes later here.
-    paths = (run / CHECKPOINTS_FOLDER).glob(f"*update-*/{CHECKPOINT_MANIFEST}")
-    numbered = [(path.parent.name.rpartition("-")[2], path) for path in sorted(paths, reverse=True)]
-    found = {int(number): path for number, path in numbered if number.isdecimal()}
-    if not found:
+    # A hidden checkpoint is newer than a named one of the same update, and sorts first.
+    manifests = (run / CHECKPOINTS_FOLDER).glob(f"*update-*/{CHECKPOINT_MANIFEST}")
+    folders: dict[int, Path] = {}
+    for manifest in sorted(manifests):
+        update = manifest.parent.name.rpartition("-")[2]
+        if update.isdecimal():
+            folders.setdefault(int(update), manifest.parent)
+    if not folders:
         raise RunError(
             f"{run}: the training has not finished, and there is no checkpoint yet; "
             f"`mt train {run}` continues it"
         )
-    path = found[max(found)].with_name(CHECKPOINT_STATE)
+    path = folders[max(folders)] / CHECKPOINT_STATE
     try:
-        ranking = [each.update for each in read_json(path, _State).state.best]
-        path = found[next((update for update in ranking if update in found), max(found))]
+        ranking = [ranked["update"] for ranked in read_json(path, dict[str, Any])["state"]["best"]]
+        best = next((update for update in ranking if update in folders), max(folders))
+        path = folders[best] / CHECKPOINT_MANIFEST
         return path.parent, read_manifest(path.parent)[WEIGHTS_FILE].sha256
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, TypeError) as error:
         raise _damaged(path) from error
 
 

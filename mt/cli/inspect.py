@@ -155,7 +155,7 @@ def _run_rows(run: "RunInfo") -> list[_Row]:
     if environment.started_at:
         rows.append(("training started", environment.started_at))
     if environment.mt:
-        versions = f"Python {environment.python}, torch {environment.torch}"
+        versions = f"Python {environment.python}, torch {environment.packages.get('torch')}"
         rows.append(("versions", f"mt {environment.mt}, {versions}"))
         rows.append(("machine", f"{environment.device}, {environment.precision}"))
     return rows

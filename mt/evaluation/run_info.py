@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
-from mt.config import Config, DataConfig
+from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE
@@ -30,6 +30,7 @@ from mt.runs import (
     WEIGHTS_FILE,
     CorpusRecord,
     Exported,
+    Provenance,
     check_exported_model,
     check_finished,
     check_run_folder,
@@ -44,7 +45,7 @@ PASSPORT_SUFFIX = ".passport.json"
 """Suffix of the passport of a scored file of translations."""
 ROBUSTNESS_SUFFIX = ".robustness.json"
 """Suffix of the robustness card of a split."""
-_PLACES = ("source", "target", "path", "name", "revision")
+_PLACE_KEYS = ("source", "target", "path", "name", "revision")
 """Keys of a corpus that say where it is."""
 
 
@@ -56,8 +57,7 @@ def read_config(run: Path, data: DataConfig | None = None) -> Config:
     if not (run / CONFIG_FILE).is_file():
         check_finished(run)  # raises RunError, which names the missing file
     config = load_config(run / CONFIG_FILE)
-    missing = data is not None and not config.data.has_corpora
-    return config.model_copy(update={"data": data}) if missing else config
+    return config.changed(data=data) if data and not config.data.has_corpora else config
 
 
 def weights_sha256(folder: Path) -> str:
@@ -96,31 +96,6 @@ def choose_split(data: DataConfig, split: str | None) -> str:
     if len(data.tests) == 1:
         return next(iter(data.tests))
     raise UserError(f"which split? name one with --split: {listed(names)}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """The part of model.json that is shown."""
-
-    tokenizer: str
-    pairs: dict[str, int] = field(default_factory=dict)
-    updates: int = 0
-    averaged_updates: tuple[int, ...] = ()
-    score: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    """The part of environment.json that is shown."""
-
-    started_at: str | None = None
-    mt: str | None = None
-    python: str | None = None
-    packages: dict[str, str] = field(default_factory=dict)
-    system: str | None = None
-    processor: str | None = None
-    device: str | None = None
-    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +139,6 @@ class ModelInfo:
     averaged_updates: tuple[int, ...]
     validation: str
     """Loss and scores on the validation pairs, with signatures."""
-    too_long: int | None
-    """Number of training pairs dropped for their length."""
-    empty: int | None
-    """Number of training pairs dropped for an empty side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +159,13 @@ class ScoredSplit:
 class Environment:
     """Machine and versions of the last training session."""
 
-    started_at: str | None
-    mt: str | None
-    python: str | None
-    torch: str | None
-    system: str | None
-    processor: str | None
-    device: str | None
-    precision: str | None
+    started_at: str | None = None
+    mt: str | None = None
+    python: str | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    """Version by package."""
+    device: str | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,33 +214,29 @@ def read_info(run: Path) -> RunInfo:
     exported = read_exported(run) if is_exported(run) else None
     if exported:
         check_exported_model(run, exported)
-    described = None
+    model = provenance = None
     if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
         check_finished(run)
-        described = read_json(run / MODEL_FILE, _Described)
-    model = _model(run, described) if described else None
+        provenance = read_json(run / MODEL_FILE, Provenance)
+        model = _read_model(run, provenance)
     sums = _read_if_there(run / CORPORA_FILE, CorpusRecord) or {}
-    weights = model.sha256 if model else None
-    fingerprint = described.tokenizer if described else None
+    recorded = sums.get("tokenizer", {}).get("fingerprint")
+    weights, fingerprint = None, None if recorded is None else str(recorded)
     if exported:
         weights, fingerprint = exported.weights, exported.tokenizer
-    recorded = _read_if_there(run / ENVIRONMENT_FILE, _Surroundings) or _Surroundings()
-    shown = asdict(recorded)
-    shown["torch"] = shown.pop("packages").get("torch")
-    events = read_events(run / JOURNAL_FILE)
-    updates = [each["update"] for each in events if isinstance(each.get("update"), int)]
+    elif model:
+        weights, fingerprint = model.sha256, read_description(run / MODEL_FILE).tokenizer
+    updates = [event.get("update", 0) for event in read_events(run / JOURNAL_FILE)]
     return RunInfo(
         run=run,
         config=config,
-        corpora=tuple(_corpora(config, sums, described.pairs if described else {})),
-        tokenizer=_tokenizer(run, fingerprint or _fingerprint(sums)),
+        corpora=tuple(_list_corpora(config.data, sums, provenance.pairs if provenance else {})),
+        tokenizer=_read_tokenizer(run, fingerprint),
         model=model,
         exported=exported,
-        updates=model.updates
-        if model
-        else [0, *(each for each in updates if isinstance(each, int))][-1],
-        scores=tuple(_scores(run, config, weights)),
-        environment=Environment(**shown),
+        updates=model.updates if model else [0, *updates][-1],
+        scores=tuple(_read_scores(run, config.decoding, weights)),
+        environment=_read_if_there(run / ENVIRONMENT_FILE, Environment) or Environment(),
     )
 
 
@@ -282,12 +248,7 @@ def _read_if_there(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def _fingerprint(sums: CorpusRecord) -> str | None:
-    recorded = sums.get("tokenizer", {}).get("fingerprint")
-    return None if recorded is None else str(recorded)
-
-
-def _model(run: Path, described: _Described) -> ModelInfo:
+def _read_model(run: Path, provenance: Provenance) -> ModelInfo:
     description, weights = read_description(run / MODEL_FILE), run / WEIGHTS_FILE
     check_weights(run, description.weights)
     return ModelInfo(
@@ -295,11 +256,9 @@ def _model(run: Path, described: _Described) -> ModelInfo:
         bytes=weights.stat().st_size,
         sha256=description.weights,
         longest_source=description.longest_source,
-        updates=described.updates,
-        averaged_updates=described.averaged_updates,
-        validation=described.score,
-        too_long=described.pairs.get("too_long"),
-        empty=described.pairs.get("empty"),
+        updates=provenance.updates,
+        averaged_updates=tuple(provenance.averaged_updates),
+        validation=provenance.score,
     )
 
 
@@ -312,15 +271,14 @@ def _count_parameters(weights: Path) -> int:
         raise RunError(f"{weights}: damaged ({error})") from error
 
 
-def _corpora(
-    config: Config, sums: Mapping[str, Mapping[str, Any]], pairs: Mapping[str, int]
+def _list_corpora(
+    data: DataConfig, sums: Mapping[str, Mapping[str, Any]], pairs: Mapping[str, int]
 ) -> Iterator[CorpusInfo]:
-    data = config.data
     sources = {**data.train_corpora(), "valid": data.valid}
     sources.update({f"tests.{name}": source for name, source in data.tests.items()})
     for split, source in sources.items():
         recorded, named = sums.get(split, {}), source.model_dump(mode="json")
-        places = [str(named[key]) for key in _PLACES if named.get(key) is not None]
+        places = [str(named[key]) for key in _PLACE_KEYS if named.get(key) is not None]
         if isinstance(source, HeldOutSource):
             places = [f"held out of {', '.join(data.suppliers(source))}"]
         yield CorpusInfo(
@@ -333,7 +291,7 @@ def _corpora(
         )
 
 
-def _tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
+def _read_tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
     folder = run / TOKENIZER_FOLDER
     if fingerprint is None and not any(folder.glob("*.json")):
         return None
@@ -347,21 +305,21 @@ def _tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
     )
 
 
-def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSplit]:
-    defaults = config.decoding.model_dump(mode="json")
+def _read_scores(run: Path, decoding: DecodingConfig, weights: str | None) -> Iterator[ScoredSplit]:
+    defaults = decoding.model_dump(mode="json")
     for path in sorted((run / EVALUATIONS_FOLDER).glob("*.json")):
         if path.name.endswith((PASSPORT_SUFFIX, ROBUSTNESS_SUFFIX)):
             continue
         record = read_json(path, dict[str, Any])
         try:
-            decoding = record["decoding"].items()
+            settings = record["decoding"].items()
             yield ScoredSplit(
                 split=str(record["split"]),
                 sentences=int(record["sentences"]),
-                bleu=_score("BLEU", record["bleu"]),
-                chrf=_score("chrF2", record["chrf"]),
+                bleu=_read_score("BLEU", record["bleu"]),
+                chrf=_read_score("chrF2", record["chrf"]),
                 overrides=tuple(
-                    f"{key}={value}" for key, value in decoding if defaults.get(key) != value
+                    f"{key}={value}" for key, value in settings if defaults.get(key) != value
                 ),
                 current=record["weights"] == weights,
             )
@@ -369,6 +327,6 @@ def _scores(run: Path, config: Config, weights: str | None) -> Iterator[ScoredSp
             raise RunError(f"{path}: damaged, or not written by mt") from None
 
 
-def _score(name: str, record: Mapping[str, Any]) -> Score:
+def _read_score(name: str, record: Mapping[str, Any]) -> Score:
     interval = ConfidenceInterval(**record["interval"]) if "interval" in record else None
     return Score(name, float(record["score"]), str(record["signature"]), interval)

@@ -41,12 +41,11 @@ def test_finished_run_is_described(finished_run: Path, tiny_corpus: Path) -> Non
     assert (info.model.updates, info.updates) == (40, 40)
     assert info.model.longest_source == read.longest_source
     assert info.model.validation.startswith("loss ")
-    assert (info.model.too_long, info.model.empty) == (0, 0)
     assert info.tokenizer is not None
     assert (info.tokenizer.algorithm, info.tokenizer.vocabulary) == ("bpe", "joint")
     assert info.tokenizer.source_size == info.tokenizer.target_size == read.tokenizer.source_size
     assert info.tokenizer.fingerprint == read.tokenizer.fingerprint
-    assert info.environment.torch is not None
+    assert "torch" in info.environment.packages
     assert info.environment.started_at is not None
     assert info.environment.started_at.startswith("20")
 
