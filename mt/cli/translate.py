@@ -3,7 +3,7 @@
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -14,11 +14,13 @@ from mt.cli.options import (
     ShardOption,
     decoding_only,
 )
-from mt.documents.segments import FORMATS, Format
+from mt.documents.segments import Format
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
     from mt.decoding.files import Form
+
+_FORMAT_HELP = f"{', '.join(get_args(Format))}; default: by suffix, or text."
 
 
 def translate(
@@ -38,7 +40,7 @@ def translate(
     ] = None,
     format: Annotated[
         Format | None,
-        typer.Option(metavar="FORMAT", help=f"{', '.join(FORMATS)}; default: by suffix, or text."),
+        typer.Option(metavar="FORMAT", help=_FORMAT_HELP),
     ] = None,
     column: Annotated[
         str | None,
@@ -80,9 +82,9 @@ def translate(
     In a document, everything but its text is kept byte for byte.
     """
     checked = decoding_only(overrides)
-    from mt.documents.document import DocumentJob, format_of, translate_document
+    from mt.documents.document import DocumentJob, find_format, translate_document
 
-    kind = format or format_of(file)
+    kind = format or find_format(file)
     for_text = {
         "--json": json,
         "--n-best": n_best,

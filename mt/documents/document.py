@@ -10,6 +10,7 @@ from itertools import chain, compress, islice, tee
 from pathlib import Path
 
 from mt.data.corpus_files import LONGEST_LINE, read_chunks
+from mt.decoding.alignment import Link
 from mt.decoding.files import (
     check_outputs,
     load_for_files,
@@ -23,46 +24,44 @@ from mt.documents.gettext import read_po
 from mt.documents.html import read_html
 from mt.documents.markdown import read_markdown
 from mt.documents.plain import read_jsonl, read_srt, read_text, read_tsv, read_vtt
-from mt.documents.segments import Format, Item, Options, Reader, Text, TranslatedText
-from mt.documents.tags import Links
+from mt.documents.segments import DocumentText, Format, Item, Options, Reader, TranslatedLine
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
 from mt.files import existing_file
 
-READERS: dict[Format, Reader] = {
-    "text": lambda source, _: read_text(source),
-    "markdown": lambda source, _: read_markdown(source),
-    "html": lambda source, _: read_html(source),
-    "srt": read_srt,
-    "vtt": read_vtt,
-    "po": read_po,
-    "xliff": read_xliff,
-    "tmx": read_tmx,
-    "jsonl": read_jsonl,
-    "tsv": read_tsv,
+
+@dataclass(frozen=True, slots=True)
+class DocumentFormat:
+    """Format of documents."""
+
+    suffixes: tuple[str, ...]
+    """Suffixes of its files."""
+    read: Reader
+    is_markup: bool = False
+    """True if files may declare an encoding, and have references for characters that it lacks."""
+
+
+FORMATS: dict[Format, DocumentFormat] = {
+    "text": DocumentFormat((".txt",), lambda source, _: read_text(source)),
+    "markdown": DocumentFormat((".md", ".markdown"), lambda source, _: read_markdown(source)),
+    "html": DocumentFormat((".html", ".htm", ".xhtml"), lambda source, _: read_html(source), True),
+    "srt": DocumentFormat((".srt",), read_srt),
+    "vtt": DocumentFormat((".vtt",), read_vtt),
+    "po": DocumentFormat((".po", ".pot"), read_po),
+    "xliff": DocumentFormat((".xlf", ".xliff"), read_xliff, is_markup=True),
+    "tmx": DocumentFormat((".tmx",), read_tmx, is_markup=True),
+    "jsonl": DocumentFormat((".jsonl", ".ndjson"), read_jsonl),
+    "tsv": DocumentFormat((".tsv",), read_tsv),
 }
-"""Reader of each format. `mt translate` reads text itself, line by line as it arrives."""
-SUFFIXES: dict[str, Format] = {
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".srt": "srt",
-    ".vtt": "vtt",
-    ".po": "po",
-    ".pot": "po",
-    ".xlf": "xliff",
-    ".xliff": "xliff",
-    ".tmx": "tmx",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".tsv": "tsv",
-    ".txt": "text",
-}
+"""All formats: suffixes and reader of each. `mt translate` reads text itself, line by line.
+
+A new format is a reader, a row in this table, and a word in `Format`. A reader yields `Segment`s in
+the order of the file: the place of a text, the text, and a function that writes its translation in
+the syntax of the format. Everything between segments is copied.
+"""
+SUFFIXES = {suffix: name for name, format in FORMATS.items() for suffix in format.suffixes}
+"""Format by suffix."""
 _COMPRESSED = frozenset({".gz", ".xz", ".zst"})
-_MARKUP = frozenset({"html", "xliff", "tmx"})
-"""Formats with a declared encoding, and with references for characters that it lacks."""
 MOST_BYTES = 1 << 28
 _BYTE_ORDER_MARK = "\ufeff"
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -71,7 +70,7 @@ _DECLARATION_BYTES = 4096
 _logger = logging.getLogger(__name__)
 
 
-def format_of(path: Path | None) -> Format:
+def find_format(path: Path | None) -> Format:
     """Return the format of a file by its suffix; `text` for all others and for stdin."""
     if path is None:
         return "text"
@@ -82,42 +81,43 @@ def format_of(path: Path | None) -> Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SourceDocument:
     """Document in memory, decoded."""
 
     text: str
     encoding: str
     format: Format
 
-    def items(self, options: Options) -> Iterator[Item]:
+    def read_items(self, options: Options) -> Iterator[Item]:
         """Yield the changes of the document lazily; raises DataError if it is damaged."""
-        text = self.text.removeprefix(_BYTE_ORDER_MARK)
-        return READERS[self.format](text, options)
+        return FORMATS[self.format].read(self.text.removeprefix(_BYTE_ORDER_MARK), options)
 
-    def translated(
-        self, options: Options, translate: Callable[[Iterator[Text]], Iterator[TranslatedText]]
+    def translate(
+        self,
+        options: Options,
+        translate: Callable[[Iterator[DocumentText]], Iterator[TranslatedLine]],
     ) -> Iterator[bytes]:
         """Yield the document with the translation of each text, in order.
 
         `translate` may read ahead; it returns one line for each text.
         """
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
-        yield self._encoded(self.text[: len(self.text) - len(text)])
-        reading, writing = tee(self.items(options))
-        translations = translate(each for item in reading for each in item.texts)
-        place = 0
+        yield self._encode(self.text[: len(self.text) - len(text)])
+        reading, writing = tee(self.read_items(options))
+        translations = translate(part for item in reading for part in item.texts)
+        end = 0
         for item in writing:
-            assert item.start >= place, "items are in order"
-            yield self._encoded(text[place : item.start] + item.render(translations))
-            place = item.end
-        yield self._encoded(text[place:])
+            assert item.start >= end, "items are in order"
+            yield self._encode(text[end : item.start] + item.render(translations))
+            end = item.end
+        yield self._encode(text[end:])
 
-    def _encoded(self, text: str) -> bytes:
-        errors = "xmlcharrefreplace" if self.format in _MARKUP else "strict"
+    def _encode(self, text: str) -> bytes:
+        errors = "xmlcharrefreplace" if FORMATS[self.format].is_markup else "strict"
         return text.encode(self.encoding, errors)
 
 
-def read_document(content: bytes, format: Format, name: str) -> Document:
+def read_document(content: bytes, format: Format, name: str) -> SourceDocument:
     """Decode a document: UTF-8, UTF-16 with a byte-order mark, or as HTML and XML declare.
 
     Raises DataError if it is too large or has another encoding.
@@ -127,7 +127,7 @@ def read_document(content: bytes, format: Format, name: str) -> Document:
             f"{name}: is larger than {MOST_BYTES >> 20} MiB; split it, or read it as text with "
             "`--format text`"
         )
-    for encoding in _encodings(content, format):
+    for encoding in _guess_encodings(content, format):
         try:
             text = content.decode(encoding)
             if text.encode(encoding) != content:
@@ -139,11 +139,11 @@ def read_document(content: bytes, format: Format, name: str) -> Document:
                 f"{name}: is full of null characters, as UTF-16 without a byte-order mark; "
                 "convert it with iconv"
             )
-        return Document(text, encoding, format)
-    raise DataError(f"{name}: {_not_utf8(content)}; convert it with iconv")
+        return SourceDocument(text, encoding, format)
+    raise DataError(f"{name}: {_describe_damage(content)}; convert it with iconv")
 
 
-def _not_utf8(content: bytes) -> str:
+def _describe_damage(content: bytes) -> str:
     """Name the first line that is not UTF-8."""
     try:
         content.decode()
@@ -153,9 +153,10 @@ def _not_utf8(content: bytes) -> str:
     return "is not UTF-8"
 
 
-def _encodings(content: bytes, format: Format) -> Iterator[str]:
+def _guess_encodings(content: bytes, format: Format) -> Iterator[str]:
     """Yield the possible encodings of a document, the most certain first."""
-    declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if format in _MARKUP else None
+    is_markup = FORMATS[format].is_markup
+    declared = _DECLARED.search(content, 0, _DECLARATION_BYTES) if is_markup else None
     if content[:2] in _UTF16:
         yield _UTF16[content[:2]]
     elif declared and content.isascii():
@@ -196,11 +197,11 @@ def translate_document(
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
     check_outputs([job.output, job.report], [job.input and existing_file(job.input)])
     name = str(job.input or "stdin")
-    document = read_document(_content(job.input), job.format, name)
+    document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)
     direction = translator.direction
     options = Options(name, direction.source, direction.target, job.column, job.fuzzy)
-    total, texts = 0, chain.from_iterable(item.texts for item in document.items(options))
+    total, texts = 0, chain.from_iterable(item.texts for item in document.read_items(options))
     for total, text in enumerate(texts, 1):
         if len(text.text) > LONGEST_LINE:
             raise DataError(
@@ -213,32 +214,31 @@ def translate_document(
         report = stack.enter_context(open_output(job.report)) if job.report else None
         bar = stack.enter_context(progress_bar(job.input, texts=total))
 
-        def translate(texts: Iterator[Text]) -> Iterator[TranslatedText]:
+        def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
             for translation, links in translate_texts(translator, texts):
                 log_notes(translation, "text")
                 if report is not None:
                     report.write(report_line(translation).encode())
                 bar.update()
-                yield TranslatedText(translation.text, links)
+                yield TranslatedLine(translation.text, links)
 
-        out.writelines(document.translated(options, translate))
+        out.writelines(document.translate(options, translate))
 
 
 def translate_texts(
-    translator: Translator, texts: Iterator[Text]
-) -> Iterator[tuple[Translation, Links]]:
+    translator: Translator, texts: Iterator[DocumentText]
+) -> Iterator[tuple[Translation, Sequence[Link]]]:
     """Yield the translation of each text, with its links if the text has tags."""
-    texts, others = tee(texts)
-    translations = translator.stream(each.text for each in others)
+    texts, copies = tee(texts)
+    translations = translator.stream(text.text for text in copies)
     while window := list(islice(translations, translator.look_ahead)):
         has_tags = [text.has_tags for text in islice(texts, len(window))]
-        found = iter(translator.find_links([*compress(window, has_tags)]))
-        for translation, wants_links in zip(window, has_tags, strict=True):
-            links = (next(found) if wants_links else None) or ()
-            yield translation, [(link.source, link.target) for link in links]
+        links = iter(translator.find_links([*compress(window, has_tags)]))
+        for translation, needs_links in zip(window, has_tags, strict=True):
+            yield translation, (next(links) if needs_links else None) or ()
 
 
-def _content(path: Path | None) -> bytes:
+def _read_content(path: Path | None) -> bytes:
     """Return the content of a file, decompressed, or of stdin, as far as a document may reach."""
     content = bytearray()
     for chunk in stdin_chunks() if path is None else read_chunks(path):

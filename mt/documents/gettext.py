@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mt.data.formats import PO_ESCAPES, PoMessage, PoString, read_messages
-from mt.documents.segments import Item, Options, Replacement, Segment, SegmentBuilder, escaping
+from mt.documents.segments import Item, Options, Replacement, Segment, SegmentBuilder, make_join
 from mt.errors import DataError
 
 _PLURALS = re.compile(r"nplurals=(\d+)")
@@ -72,7 +72,7 @@ def _fill(message: PoMessage, line_end: str) -> Iterator[Item]:
 
 def _fill_string(message: str, string: PoString, line_end: str) -> Iterator[Item]:
     """Yield a message line by line; a line that begins in lower case continues the last one."""
-    builder = SegmentBuilder(message, escaping(str), keeps_lines=True)
+    builder = SegmentBuilder(message, make_join(str), keeps_lines=True)
     segments: list[Segment] = []
     start = 0
     for match in re.finditer(r"\n(?![a-zß-öø-ÿ])", message):

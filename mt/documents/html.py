@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Literal
 
-from mt.documents.segments import Segment, SegmentBuilder, escaping, has_letters
+from mt.documents.segments import Segment, SegmentBuilder, has_letters, make_join
 from mt.documents.tags import TagKind
 
 
@@ -34,9 +34,9 @@ class MarkupToken:
 
     def value(self, source: str, name: str) -> str | None:
         """Return the value of an attribute, or None."""
-        for each in self.attributes:
-            if each.name == name:
-                return unescape(source[each.start : each.end])
+        for attribute in self.attributes:
+            if attribute.name == name:
+                return unescape(source[attribute.start : attribute.end])
         return None
 
 
@@ -58,36 +58,35 @@ def scan(source: str, start: int = 0, *, xml: bool = False) -> Iterator[MarkupTo
 
     Markup without an end reaches to the end of the text. XML must be well-formed.
     """
-    place = start
-    match = _DOCTYPE.match(source, start)
-    doctype = match.span(1) if match else (-1, -1)
+    doctype = _DOCTYPE.match(source, start)
+    end = start
     while True:
-        found = _START[xml].search(source, place)
-        start = found.start() if found else len(source)
-        if start > place:
-            yield MarkupToken("text", place, start)
-        if not found:
+        opening = _START[xml].search(source, end)
+        start = opening.start() if opening else len(source)
+        if start > end:
+            yield MarkupToken("text", end, start)
+        if not opening:
             return
-        if start == doctype[0]:
-            token = MarkupToken("other", *doctype)
+        if doctype and start == doctype.start(1):
+            token = MarkupToken("other", *doctype.span(1))
         else:
-            token = _markup(source, start, xml=xml)
+            token = _read_markup(source, start, xml=xml)
         yield token
-        place = token.end
+        end = token.end
         if not xml and token.kind == "open" and token.name in _RAW_TEXT:
-            close = _closing(token.name).search(source, place)
-            end = close.start() if close else len(source)
-            if end > place:
-                yield MarkupToken("text" if token.name == "title" else "other", place, end)
-            place = end
+            close = _compile_closing(token.name).search(source, end)
+            raw_end = close.start() if close else len(source)
+            if raw_end > end:
+                yield MarkupToken("text" if token.name == "title" else "other", end, raw_end)
+            end = raw_end
 
 
 @functools.cache
-def _closing(name: str) -> re.Pattern[str]:
+def _compile_closing(name: str) -> re.Pattern[str]:
     return re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
 
 
-def _markup(source: str, start: int, *, xml: bool) -> MarkupToken:
+def _read_markup(source: str, start: int, *, xml: bool) -> MarkupToken:
     if source.startswith("<!--", start):
         comment = _COMMENT.match(source, start)
         return MarkupToken("other", start, comment.end() if comment else len(source))
@@ -101,29 +100,29 @@ def _markup(source: str, start: int, *, xml: bool) -> MarkupToken:
         mark = "?>" if is_instruction else ">"
         end = source.find(mark, start + 2)
         return MarkupToken("other", start, len(source) if end < 0 else end + len(mark))
-    return _tag(source, start, xml=xml)
+    return _read_tag(source, start, xml=xml)
 
 
-def _tag(source: str, start: int, *, xml: bool) -> MarkupToken:
+def _read_tag(source: str, start: int, *, xml: bool) -> MarkupToken:
     match = _NAME.match(source, start)
     if match is None:
         return MarkupToken("other", start, len(source))
-    name, place = match[1], match.end()
+    name, position = match[1], match.end()
     name = name.rpartition(":")[2] if xml else name.lower()
     attributes = []
-    while not (end := _TAG_END.match(source, place)):
-        found = _ATTRIBUTE.match(source, place)
-        if found is None:  # the text ends inside the tag
+    while not (end := _TAG_END.match(source, position)):
+        match = _ATTRIBUTE.match(source, position)
+        if match is None:  # the text ends inside the tag
             return MarkupToken("other", start, len(source))
-        place = found.end()
-        value = found.span(3)
-        quote = found[2] or ""
+        position = match.end()
+        value = match.span(3)
+        quote = match[2] or ""
         if quote:
-            close = source.find(quote, place)
+            close = source.find(quote, position)
             if close < 0:
                 return MarkupToken("other", start, len(source))
-            value, place = (place, close), close + 1
-        attribute = found[1] if xml else found[1].lower()
+            value, position = (position, close), close + 1
+        attribute = match[1] if xml else match[1].lower()
         attributes.append(Attribute(attribute, *value, quote))
     if source[start + 1] == "/":
         return MarkupToken("close", start, end.end(), name)
@@ -136,13 +135,13 @@ _REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);")
 
 def add_characters(builder: SegmentBuilder, start: int, end: int) -> None:
     """Add a text with character references; references without a meaning become tags."""
-    source, place = builder.source, start
+    source = builder.source
     for match in _REFERENCE.finditer(source, start, end):
         if unescape(match[0]) == match[0]:
-            builder.add_text(place, match.start(), unescape(source[place : match.start()]))
+            builder.add_text(start, match.start(), unescape(source[start : match.start()]))
             builder.add_tag(match.start(), match.end(), "single")
-            place = match.end()
-    builder.add_text(place, end, unescape(source[place:end]))
+            start = match.end()
+    builder.add_text(start, end, unescape(source[start:end]))
 
 
 def escape_text(text: str) -> str:
@@ -180,7 +179,7 @@ _ATTRIBUTES = frozenset({"alt", "title", "placeholder"})
 
 def read_html(source: str) -> Iterator[Segment]:
     """Yield the segments of a page, or of a part of one."""
-    builder = SegmentBuilder(source, escaping(escape_text))
+    builder = SegmentBuilder(source, make_join(escape_text))
     self_closing = source.lstrip().startswith("<?xml")
     tokens = scan(source)
     for token in tokens:
@@ -189,14 +188,14 @@ def read_html(source: str) -> Iterator[Segment]:
         elif token.kind in {"cdata", "other"}:
             builder.add_tag(token.start, token.end, "single")
         elif is_protected(source, token) and (token.kind == "open" or not self_closing):
-            end = _element_end(token, tokens, self_closing=self_closing)
+            end = _skip_element(token, tokens, self_closing=self_closing)
             if token.name not in INLINE:
                 yield from builder.finish()
             builder.add_tag(token.start, end, "single")
             if token.name not in INLINE:
                 yield from builder.finish()
         else:
-            attributes = tuple(attribute_segments(source, token))
+            attributes = tuple(read_attributes(source, token))
             if token.name in INLINE:
                 empty = token.name in VOID or (token.kind == "empty" and self_closing)
                 is_close = token.kind == "close"
@@ -216,7 +215,7 @@ def is_protected(source: str, token: MarkupToken) -> bool:
     return token.name in PROTECTED or (value or "").lower() == "no"
 
 
-def _element_end(first: MarkupToken, tokens: Iterator[MarkupToken], *, self_closing: bool) -> int:
+def _skip_element(first: MarkupToken, tokens: Iterator[MarkupToken], *, self_closing: bool) -> int:
     """Read the tokens of an element and return its end, or that of the text if it has none."""
     depth, end = 1, first.end
     for token in tokens:
@@ -231,13 +230,13 @@ def _element_end(first: MarkupToken, tokens: Iterator[MarkupToken], *, self_clos
     return end
 
 
-def attribute_segments(source: str, token: MarkupToken) -> Iterator[Segment]:
+def read_attributes(source: str, token: MarkupToken) -> Iterator[Segment]:
     """Yield the attributes of a tag that are shown to readers."""
     if (token.value(source, "translate") or "").lower() == "no":
         return
-    for each in token.attributes:
-        raw = source[each.start : each.end]
+    for attribute in token.attributes:
+        raw = source[attribute.start : attribute.end]
         text = " ".join(unescape(raw).split())
-        if each.name in _ATTRIBUTES and has_letters(text):
-            join = escaping(functools.partial(escape_value, quote=each.quote))
-            yield Segment(each.start, each.end, text, raw, join)
+        if attribute.name in _ATTRIBUTES and has_letters(text):
+            join = make_join(functools.partial(escape_value, quote=attribute.quote))
+            yield Segment(attribute.start, attribute.end, text, raw, join)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt.documents.html import VOID, attribute_segments, is_protected, read_html, scan
+from mt.documents.html import VOID, is_protected, read_attributes, read_html, scan
 from mt.documents.segments import (
     Pieces,
     Segment,
     SegmentBuilder,
-    escaping,
     has_letters,
+    make_join,
 )
 from mt.documents.tags import TagKind
 from mt.errors import DataError, install_hint
@@ -37,31 +37,33 @@ _EXTENSION = re.compile(r"\[\^[^\]\s]+\]:?|\[[ xX]\](?=\s)")
 
 def read_markdown(source: str) -> Iterator[Segment]:
     """Yield the segments of a file, block by block."""
-    parser = _parser()
+    parser = _build_parser()
     front = _FRONT_MATTER.match(source)
     begin = front.end() if front else 0
     lines = [begin, *(match.end() for match in _LINE_END.finditer(source, begin)), len(source)]
     env: dict[str, Any] = {}
-    cells = _Cells()
+    cells = _CellFinder()
     before = None
     for token in parser.parse(source[begin:], env):
         if token.type == "inline" and token.map:
             is_cell = before is not None and before.type in {"td_open", "th_open"}
-            find = cells.find if is_cell else _line_place
-            places = _places(token, source, lines, find)
+            find = cells.find if is_cell else _find_in_line
+            places = _locate_lines(token, source, lines, find)
             if places is not None:
                 around = lines[token.map[0] + 1 : token.map[1] + 1]
                 rule = any(_RULE.match(source, start) for start in around)
                 pipe = r"\|" if is_cell else "&#124;" if rule else "|"
-                yield from _Block(source, token.content, places, parser, env, pipe).segments()
+                yield from _MarkdownBlock(
+                    source, token.content, places, parser, env, pipe
+                ).read_segment()
         elif token.type == "html_block" and token.map and not token.level:
-            start, end = (lines[number] for number in token.map)
+            start, end = (lines[index] for index in token.map)
             for segment in read_html(source[start:end]):
-                yield _moved(segment, start)
+                yield _shift(segment, start)
         before = token
 
 
-def _parser() -> "MarkdownIt":
+def _build_parser() -> "MarkdownIt":
     try:
         from markdown_it import MarkdownIt, rules_inline  # an optional package
     except ModuleNotFoundError as error:
@@ -82,12 +84,12 @@ def _parser() -> "MarkdownIt":
         "html_inline": rules_inline.html_inline,
         "entity": rules_inline.entity,
     }.items():
-        parser.inline.ruler.at(name, _recorded(name, rule))
+        parser.inline.ruler.at(name, _record(name, rule))
     return parser
 
 
 @dataclass(slots=True)
-class _Piece:
+class _RecordedMarkup:
     """Markup that an inline rule has found in the content of a block."""
 
     start: int
@@ -97,21 +99,21 @@ class _Piece:
     label_end: int = -1
 
 
-def _recorded(
+def _record(
     name: str, rule: "Callable[[StateInline, bool], bool]"
 ) -> "Callable[[StateInline, bool], bool]":
-    """Return a rule that appends its pieces to `env["pieces"]`."""
+    """Return a rule that appends its pieces to `env["recorded"]`."""
 
     def wrapped(state: "StateInline", silent: bool) -> bool:  # noqa: FBT001 - as it is called
         start, first = state.pos, len(state.tokens)
         # The text of an image is parsed on its own.
-        pieces = state.env.pop("pieces", None) if name == "image" else state.env.get("pieces")
-        found = rule(state, silent)
-        if name == "image" and pieces is not None:
-            state.env["pieces"] = pieces
-        if not found:
+        recorded = state.env.pop("recorded", None) if name == "image" else state.env.get("recorded")
+        is_match = rule(state, silent)
+        if name == "image" and recorded is not None:
+            state.env["recorded"] = recorded
+        if not is_match:
             return False
-        if silent or pieces is None or len(state.tokens) == first:
+        if silent or recorded is None or len(state.tokens) == first:
             return True
         last = state.tokens[-1]
         if name in {"emphasis", "strikethrough"}:  # a token for each mark
@@ -119,38 +121,38 @@ def _recorded(
             for token in reversed(state.tokens[first:]):
                 if end > start:
                     length = len(token.content)
-                    pieces.append(_Piece(end - length, end, name, token))
+                    recorded.append(_RecordedMarkup(end - length, end, name, token))
                     end -= length
         elif name in {"link", "image"}:
             label = start + (1 if name == "link" else 2)
             end = state.md.helpers.parseLinkLabel(state, label - 1, name == "link")
-            pieces.append(_Piece(start, state.pos, name, last, end))
+            recorded.append(_RecordedMarkup(start, state.pos, name, last, end))
         else:
-            pieces.append(_Piece(start, state.pos, name, last))
+            recorded.append(_RecordedMarkup(start, state.pos, name, last))
         return True
 
     return wrapped
 
 
-_Place = tuple[int, int]
+_LineStart = tuple[int, int]
 """Start of a line in the content of a block, and its place in the document."""
 
 
-def _places(
+def _locate_lines(
     token: "Token", source: str, lines: list[int], find: Callable[[str, str, int], int]
-) -> list[_Place] | None:
+) -> list[_LineStart] | None:
     """Return the place of each line of a block, or None if one is not found."""
     assert token.map, "blocks have lines"
     places, start = [], 0
-    for number, content in enumerate(token.content.split("\n"), start=token.map[0]):
-        if number + 1 >= len(lines):
+    for index, content in enumerate(token.content.split("\n"), start=token.map[0]):
+        if index + 1 >= len(lines):
             return None
-        text = source[lines[number] : lines[number + 1]].replace("\0", "\ufffd")
-        found = find(text, content.strip(), number)
-        if found < 0:
+        text = source[lines[index] : lines[index + 1]].replace("\0", "\ufffd")
+        offset = find(text, content.strip(), index)
+        if offset < 0:
             return None
         space = len(content) - len(content.lstrip())
-        places.append((start, lines[number] + found - space))
+        places.append((start, lines[index] + offset - space))
         start += len(content) + 1
     return places
 
@@ -158,7 +160,7 @@ def _places(
 _HEADING_END = re.compile(r"[ \t]+#+$")
 
 
-def _line_place(line: str, content: str, _: int) -> int:
+def _find_in_line(line: str, content: str, _: int) -> int:
     """Find the content of a line after the marks of its block."""
     line = line.rstrip()
     if not line.endswith(content):
@@ -166,63 +168,66 @@ def _line_place(line: str, content: str, _: int) -> int:
     return len(line) - len(content) if line.endswith(content) else -1
 
 
-class _Cells:
+class _CellFinder:
     """Finds the cells of a table from left to right."""
 
     def __init__(self) -> None:
-        self._number, self._place = -1, 0
+        self._line = -1
+        self._end = 0
+        """End of the last cell in the line."""
 
-    def find(self, line: str, content: str, number: int) -> int:
-        """Find the next cell of a line."""
-        if number != self._number:
-            self._number, self._place = number, 0
+    def find(self, line: str, content: str, index: int) -> int:
+        """Find the next cell of a line, given with its index."""
+        if index != self._line:
+            self._line, self._end = index, 0
         cell = re.compile(rf"(?<![^|\s]){re.escape(content)}(?=\s*(?:\||$))")
-        found = cell.search(line, self._place)
-        if not content or not found:
+        match = cell.search(line, self._end)
+        if not content or not match:
             return -1
-        self._place = found.end()
-        return found.start()
+        self._end = match.end()
+        return match.start()
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _MarkdownBlock:
     """Inline content of a block."""
 
     source: str
     content: str
-    places: list[_Place]
+    places: list[_LineStart]
     parser: "MarkdownIt"
     env: dict[str, Any]
     pipe: str
     """Markup of `|`, which makes a table of a line before a rule and cells in a table."""
 
-    def segments(self) -> Iterator[Segment]:
+    def read_segment(self) -> Iterator[Segment]:
         """Yield the segment of the block."""
-        builder = SegmentBuilder(self.source, escaping(str))
-        events = self._events(self.content)
-        for each in events:
-            first, last = self._place(each.start), self._place(each.end)
-            if each.text is not None:
-                builder.add_text(first, last, each.text)
+        builder = SegmentBuilder(self.source, make_join(str))
+        parts = self._read_parts(self.content)
+        for part in parts:
+            first, last = self._locate(part.start), self._locate(part.end)
+            if part.text is not None:
+                builder.add_text(first, last, part.text)
             else:
-                inside = tuple(self._attributes(each.start, each.end))
-                builder.add_tag(first, last, each.kind, inside, markup=each.markup)
+                attributes = tuple(self._read_attributes(part.start, part.end))
+                builder.add_tag(first, last, part.kind, attributes, markup=part.markup)
         for segment in builder.finish():
-            tags = [each for each in events if each.text is None]
-            before = [each for each in tags if self._place(each.end) <= segment.start]
-            after = [each for each in tags if self._place(each.start) >= segment.end]
+            tags = [part for part in parts if part.text is None]
+            before = [tag for tag in tags if self._locate(tag.end) <= segment.start]
+            after = [tag for tag in tags if self._locate(tag.start) >= segment.end]
             outer = [
-                [each.markup or self.content[each.start : each.end] for each in side]
+                [tag.markup or self.content[tag.start : tag.end] for tag in side]
                 for side in (before, after)
             ]
             yield replace(segment, join=partial(self._join, before=outer[0], after=outer[1]))
 
-    def _place(self, position: int) -> int:
-        line = bisect_right(self.places, position, key=lambda place: place[0]) - 1
-        start, place = self.places[line]
-        return place + position - start
+    def _locate(self, position: int) -> int:
+        """Return the place in the document of a position in the content."""
+        line = bisect_right(self.places, position, key=lambda line: line[0]) - 1
+        start, place_in_document = self.places[line]
+        return place_in_document + position - start
 
-    def _attributes(self, start: int, end: int) -> Iterator[Segment]:
+    def _read_attributes(self, start: int, end: int) -> Iterator[Segment]:
         """Yield the alternative text of an image or the attributes of a tag of HTML."""
         markup = self.content[start:end]
         if "\n" in markup:
@@ -230,35 +235,35 @@ class _Block:
         if markup.startswith("!["):
             alt = markup[2 : max(markup.find("]("), markup.find("][")) if "](" in markup else 2]
             if has_letters(alt) and not _SPECIAL.search(alt):
-                place = self._place(start + 2)
-                join = escaping(lambda text: _escape(text).replace("|", self.pipe))
-                yield Segment(place, place + len(alt), " ".join(alt.split()), alt, join)
+                alt_start = self._locate(start + 2)
+                join = make_join(lambda text: _escape(text).replace("|", self.pipe))
+                yield Segment(alt_start, alt_start + len(alt), " ".join(alt.split()), alt, join)
         elif markup.startswith("<"):
             for token in scan(markup):
-                for each in map(self._without_pipes, attribute_segments(markup, token)):
-                    yield _moved(each, self._place(start))
+                for attribute in map(self._escape_pipes, read_attributes(markup, token)):
+                    yield _shift(attribute, self._locate(start))
 
-    def _without_pipes(self, segment: Segment) -> Segment:
+    def _escape_pipes(self, segment: Segment) -> Segment:
         """Return an attribute that ends no cell of a table."""
         pipe = "|" if self.pipe == "|" else "&#124;"
         return replace(segment, join=lambda pieces: segment.join(pieces).replace("|", pipe))
 
-    def _events(self, content: str) -> "list[_Event]":
+    def _read_parts(self, content: str) -> "list[_InlinePart]":
         """Return the text and markup of a block in order."""
-        pieces = self.env["pieces"] = list[_Piece]()
+        recorded = self.env["recorded"] = list[_RecordedMarkup]()
         self.parser.inline.parse(content, self.parser, self.env, [])
-        del self.env["pieces"]
-        found = sorted(
-            (event for piece in pieces for event in _piece_events(piece, content)),
-            key=lambda event: event.start,
+        del self.env["recorded"]
+        markup = sorted(
+            (part for record in recorded for part in _read_recorded(record, content)),
+            key=lambda part: part.start,
         )
-        events: list[_Event] = []
-        place = 0
-        for event in found:
-            events += _plain(content, place, event.start)
-            events.append(event)
-            place = event.end
-        return _merged([*events, *_plain(content, place, len(content))], content)
+        parts: list[_InlinePart] = []
+        end = 0
+        for part in markup:
+            parts += _read_plain(content, end, part.start)
+            parts.append(part)
+            end = part.end
+        return _merge_protected([*parts, *_read_plain(content, end, len(content))], content)
 
     def _join(self, pieces: Pieces, before: list[str], after: list[str]) -> str:
         """Join text and markup; escape text, and set off emphasis, only if it reads wrong else.
@@ -266,24 +271,24 @@ class _Block:
         `before` and `after` are the tags around the segment.
         """
         pieces = [*((tag, True) for tag in before), *pieces, *((tag, True) for tag in after)]
-        wanted = _reading(
-            _Event(0, 0, None if is_markup else piece, markup=piece) for piece, is_markup in pieces
+        intended = _normalize(
+            _InlinePart(0, 0, None if is_markup else piece, markup=piece)
+            for piece, is_markup in pieces
         )
         joined = ""
         for spaced, escaped in ((False, False), (False, True), (True, False), (True, True)):
-            written = self._written(pieces, spaced=spaced, escaped=escaped)
+            written = self._write(pieces, spaced=spaced, escaped=escaped)
             joined = "".join(written[len(before) : len(written) - len(after)])
             # The marks of the block after a line break are no inline content.
             inline = "".join(_BREAK.sub("  \n", text) for text in written)
-            events = self._events(inline)
-            if wanted == _reading(
-                replace(each, markup=each.markup or inline[each.start : each.end])
-                for each in events
+            if intended == _normalize(
+                replace(part, markup=part.markup or inline[part.start : part.end])
+                for part in self._read_parts(inline)
             ):
                 break
         return joined
 
-    def _written(self, pieces: Pieces, *, spaced: bool, escaped: bool) -> list[str]:
+    def _write(self, pieces: Pieces, *, spaced: bool, escaped: bool) -> list[str]:
         written: list[str] = []
         opened: list[str] = []
         at_start = not _BLOCK_START.match(self.content)
@@ -320,7 +325,7 @@ def _escape(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
+class _InlinePart:
     """Text or inline markup in the content of a block."""
 
     start: int
@@ -331,85 +336,87 @@ class _Event:
     """Markup beside a changed text, if not that of the content."""
 
 
-def _piece_events(piece: _Piece, content: str) -> Iterator[_Event]:
-    token, start, end = piece.token, piece.start, piece.end
+def _read_recorded(record: _RecordedMarkup, content: str) -> Iterator[_InlinePart]:
+    token, start, end = record.token, record.start, record.end
     if token.type == "softbreak":
-        yield _Event(start, end, " ")
+        yield _InlinePart(start, end, " ")
     elif token.type == "hardbreak":
         before = len(content[:start].rstrip(" ")) if content[start] == "\n" else start
-        yield _Event(before, end, kind="break")
+        yield _InlinePart(before, end, kind="break")
     elif token.type == "text_special":
-        yield _Event(start, end, token.content)
-    elif piece.rule in {"emphasis", "strikethrough"}:
+        yield _InlinePart(start, end, token.content)
+    elif record.rule in {"emphasis", "strikethrough"}:
         # Strong emphasis is a token with the markup and one without content beside it.
         if token.nesting > 0:
-            yield _Event(end - len(token.markup), end, kind="open")
+            yield _InlinePart(end - len(token.markup), end, kind="open")
         elif token.nesting < 0:
-            yield _Event(start, start + len(token.markup), kind="close")
-    elif piece.rule == "link":
+            yield _InlinePart(start, start + len(token.markup), kind="close")
+    elif record.rule == "link":
         markup = None
-        if content[piece.label_end + 1 : end] in {"", "[]"}:  # the text is the label
-            label = _ANY_SPACE.sub(" ", content[start + 1 : piece.label_end])
+        if content[record.label_end + 1 : end] in {"", "[]"}:  # the text is the label
+            label = _ANY_SPACE.sub(" ", content[start + 1 : record.label_end])
             markup = f"][{label}]"
-        yield _Event(start, start + 1, kind="open")
-        yield _Event(piece.label_end, end, kind="close", markup=markup)
-    elif piece.rule == "html_inline":
+        yield _InlinePart(start, start + 1, kind="open")
+        yield _InlinePart(record.label_end, end, kind="close", markup=markup)
+    elif record.rule == "html_inline":
         tag = next(scan(content[start:end]))
         kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
         kind = "single" if tag.name in VOID else kinds.get(tag.kind, "single")
         kind = "break" if tag.name == "br" else kind
-        yield _Event(start, end, kind=kind)
+        yield _InlinePart(start, end, kind=kind)
     else:
-        yield _Event(start, end)
+        yield _InlinePart(start, end)
 
 
-def _plain(content: str, start: int, end: int) -> Iterator[_Event]:
+def _read_plain(content: str, start: int, end: int) -> Iterator[_InlinePart]:
     """Yield plain text, and the marks of extensions of Markdown in it."""
     for match in _EXTENSION.finditer(content, start, end):
         if start < match.start():
-            yield _Event(start, match.start(), content[start : match.start()])
-        yield _Event(match.start(), match.end())
+            yield _InlinePart(start, match.start(), content[start : match.start()])
+        yield _InlinePart(match.start(), match.end())
         start = match.end()
     if start < end:
-        yield _Event(start, end, content[start:end])
+        yield _InlinePart(start, end, content[start:end])
 
 
-def _merged(events: list[_Event], content: str) -> list[_Event]:
+def _merge_protected(parts: list[_InlinePart], content: str) -> list[_InlinePart]:
     """Make one tag of each element of HTML whose content is not translated."""
-    merged: list[_Event] = []
+    merged: list[_InlinePart] = []
     name, depth = "", 0
-    for each in events:
-        is_html = each.text is None and content[each.start] == "<"
-        tag = next(scan(content[each.start : each.end])) if is_html else None
+    for part in parts:
+        is_html = part.text is None and content[part.start] == "<"
+        tag = next(scan(content[part.start : part.end])) if is_html else None
         if not depth:
-            merged.append(each)
-            if tag and tag.kind == "open" and is_protected(content[each.start :], tag):
+            merged.append(part)
+            if tag and tag.kind == "open" and is_protected(content[part.start :], tag):
                 name, depth = tag.name, 1
             continue
-        merged[-1] = _Event(merged[-1].start, each.end)
-        if tag and tag.name == name:
-            depth += {"open": 1, "close": -1}.get(tag.kind, 0)
+        merged[-1] = _InlinePart(merged[-1].start, part.end)
+        if tag and tag.name == name and tag.kind == "open":
+            depth += 1
+        elif tag and tag.name == name and tag.kind == "close":
+            depth -= 1
     return merged
 
 
-def _reading(events: Iterable[_Event]) -> list[str]:
+def _normalize(parts: Iterable[_InlinePart]) -> list[str]:
     """Return the text, without white space, and the markup of a block."""
-    reading = [""]
-    for each in events:
-        if each.text is not None:
-            reading[-1] += _ANY_SPACE.sub("", each.text)
+    normalized = [""]
+    for part in parts:
+        if part.text is not None:
+            normalized[-1] += _ANY_SPACE.sub("", part.text)
         else:
-            markup = each.markup or ""
-            reading += ["\n" if _BREAK.match(markup) else markup.strip(), ""]
-    return reading
+            markup = part.markup or ""
+            normalized += ["\n" if _BREAK.match(markup) else markup.strip(), ""]
+    return normalized
 
 
-def _moved(segment: Segment, by: int) -> Segment:
+def _shift(segment: Segment, by: int) -> Segment:
     """Return a segment of a part of the document that starts at `by`."""
     return replace(
         segment,
         start=segment.start + by,
         end=segment.end + by,
         tags=tuple(replace(tag, start=tag.start + by) for tag in segment.tags),
-        attributes=tuple(_moved(each, by) for each in segment.attributes),
+        attributes=tuple(_shift(attribute, by) for attribute in segment.attributes),
     )

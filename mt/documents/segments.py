@@ -4,33 +4,35 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
-from mt.documents.tags import Links, Tag, TagKind, place_tags
+from mt.documents.tags import Tag, TagKind, place_tags
+
+if TYPE_CHECKING:
+    from mt.decoding.alignment import Link
 
 Format = Literal["text", "markdown", "html", "srt", "vtt", "po", "xliff", "tmx", "jsonl", "tsv"]
-FORMATS: tuple[str, ...] = get_args(Format)
 Pieces = list[tuple[str, bool]]
 """Text and markup in order; True marks markup."""
 SPACE = " \t\r\n\f"
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class DocumentText:
     """Text to translate."""
 
     text: str
     has_tags: bool = False
-    """True if `TranslatedText.links` decide about the places of tags."""
+    """True if `TranslatedLine.links` decide about the places of tags."""
 
 
 @dataclass(frozen=True, slots=True)
-class TranslatedText:
+class TranslatedLine:
     """Translation of a text of a document."""
 
     text: str
     """One line."""
-    links: Links = ()
+    links: Sequence["Link"] = ()
     """Aligned parts of the text and its translation; without any, tags return in proportion."""
 
 
@@ -51,30 +53,36 @@ class Segment:
     """Attributes inside the tags that are translated."""
 
     @property
-    def texts(self) -> tuple[Text, ...]:
+    def texts(self) -> tuple[DocumentText, ...]:
         """Text of the segment, then of the attributes in its tags."""
         has_tags = not all(tag.is_line_end for tag in self.tags)
-        return (Text(self.text, has_tags), *(Text(each.text) for each in self.attributes))
+        return (
+            DocumentText(self.text, has_tags),
+            *(DocumentText(attribute.text) for attribute in self.attributes),
+        )
 
-    def render(self, translations: Iterator[TranslatedText]) -> str:
+    def render(self, translations: Iterator[TranslatedLine]) -> str:
         """Return the markup with one translation for each of `texts`."""
         translated = next(translations)
         translation = translated.text
-        edits = [(each.start, each.end, each.render(translations)) for each in self.attributes]
+        edits = [
+            (attribute.start, attribute.end, attribute.render(translations))
+            for attribute in self.attributes
+        ]
         if translation == self.text or not translation.strip():
-            return _edited(self.raw, self.start, edits)
+            return _apply_edits(self.raw, self.start, edits)
         pieces: Pieces = []
-        place = 0
+        written = 0
         starts = [start for start, _, _ in edits]
         for tag, span in place_tags(self.text, self.tags, translation, translated.links):
             first = bisect_left(starts, tag.start)
             inside = edits[first : bisect_left(starts, tag.start + len(tag.markup), first)]
-            markup = _edited(tag.markup, tag.start, inside)
+            markup = _apply_edits(tag.markup, tag.start, inside)
             if tag.kind != "break" and translation[max(span[0] - 1, 0) : span[0]] not in {"", " "}:
                 markup = markup.rstrip(" ")
-            pieces += [(translation[place : span[0]], False), (markup, True)]
-            place = span[1]
-        pieces.append((translation[place:], False))
+            pieces += [(translation[written : span[0]], False), (markup, True)]
+            written = span[1]
+        pieces.append((translation[written:], False))
         return self.join([piece for piece in pieces if piece[0]])
 
 
@@ -87,11 +95,11 @@ class Replacement:
     text: str
 
     @property
-    def texts(self) -> tuple[Text, ...]:
+    def texts(self) -> tuple[DocumentText, ...]:
         """No text to translate."""
         return ()
 
-    def render(self, _: Iterator[TranslatedText]) -> str:
+    def render(self, _: Iterator[TranslatedLine]) -> str:
         """Return the text."""
         return self.text
 
@@ -118,16 +126,16 @@ Reader = Callable[[str, Options], Iterator[Item]]
 """Function that yields the items of a document; raises DataError with the line if damaged."""
 
 
-def _edited(markup: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
+def _apply_edits(markup: str, start: int, edits: Sequence[tuple[int, int, str]]) -> str:
     """Replace parts of `markup`, which stands at `start` in the document."""
-    parts, place = [], 0
+    parts, copied = [], 0
     for first, last, text in edits:
-        parts += [markup[place : first - start], text]
-        place = last - start
-    return "".join([*parts, markup[place:]])
+        parts += [markup[copied : first - start], text]
+        copied = last - start
+    return "".join([*parts, markup[copied:]])
 
 
-def escaping(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
+def make_join(escape: Callable[[str], str]) -> Callable[[Pieces], str]:
     """Return a function that joins pieces and escapes those that are text."""
     return lambda pieces: "".join(
         piece if is_markup else escape(piece) for piece, is_markup in pieces
@@ -146,7 +154,9 @@ _BREAKS = re.compile(r"\A[ \t]+|[ \t]*[\r\n][ \t\r\n]*")
 
 
 @dataclass(slots=True)
-class _Event:
+class _Fragment:
+    """Text or inline tag of a block."""
+
     start: int
     end: int
     text: str | None
@@ -155,14 +165,14 @@ class _Event:
     markup: str | None = None
 
 
-def _pairs(events: Sequence[_Event]) -> Iterator[tuple[int, int]]:
-    """Yield the numbers of the opening and the closing tag of each pair."""
+def _find_pairs(fragments: Sequence[_Fragment]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of the opening and the closing tag of each pair."""
     opened: list[int] = []
-    for number, each in enumerate(events):
-        if each.text is None and each.kind == "open":
-            opened.append(number)
-        elif each.text is None and each.kind == "close" and opened:
-            yield opened.pop(), number
+    for index, fragment in enumerate(fragments):
+        if fragment.text is None and fragment.kind == "open":
+            opened.append(index)
+        elif fragment.text is None and fragment.kind == "close" and opened:
+            yield opened.pop(), index
 
 
 @dataclass(slots=True)
@@ -174,11 +184,13 @@ class SegmentBuilder:
     join: Callable[[Pieces], str]
     keeps_lines: bool = False
     """Return line ends as breaks, and keep other white space; else it is collapsed as in HTML."""
-    _events: list[_Event] = field(default_factory=list)
+    _fragments: list[_Fragment] = field(default_factory=list)
 
     def add_text(self, start: int, end: int, text: str | None = None) -> None:
         """Add a part of the document, with its text if that is escaped."""
-        self._events.append(_Event(start, end, self.source[start:end] if text is None else text))
+        self._fragments.append(
+            _Fragment(start, end, self.source[start:end] if text is None else text)
+        )
 
     def add_tag(
         self,
@@ -193,7 +205,7 @@ class SegmentBuilder:
 
         `markup` stands in place of the part of the document beside a changed text.
         """
-        self._events.append(_Event(start, end, None, kind, attributes, markup))
+        self._fragments.append(_Fragment(start, end, None, kind, attributes, markup))
 
     def finish(self) -> Iterator[Segment]:
         """Yield the segment of the block, if it has letters, without the tags at its ends.
@@ -201,48 +213,48 @@ class SegmentBuilder:
         A pair with one tag at an end is a part of it. Attributes of tags outside are segments of
         their own.
         """
-        events, self._events = self._events, []
-        filled = [number for number, each in enumerate(events) if (each.text or "").strip(SPACE)]
-        if not filled or not any(has_letters(events[number].text or "") for number in filled):
-            for each in events:
-                yield from each.attributes
+        fragments, self._fragments = self._fragments, []
+        filled = [
+            index for index, fragment in enumerate(fragments) if (fragment.text or "").strip(SPACE)
+        ]
+        if not any(has_letters(fragments[index].text or "") for index in filled):
+            for fragment in fragments:
+                yield from fragment.attributes
             return
         # A tag with other markup than the document's cannot stay outside.
-        first, last = (
-            filled[0],
-            max(filled[-1], *(n for n, each in enumerate(events) if each.markup), 0),
-        )
+        changed = [index for index, fragment in enumerate(fragments) if fragment.markup]
+        first, last = filled[0], max([filled[-1], *changed])
         inside = range(first, last + 1)
-        for pair in _pairs(events):
-            if len({number in inside for number in pair}) > 1:
+        for pair in _find_pairs(fragments):
+            if len({index in inside for index in pair}) > 1:
                 first, last = min(first, pair[0]), max(last, pair[1])
-        for each in events[:first]:
-            yield from each.attributes
-        yield self._segment(events[first : last + 1])
-        for each in events[last + 1 :]:
-            yield from each.attributes
+        for fragment in fragments[:first]:
+            yield from fragment.attributes
+        yield self._build_segment(fragments[first : last + 1])
+        for fragment in fragments[last + 1 :]:
+            yield from fragment.attributes
 
-    def _segment(self, events: list[_Event]) -> Segment:
-        raw = self.source[events[0].start : events[0].end]
-        start = events[0].start + len(raw) - len(raw.lstrip(SPACE))
-        raw = self.source[events[-1].start : events[-1].end]
-        end = events[-1].end - len(raw) + len(raw.rstrip(SPACE))
-        if events[0].text is not None:
-            events[0].text = events[0].text.lstrip(SPACE)
-        if events[-1].text is not None:
-            events[-1].text = events[-1].text.rstrip(SPACE)
+    def _build_segment(self, fragments: list[_Fragment]) -> Segment:
+        raw = self.source[fragments[0].start : fragments[0].end]
+        start = fragments[0].start + len(raw) - len(raw.lstrip(SPACE))
+        raw = self.source[fragments[-1].start : fragments[-1].end]
+        end = fragments[-1].end - len(raw) + len(raw.rstrip(SPACE))
+        if fragments[0].text is not None:
+            fragments[0].text = fragments[0].text.lstrip(SPACE)
+        if fragments[-1].text is not None:
+            fragments[-1].text = fragments[-1].text.rstrip(SPACE)
         text = ""
         tags: list[Tag] = []
-        for each in events:
-            if each.text is None:
-                markup = each.markup or self.source[each.start : each.end]
-                tags.append(Tag(len(text), each.kind, markup, each.start))
-                if each.kind == "break" and text[-1:] not in {"", " "}:
+        for fragment in fragments:
+            if fragment.text is None:
+                markup = fragment.markup or self.source[fragment.start : fragment.end]
+                tags.append(Tag(len(text), fragment.kind, markup, fragment.start))
+                if fragment.kind == "break" and text[-1:] not in {"", " "}:
                     text += " "
                 continue
-            place = 0
-            for space in (_BREAKS if self.keeps_lines else _SPACES).finditer(each.text):
-                text += each.text[place : space.start()]
+            copied = 0
+            for space in (_BREAKS if self.keeps_lines else _SPACES).finditer(fragment.text):
+                text += fragment.text[copied : space.start()]
                 is_break = self.keeps_lines and space[0].strip(" \t") != ""
                 if is_break:
                     tags.append(Tag(len(text), "break", space[0]))
@@ -253,8 +265,8 @@ class SegmentBuilder:
                     tag.offset for tag in tags[-_NEAR:] if tag.kind == "single"
                 ]:  # white space on both sides of a tag stays on both sides
                     tags[-1] = replace(tags[-1], markup=tags[-1].markup + " ")
-                place = space.end()
-            text += each.text[place:]
-        attributes = tuple(attribute for each in events for attribute in each.attributes)
+                copied = space.end()
+            text += fragment.text[copied:]
+        attributes = tuple(attribute for fragment in fragments for attribute in fragment.attributes)
         raw = self.source[start:end]
         return Segment(start, end, text, raw, self.join, tuple(tags), attributes)

@@ -1,21 +1,21 @@
 """Places of inline tags in a translation, by the alignment of words or in proportion."""
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mt.languages import UNSPACED
 
+if TYPE_CHECKING:
+    from mt.decoding.alignment import Link, Span
+
 TagKind = Literal["open", "close", "single", "break"]
 """Kind of an inline tag; a break is a line end or `<br>`, in place of the white space around it."""
-Span = tuple[int, int]
-"""Start and end of a part of a text, in characters."""
-Links = Sequence[tuple[Span, Span]]
-"""Aligned parts of a source and its translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +58,21 @@ class _Words:
             return bisect_right(self.ends, tag.offset)
         return bisect_left(self.starts, tag.offset)
 
-    def within(self, span: Span) -> range:
+    def within(self, span: "Span") -> range:
         """Return the numbers of the words with a character in a part of the text."""
         return range(bisect_right(self.ends, span[0]), bisect_left(self.starts, span[1]))
 
-    def are_joined(self, place: int) -> bool:
+    def are_joined(self, index: int) -> bool:
         """Test for no white space before a word, in a script that has it between words."""
-        if not 0 < place < self.count:
+        if not 0 < index < self.count:
             return False
-        around = self.text[self.starts[place] - 1 : self.starts[place] + 1]
+        around = self.text[self.starts[index] - 1 : self.starts[index] + 1]
         return not (around[0].isspace() or _UNSPACED.search(around))
 
 
 def place_tags(
-    text: str, tags: Sequence[Tag], translation: str, links: Links = ()
-) -> list[tuple[Tag, Span]]:
+    text: str, tags: Sequence[Tag], translation: str, links: "Sequence[Link]" = ()
+) -> "list[tuple[Tag, Span]]":
     """Return the tags in their order in the translation, with the part that each one replaces.
 
     This part is the white space of a break, and empty for other tags. A line end without words
@@ -83,16 +83,18 @@ def place_tags(
     pairs, tags stay in order, at the word boundaries in proportion to their place in the source.
     """
     source, target = _Words(text), _Words(translation)
-    nodes = _tree(tags, source) if links else None
+    nodes = _build_tree(tags, source) if links else None
     if nodes is None:
-        placed = _in_proportion(tags, source, target)
+        placed = _place_in_proportion(tags, source, target)
     else:
         alignment = _Alignment(source, target, links)
-        placed = alignment.placed(nodes, range(source.count), range(target.count))
-    return list(_spans(placed, source, target))
+        placed = alignment.place(nodes, range(source.count), range(target.count))
+    return list(_assign_spans(placed, source, target))
 
 
-def _spans(placed: Iterator[_Placed], source: _Words, target: _Words) -> Iterator[tuple[Tag, Span]]:
+def _assign_spans(
+    placed: Iterator[_Placed], source: _Words, target: _Words
+) -> "Iterator[tuple[Tag, Span]]":
     """Yield the tags that are written, with the part of the translation that each one replaces."""
     offset = last_break = 0
     for tag, word in placed:
@@ -121,21 +123,25 @@ def _needs_space(tag: Tag) -> bool:
     return tag.kind == "break" or (tag.kind == "single" and tag.markup.endswith(" "))
 
 
-def _in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) -> Iterator[_Placed]:
+def _place_in_proportion(tags: Sequence[Tag], source: _Words, target: _Words) -> Iterator[_Placed]:
     """Yield the tags in order; a pair encloses a word if it does in the source."""
     opened: list[tuple[int, int]] = []
     word = 0
     for tag in tags:
         before = source.before(tag)
         share = before * target.count / max(source.count, 1)
-        wanted = {"open": int(share), "close": -int(-share // 1)}.get(tag.kind, round(share))
+        position = round(share)
+        if tag.kind == "open":
+            position = int(share)
+        elif tag.kind == "close":
+            position = math.ceil(share)
         if tag.kind == "single" and tag.offset < len(source.text):
-            wanted = min(wanted, max(target.count - 1, 0))
+            position = min(position, max(target.count - 1, 0))
         if tag.kind == "close" and opened:
             first, source_first = opened.pop()
             is_empty = before == source_first
-            wanted = first if is_empty else max(wanted, min(first + 1, target.count))
-        word = max(word, wanted)
+            position = first if is_empty else max(position, min(first + 1, target.count))
+        word = max(word, position)
         if tag.kind == "open":
             opened.append((word, before))
         while _needs_space(tag) and target.are_joined(word):
@@ -159,7 +165,7 @@ class _Node:
 _DEEPEST = 50
 
 
-def _tree(tags: Sequence[Tag], source: _Words) -> list[_Node] | None:
+def _build_tree(tags: Sequence[Tag], source: _Words) -> list[_Node] | None:
     """Return the outer tags with those inside, None if they form no pairs or are nested deeply."""
     outer: list[_Node] = []
     opened: list[_Node] = []
@@ -183,93 +189,92 @@ def _tree(tags: Sequence[Tag], source: _Words) -> list[_Node] | None:
 class _Alignment:
     """Places of tags by the alignment of words."""
 
-    def __init__(self, source: _Words, target: _Words, links: Links) -> None:
+    def __init__(self, source: _Words, target: _Words, links: "Sequence[Link]") -> None:
         self.source, self.target = source, target
         votes: list[Counter[int]] = [Counter() for _ in range(target.count)]
-        for source_span, target_span in links:
-            for word in target.within(target_span):
-                votes[word].update(source.within(source_span))
+        for link in links:
+            for word in target.within(link.target):
+                votes[word].update(source.within(link.source))
         self.words: list[list[int]] = [[] for _ in range(source.count)]
         """Target words aligned with each source word; each is aligned with one at most."""
         for word, counts in enumerate(votes):
             if counts:
                 self.words[counts.most_common(1)[0][0]].append(word)
 
-    def placed(self, nodes: Sequence[_Node], within: range, place: range) -> Iterator[_Placed]:
-        """Yield the tags of the nodes among some source words; their places are among `place`."""
-        found = self._enclosed(nodes, place)
-        self._enclose_others(nodes, place, found)
-        inner = {word for words in found.values() for word in words[1:]}
-        boundaries = [word for word in range(place.start, place.stop + 1) if word not in inner]
+    def place(self, nodes: Sequence[_Node], within: range, room: range) -> Iterator[_Placed]:
+        """Yield the tags of the nodes among some source words; their places are in `room`."""
+        spans = self._enclose_aligned(nodes, room)
+        self._enclose_others(nodes, room, spans)
+        inner = {word for words in spans.values() for word in words[1:]}
+        boundaries = [word for word in range(room.start, room.stop + 1) if word not in inner]
         spaced = [word for word in boundaries if not self.target.are_joined(word)]
-        for number, node in enumerate(nodes):
-            if number in found:
+        for index, node in enumerate(nodes):
+            if index in spans:
                 continue
             allowed = spaced if _needs_space(node.tag) else boundaries
             if allowed or not node.tag.is_line_end:
-                word = _nearest(allowed or boundaries, self._beside(node, within, place))
-                found[number] = range(word, word)
-        for number in sorted(found, key=lambda number: (found[number].start, found[number].stop)):
-            node, words = nodes[number], found[number]
+                word = _find_nearest(allowed or boundaries, self._find_boundary(node, within, room))
+                spans[index] = range(word, word)
+        for index in sorted(spans, key=lambda index: (spans[index].start, spans[index].stop)):
+            node, words = nodes[index], spans[index]
             yield node.tag, words.start
             if node.close is not None:
-                yield from self.placed(node.inside, range(node.start, node.end), words)
+                yield from self.place(node.inside, range(node.start, node.end), words)
                 yield node.close, words.stop
 
-    def _enclosed(self, nodes: Sequence[_Node], place: range) -> dict[int, range]:
-        """Return the words of each pair, by number: those aligned with the words inside it.
+    def _enclose_aligned(self, nodes: Sequence[_Node], room: range) -> dict[int, range]:
+        """Return the words of each pair, by index: those aligned with the words inside it.
 
         Of several groups with words of another pair in between, it is the largest, the first
         of equal ones. Words between those of a group belong to it.
         """
         owners = sorted(
-            (word, number)
-            for number, node in enumerate(nodes)
+            (word, index)
+            for index, node in enumerate(nodes)
             for words in self.words[node.start : node.end]
             for word in words
-            if word in place
+            if word in room
         )
-        found: dict[int, range] = {}
+        spans: dict[int, range] = {}
         sizes: dict[int, int] = {}
-        for number, group in groupby(owners, key=lambda owner: owner[1]):
+        for index, group in groupby(owners, key=lambda owner: owner[1]):
             words = [word for word, _ in group]
-            if len(words) > sizes.get(number, 0):
-                sizes[number] = len(words)
-                found[number] = range(words[0], words[-1] + 1)
-        return found
+            if len(words) > sizes.get(index, 0):
+                sizes[index] = len(words)
+                spans[index] = range(words[0], words[-1] + 1)
+        return spans
 
-    def _enclose_others(
-        self, nodes: Sequence[_Node], place: range, found: dict[int, range]
-    ) -> None:
+    def _enclose_others(self, nodes: Sequence[_Node], room: range, spans: dict[int, range]) -> None:
         """Add a word to each pair whose words are not aligned, as long as there are any."""
-        taken = {word for words in found.values() for word in words}
-        free = [word for word in place if word not in taken]
-        for number, node in enumerate(nodes):
-            if node.start < node.end and number not in found and free:
-                word = _nearest(free, self._in_proportion(node.start, place))
+        taken = {word for words in spans.values() for word in words}
+        free = [word for word in room if word not in taken]
+        for index, node in enumerate(nodes):
+            if node.start < node.end and index not in spans and free:
+                word = _find_nearest(free, self._scale(node.start, room))
                 free.remove(word)
-                found[number] = range(word, word + 1)
+                spans[index] = range(word, word + 1)
 
-    def _beside(self, node: _Node, within: range, place: range) -> int:
+    def _find_boundary(self, node: _Node, within: range, room: range) -> int:
         """Return the boundary beside the word that is aligned with a neighbour of a tag."""
         if node.tag.is_line_end:
-            return self._in_proportion(node.start, place)
+            return self._scale(node.start, room)
         if node.start <= within.start:
-            return place.start
+            return room.start
         if node.start >= within.stop:
-            return place.stop
-        before = [word + 1 for word in self.words[node.start - 1] if word in place]
-        after = [word for word in self.words[node.start] if word in place]
+            return room.stop
+        before = [word + 1 for word in self.words[node.start - 1] if word in room]
+        after = [word for word in self.words[node.start] if word in room]
         if before and (not after or not _follows_space(node.tag, self.source)):
             return before[-1]
-        return after[0] if after else self._in_proportion(node.start, place)
+        return after[0] if after else self._scale(node.start, room)
 
-    def _in_proportion(self, source_word: int, place: range) -> int:
+    def _scale(self, source_word: int, room: range) -> int:
+        """Return the target word in proportion to a source word, within `room`."""
         word = round(source_word * self.target.count / max(self.source.count, 1))
-        return min(max(word, place.start), place.stop)
+        return min(max(word, room.start), room.stop)
 
 
-def _nearest(ordered: Sequence[int], wanted: int) -> int:
-    """Return the number that is nearest to `wanted`, the first of equal ones."""
-    place = bisect_left(ordered, wanted)
-    return min(ordered[max(0, place - 1) : place + 1], key=lambda number: abs(number - wanted))
+def _find_nearest(ordered: Sequence[int], target: int) -> int:
+    """Return the number that is nearest to `target`, the first of equal ones."""
+    index = bisect_left(ordered, target)
+    return min(ordered[max(0, index - 1) : index + 1], key=lambda word: abs(word - target))

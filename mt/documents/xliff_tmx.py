@@ -17,7 +17,7 @@ from mt.data.formats import (
     tmx_variants,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan
-from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, escaping
+from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, make_join
 from mt.documents.tags import TagKind
 from mt.errors import DataError
 from mt.languages import base_language
@@ -139,7 +139,7 @@ def _copy_content(
 
     There are none if the content has no letters.
     """
-    builder = SegmentBuilder(source, escaping(escape_text), keeps_lines=True)
+    builder = SegmentBuilder(source, make_join(escape_text), keeps_lines=True)
     _add_content(builder, element, inherited=True)
     first, last, _ = _places(source, element)
     for segment in builder.finish():  # one or none

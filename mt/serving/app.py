@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from mt import __version__
 from mt.config.data import Direction
 from mt.decoding.translator import Status, Translation
-from mt.documents import segments
+from mt.documents.segments import TranslatedLine
 from mt.errors import DataError, did_you_mean
 from mt.serving.batching import Answer, Batcher, FailedError, QueueFullError, StoppedError, Wanted
 from mt.serving.libretranslate import (
@@ -349,7 +349,7 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
             except DataError as error:
                 # The option of `mt translate` is a field here.
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
-            found: list[segments.TranslatedText] = []
+            found: list[TranslatedLine] = []
             wanted = Wanted(links=file.has_tags)
             for start in range(0, len(file.lines), step):  # a file may be longer than the queue
                 lines = file.lines[start : start + step]
@@ -443,7 +443,7 @@ def _alternatives(text: Text, translation: Translation) -> list[Alternative]:
         scores.setdefault(each.text, each.score)
     scores.pop(translation.text, None)
     return [
-        Alternative(text=text.join([segments.TranslatedText(line)]), score=score)
+        Alternative(text=text.join([TranslatedLine(line)]), score=score)
         for line, score in scores.items()
     ]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mt.decoding.alignment import Link
 from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translation, Translator
-from mt.documents.segments import TranslatedText
+from mt.documents.segments import TranslatedLine
 from mt.serving.requests import Metrics
 
 MORE_SECONDS = 0.003
@@ -73,10 +73,9 @@ class Answer:
     """Links of the best translation; None if not requested or not available."""
 
     @property
-    def text(self) -> TranslatedText:
+    def text(self) -> TranslatedLine:
         """Return the best translation with its links."""
-        links = [(link.source, link.target) for link in self.links or ()]
-        return TranslatedText(self.translation.text, links)
+        return TranslatedLine(self.translation.text, self.links or ())
 
 
 @dataclass(slots=True, eq=False)

@@ -21,9 +21,8 @@ from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translation
-from mt.documents import segments
-from mt.documents.document import SUFFIXES, Document, read_document
-from mt.documents.segments import Options
+from mt.documents.document import SUFFIXES, SourceDocument, read_document
+from mt.documents.segments import Options, TranslatedLine
 from mt.errors import DataError, UserError, did_you_mean
 from mt.files import existing_file
 from mt.tables import printable
@@ -334,7 +333,7 @@ class Text:
     """Lines of a text."""
 
     lines: tuple[str, ...]
-    join: Callable[[Sequence[segments.TranslatedText]], str]
+    join: Callable[[Sequence[TranslatedLine]], str]
     """Function that returns the text with other lines in place of these."""
     unit: Literal["line", "text"] = "line"
     """Word for a line in notes."""
@@ -347,7 +346,7 @@ class File:
     """Texts of a file."""
 
     lines: tuple[str, ...]
-    join: Callable[[Sequence[segments.TranslatedText]], bytes]
+    join: Callable[[Sequence[TranslatedLine]], bytes]
     """Function that returns the file with other texts in place of these."""
     has_tags: bool
     """True if links between texts and translations decide about the places of tags."""
@@ -357,7 +356,7 @@ def read_text(text: str) -> Text:
     """Split a text at its line ends: newline, carriage return, or both."""
     parts = _LINE_END.split(text)
 
-    def join(lines: Sequence[segments.TranslatedText]) -> str:
+    def join(lines: Sequence[TranslatedLine]) -> str:
         pairs = zip((line.text for line in lines), (*parts[1::2], ""), strict=True)
         return "".join(part for pair in pairs for part in pair)
 
@@ -366,7 +365,7 @@ def read_text(text: str) -> Text:
 
 def read_html(text: str, direction: Direction) -> Text:
     """Find the texts of a page or of a part of one; lone surrogates are read as U+FFFD."""
-    document = Document(repair_unicode(text)[0], "utf-8", "html")
+    document = SourceDocument(repair_unicode(text)[0], "utf-8", "html")
     file = _file(document, Options("html", direction.source, direction.target))
     return Text(file.lines, lambda lines: file.join(lines).decode(), "text", file.has_tags)
 
@@ -386,10 +385,10 @@ def read_file(content: bytes, name: str, direction: Direction, column: str | Non
     return _file(document, Options(name, direction.source, direction.target, column))
 
 
-def _file(document: Document, options: Options) -> File:
-    texts = [text for item in document.items(options) for text in item.texts]
+def _file(document: SourceDocument, options: Options) -> File:
+    texts = [text for item in document.read_items(options) for text in item.texts]
 
-    def join(lines: Sequence[segments.TranslatedText]) -> bytes:
-        return b"".join(document.translated(options, lambda _: iter(lines)))
+    def join(lines: Sequence[TranslatedLine]) -> bytes:
+        return b"".join(document.translate(options, lambda _: iter(lines)))
 
     return File(tuple(text.text for text in texts), join, any(text.has_tags for text in texts))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from mt.documents.document import read_document
-from mt.documents.segments import Format, Options, TranslatedText
+from mt.documents.segments import Format, Options, TranslatedLine
 
 
 def translated(
@@ -18,8 +18,8 @@ def translated(
     options = Options("file", *languages, column, fuzzy)
     document = read_document(content, format, "file")
     return b"".join(
-        document.translated(
-            options, lambda texts: (TranslatedText(translate(each.text)) for each in texts)
+        document.translate(
+            options, lambda texts: (TranslatedLine(translate(each.text)) for each in texts)
         )
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from mt.decoding.torch_engine import TorchEngine
 from mt.documents.document import DocumentJob, read_document, translate_document, translate_texts
-from mt.documents.segments import Format, Options, Text, TranslatedText
+from mt.documents.segments import DocumentText, Format, Options, TranslatedLine
 from mt.errors import DataError, UserError
 from mt.special_ids import EOS
 from tests.decoding.fakes import UpperCase, build_translator, text_of
@@ -116,13 +116,13 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
     translator = build_translator(Collapsing(), longest=100, split_sentences="on")
     options = Options("file", "en", "en")
 
-    def translate(texts: Iterator[Text]) -> Iterator[TranslatedText]:
-        return (TranslatedText(each.text) for each, _ in translate_texts(translator, texts))
+    def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
+        return (TranslatedLine(each.text) for each, _ in translate_texts(translator, texts))
 
     for _ in range(count):
         text = _plain_text(random)
         document = read_document(text.encode(), "text", "file")
-        assert b"".join(document.translated(options, translate)).decode() == text.upper()
+        assert b"".join(document.translate(options, translate)).decode() == text.upper()
 
 
 def test_languages_of_the_model_are_used(engine: UpperCase, tmp_path: Path) -> None:

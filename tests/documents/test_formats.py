@@ -6,13 +6,14 @@ import subprocess
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import polib
 import pytest
 
 from mt.data.formats import READERS as CORPUS_READERS
-from mt.documents.document import READERS, SUFFIXES, format_of, read_document
-from mt.documents.segments import FORMATS, Format
+from mt.documents.document import FORMATS, SUFFIXES, find_format, read_document
+from mt.documents.segments import Format
 from mt.errors import DataError
 from tests.documents.samples import longer, translated
 
@@ -358,7 +359,7 @@ def test_bad_documents_are_refused(format: Format, content: bytes, message: str)
 
 
 @pytest.mark.parametrize("mark", [b"", "\ufeff".encode(), "\ufeff".encode("utf-16-le")])
-@pytest.mark.parametrize("format", READERS)
+@pytest.mark.parametrize("format", FORMATS)
 def test_files_without_text_are_kept_or_refused(format: Format, mark: bytes) -> None:
     encoding = "utf-16-le" if mark == b"\xff\xfe" else "utf-8"
     for text in ("", "\n", " \r\n\t\n", " 1 \n\n"):
@@ -407,8 +408,8 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_formats_are_found_by_suffix() -> None:
-    assert set(FORMATS) == set(READERS) == set(SUFFIXES.values())
+    assert set(get_args(Format)) == set(FORMATS) == set(SUFFIXES.values())
     names = ["a.MD", "a.tmx.gz", "a.en", "a", "a.b.html", ".gz"]
-    found = [format_of(Path(name)) for name in names]
+    found = [find_format(Path(name)) for name in names]
     assert found == ["markdown", "tmx", "text", "text", "html", "text"]
-    assert format_of(None) == "text"
+    assert find_format(None) == "text"

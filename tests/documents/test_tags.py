@@ -5,22 +5,22 @@ from random import Random
 
 import pytest
 
+from mt.decoding.alignment import Link
 from mt.documents.document import read_document
-from mt.documents.segments import Format, Options, TranslatedText
-from mt.documents.tags import Links
+from mt.documents.segments import Format, Options, TranslatedLine
 
 TAG = re.compile(r"<!-- n -->|<code>c</code>|<(?:[^<>']|'[^']*')*>")
 
 
-def rendered(source: str, translation: str, links: Links, format: Format = "html") -> str:
+def rendered(source: str, translation: str, links: list[Link], format: Format = "html") -> str:
     document = read_document(source.encode(), format, "file")
     options = Options("file", "en", "de")
-    translated = TranslatedText(translation, links)
-    pages = document.translated(options, lambda texts: (translated for _ in texts))
+    translated = TranslatedLine(translation, links)
+    pages = document.translate(options, lambda texts: (translated for _ in texts))
     return b"".join(pages).decode()
 
 
-def word_links(source: str, translation: str, pairs: str) -> Links:
+def word_links(source: str, translation: str, pairs: str) -> list[Link]:
     """Return links between words by their numbers, such as "0-1 1-0"."""
     spans = [
         [match.span() for match in re.finditer(r"\S", text) if " " not in text]
@@ -28,7 +28,7 @@ def word_links(source: str, translation: str, pairs: str) -> Links:
         for text in (source, translation)
     ]
     numbers = [tuple(map(int, pair.split("-"))) for pair in pairs.split()]
-    return [(spans[0][first], spans[1][second]) for first, second in numbers]
+    return [Link(spans[0][first], spans[1][second]) for first, second in numbers]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,9 @@ def test_any_alignment_keeps_all_tags_nested_and_changes_no_word() -> None:
         words = ["wort", "zwei", "你", "。", "vier,", "fünf!"]
         text = " ".join(random.choices(words, k=random.randint(1, 12)))
         plain = TAG.sub("", source)
-        links = [(_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 8))]
+        links = [
+            Link(_spans(random, plain), _spans(random, text)) for _ in range(random.randint(0, 8))
+        ]
         result = rendered(source, text, links)
         tags = TAG.findall(result)
         assert sorted(tags) == sorted(TAG.findall(source))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.decoding.translator import Translator, load_translator
-from mt.documents.segments import TranslatedText
+from mt.documents.segments import TranslatedLine
 from mt.serving.requests import read_text
 
 Build = Callable[..., Translator]
@@ -38,7 +38,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
 @given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028", "\ud800"])))
 def test_line_ends_are_preserved(parts: list[str]) -> None:
     text = read_text("".join(parts))
-    assert text.join([*map(TranslatedText, text.lines)]) == "".join(parts)
+    assert text.join([*map(TranslatedLine, text.lines)]) == "".join(parts)
     assert not any(end in each for each in text.lines for end in "\r\n")
 
 
