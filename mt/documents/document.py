@@ -42,9 +42,10 @@ class DocumentFormat:
 
 
 FORMATS: dict[Format, DocumentFormat] = {
-    "text": DocumentFormat((".txt",), lambda source, _: read_text(source)),
     "markdown": DocumentFormat((".md", ".markdown"), lambda source, _: read_markdown(source)),
-    "html": DocumentFormat((".html", ".htm", ".xhtml"), lambda source, _: read_html(source), True),
+    "html": DocumentFormat(
+        (".html", ".htm", ".xhtml"), lambda source, _: read_html(source), is_markup=True
+    ),
     "srt": DocumentFormat((".srt",), read_srt),
     "vtt": DocumentFormat((".vtt",), read_vtt),
     "po": DocumentFormat((".po", ".pot"), read_po),
@@ -52,6 +53,7 @@ FORMATS: dict[Format, DocumentFormat] = {
     "tmx": DocumentFormat((".tmx",), read_tmx, is_markup=True),
     "jsonl": DocumentFormat((".jsonl", ".ndjson"), read_jsonl),
     "tsv": DocumentFormat((".tsv",), read_tsv),
+    "text": DocumentFormat((".txt",), lambda source, _: read_text(source)),
 }
 """All formats: suffixes and reader of each. `mt translate` reads text itself, line by line.
 
@@ -235,7 +237,8 @@ def translate_texts(
         has_tags = [text.has_tags for text in islice(texts, len(window))]
         links = iter(translator.find_links([*compress(window, has_tags)]))
         for translation, needs_links in zip(window, has_tags, strict=True):
-            yield translation, (next(links) if needs_links else None) or ()
+            text_links = next(links) if needs_links else None
+            yield translation, text_links or ()
 
 
 def _read_content(path: Path | None) -> bytes:
