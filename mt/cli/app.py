@@ -27,6 +27,7 @@ EXAMPLES = """\
 REMOVED: dict[str, str] = {
     "mt ablate --json": "each run folder has its scores in metrics.jsonl and evaluations/",
     "mt ablate --runs": "the runs are in runs/ablation-NAME-OF-FILE",
+    "mt compare --examples": "the five sentences of most gain and of most loss are shown",
     "mt data tokenizer": (
         "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
     ),

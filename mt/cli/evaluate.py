@@ -143,10 +143,6 @@ def compare(
             help="Samples of the test; default: 1000, or 10,000 for randomization.",
         ),
     ] = None,
-    examples: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Sentences to show with the most gain and loss."),
-    ] = 5,
     allow: Allow = None,
     json: JsonFile = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
@@ -170,7 +166,6 @@ def compare(
         allow=tuple(allow or ()),
         test=test,
         samples=samples,
-        examples=examples,
         device=device,
     )
     comparison = compare_systems(systems or (), options)

@@ -40,6 +40,8 @@ MIN_SENTENCES = 30
 """Size below which a slice gets no verdict."""
 RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
 """Maximal count of a rare word."""
+_MAX_CHANGED = 5
+"""Number of sentences to show for each system, of gains and of losses."""
 _MAX_PAIRS = 1_000_000
 """Number of training pairs whose words are counted."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
@@ -61,8 +63,6 @@ class CompareOptions:
     test: Resampling = "bootstrap"
     samples: int | None = None
     """Number of samples; None for the default in `SAMPLES`."""
-    examples: int = 5
-    """Number of sentences to show for each system, of gains and of losses."""
     device: str = "auto"
 
 
@@ -234,7 +234,7 @@ def compare(paths: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) ->
         scores=tuple(scores),
         slices=tuple(slices),
         sliced_by="; ".join(sliced_by),
-        changed=tuple(find_changed(test_set, systems, scorer, most=options.examples)),
+        changed=tuple(find_changed(test_set, systems, scorer, most=_MAX_CHANGED)),
     )
 
 
