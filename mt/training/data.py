@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mt.config import Config
-from mt.config.data import DataConfig, MixtureSource, needed_tags
-from mt.config.tokenizer import TokenizerConfig
+from mt.config.data import MixtureSource, needed_tags
 from mt.data.augmentation import Augmentation
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
@@ -110,21 +109,20 @@ class ReadCorpora:
     """Quick check of each training corpus, by key; empty without `data.check`."""
 
 
-def read_corpora(
-    data: DataConfig, tokenizer: TokenizerConfig, *, origin: Path | None, seed: int, resuming: bool
-) -> ReadCorpora:
+def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """Read all corpora once; the training corpora of a resumed run for their checksums alone.
 
-    `origin` is the folder from which the tokenizer is copied. Validation and test splits are read
-    first, so that their faults show before those of the training corpora. Raises DataError if a
-    corpus is unreadable.
+    Validation and test splits are read first, so that their faults show before those of the
+    training corpora. Raises DataError if a corpus is unreadable.
     """
+    data = config.data
     corpora, splits = open_training_corpora(data), read_splits(data)
     scan, text, watches = None, None, dict[str, CorpusWatch]()
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
     else:
-        text = TokenizerText.for_run(tokenizer, data, origin=origin, seed=seed)
+        origin = _tokenizer_folder(config)
+        text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         if data.check:
             # Training leaves held-out pairs out.
             given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
@@ -137,18 +135,24 @@ def read_corpora(
     return ReadCorpora(pinned, splits, checksums, scan, text, watches)
 
 
-def prepare(config: Config, folder: RunFolder) -> TrainingData:
-    """Check all corpora of the config, train the tokenizer if necessary and encode the pairs."""
+def _tokenizer_folder(config: Config) -> Path | None:
+    """Return the folder from which the tokenizer is copied; None for a new one."""
+    return None if config.tokenizer_origin is None else config.tokenizer_origin[1]
+
+
+def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = None) -> TrainingData:
+    """Check the corpora of a config, train the tokenizer if necessary and encode the pairs.
+
+    `corpora` are those of `read_corpora`, which are read here if they are not given.
+    """
     resuming = bool(folder.checkpoints.updates())
     # A resumed run has weights of its own; the initial ones may be gone.
     if config.training.init_from is not None and not resuming:
         initial = read_initial_run(config, config.training.init_from)
         folder.record_initial_weights(initial.weights_sha256)
-    origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
-    read = read_corpora(
-        config.data, config.tokenizer, origin=origin, seed=config.seed, resuming=resuming
-    )
+    read = read_corpora(config, resuming=resuming) if corpora is None else corpora
     folder.record_corpora({key: asdict(sums) for key, sums in read.checksums.items()})
+    origin = _tokenizer_folder(config)
     tokenizer = provide_tokenizer(config.tokenizer, folder.tokenizer, origin=origin, text=read.text)
     _check_layout(config, tokenizer)
     folder.record_tokenizer(tokenizer.fingerprint)
@@ -156,15 +160,15 @@ def prepare(config: Config, folder: RunFolder) -> TrainingData:
         warn_about_tags(config)
         warn_about_corpora(read, folder)
         warn_about_validation(config, read.splits["valid"].pairs, folder)
-    corpus = _open_corpus(
+    data = _open_data(
         config,
         tokenizer,
         corpora=read.training,
         sums=read.checksums,
         valid=read.splits["valid"].pairs,
     )
-    folder.record_cleaning({key: store.left_out.cleaned for key, store in corpus.parts.items()})
-    return corpus
+    folder.record_cleaning({key: store.left_out.cleaned for key, store in data.parts.items()})
+    return data
 
 
 def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
@@ -175,7 +179,7 @@ def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
     tokenizer = Tokenizer.load(folder.tokenizer)
     sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
     corpora = [each.pinned(sums[each.key]) for each in open_training_corpora(config.data)]
-    return _open_corpus(config, tokenizer, corpora=corpora, sums=sums, valid=())
+    return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=())
 
 
 def _split_key(name: str) -> str:
@@ -194,7 +198,7 @@ def _check_layout(config: Config, tokenizer: Tokenizer) -> None:
         )
 
 
-def _open_corpus(
+def _open_data(
     config: Config,
     tokenizer: Tokenizer,
     *,

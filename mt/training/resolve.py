@@ -25,8 +25,7 @@ from tqdm import tqdm
 from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.pairs import SentencePair
-from mt.data.splits import open_training_corpora
+from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError
@@ -45,8 +44,6 @@ _BATCH_TOKENS = "training.max_tokens_per_batch"
 _CUDA_BATCH_TOKENS = 32_768
 """Padded tokens of a batch on CUDA, halved where they do not fit."""
 _SHARED_LETTERS = 0.5
-_SAMPLE = 4096
-"""Pairs whose lengths stand for the corpus."""
 LONGEST_TRAINING = 3600.0
 """Seconds that a training without a budget is expected to take at most."""
 _MOST_PASSES = 40
@@ -194,30 +191,19 @@ def _measure_speed(
     return training_speed(plain, lengths, vocabularies=vocabularies, device=device, seconds=seconds)
 
 
-def measure_corpora(config: Config) -> CorpusStatistics:
-    """Read the training corpora once, without cleaning; raises DataError as they do."""
-    pairs, letters = 0, np.zeros(2, np.int64)
-    sample: list[SentencePair] = []
-    step = 1
-    for corpus in open_training_corpora(config.data):
-        for pair in corpus.source.pairs():
-            if pairs % step == 0:
-                sample.append(pair)
-                if len(sample) == 2 * _SAMPLE:  # an even sample of a stream of unknown length
-                    sample, step = sample[::2], 2 * step
-            pairs += 1
-            letters += len(pair.source), len(pair.target)
+def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
+    """Estimate the statistics of training corpora from their scan."""
+    sample = scan.sample
     sizes = np.array([[in_letters(pair.source), in_letters(pair.target)] for pair in sample])
     written = np.array([[len(pair.source), len(pair.target)] for pair in sample])
     weights = sizes.sum(axis=0) / np.maximum(written.sum(axis=0), 1)
-    source, target = (letters * weights).round().astype(int).tolist()
-    longest = config.data.max_tokens
-    lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, longest).astype(np.int32)
+    source, target = (np.array(scan.characters) * weights).round().astype(int).tolist()
+    lengths = np.clip(np.ceil(sizes / LETTERS_PER_TOKEN) + 1, 2, max_tokens).astype(np.int32)
     characters = Counter[str](), Counter[str]()
     for pair in sample:
         characters[0].update(pair.source.replace(" ", ""))
         characters[1].update(pair.target.replace(" ", ""))
-    return CorpusStatistics(pairs, (source, target), characters, lengths)
+    return CorpusStatistics(scan.pairs, (source, target), characters, lengths)
 
 
 def share_script(characters: tuple[Counter[str], Counter[str]]) -> bool:
@@ -273,18 +259,20 @@ DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 
 
-def resolve(config: Config, device: torch.device) -> AutoSettings:
+def resolve(config: Config, device: torch.device, scan: CorpusScan | None = None) -> AutoSettings:
     """Choose all settings of a new run but the length of the training.
 
-    Raises DataError for a corpus that cannot be read, and RunError for a run named by the config
-    that cannot.
+    `scan` is that of the training corpora, which are read here if it is not given. Raises
+    DataError for a corpus that cannot be read, and RunError for a run named by the config that
+    cannot.
     """
     settings = AutoSettings(config)
     if not settings.open_keys:
         return settings
     initial = config.training.init_from
     shape = None if initial is None else read_run(initial).config.model
-    statistics = settings.statistics = measure_corpora(config)
+    scan = scan or scan_corpora(open_training_corpora(config.data))
+    statistics = settings.statistics = measure_corpora(scan, config.data.max_tokens)
     _choose_tokenizer(settings, statistics)
     if shape is None:
         _choose_model(settings, statistics, device)

@@ -13,7 +13,7 @@ from mt.config import Config
 from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.model.device import keep_freed_memory, select_device
-from mt.training.data import TrainingData, open_prepared, prepare
+from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
 from mt.training.distributed import ALONE, World, connect_ranks
 from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
@@ -51,9 +51,10 @@ def train(config: Config, run: Path) -> str:
         agree_on_config(world, config)
         device = world.place(select_device(config.training.device))
         with opened_run(run, config, is_main=world.is_main) as (folder, config):
-            settings = None
+            settings, corpora = None, None
             if world.is_main and not folder.has_trained():
-                settings = resolve(config, device)
+                corpora = read_corpora(config)
+                settings = resolve(config, device, corpora.scan)
                 config = settings.config
             if world.is_main:
                 folder.begin(config)
@@ -64,8 +65,13 @@ def train(config: Config, run: Path) -> str:
                 result = _report_finished(folder, score)
             else:
                 agree_on_folder(world, config, folder)
-                open_data = prepare if world.is_main else open_prepared
-                data = world.rank0_first(lambda: open_data(config, folder))
+                data = world.rank0_first(
+                    lambda: (
+                        prepare(config, folder, corpora)
+                        if world.is_main
+                        else open_prepared(config, folder)
+                    )
+                )
                 if settings is not None:
                     config = settings.resolve_length(data, device)
                     folder.write_config(config)

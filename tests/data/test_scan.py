@@ -17,8 +17,7 @@ from mt.data.splits import open_training_corpora, read_splits, scan_corpora
 from mt.data.tokenizer import JOINT, SOURCE, TARGET
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import DataError
-from mt.training.data import prepare
-from mt.training.run_folder import RunFolder
+from mt.training.trainer import train
 from tests.factories import DIGITS, config
 
 SIZES = {"text": 9000, "table": 40}
@@ -155,8 +154,5 @@ def test_new_run_reads_a_corpus_twice_and_once_more_to_hold_out(
     data = mixture.data.model_dump(exclude_unset=True)
     if held_out:
         data["valid"] = {"held_out": 20}
-    folder = tmp_path / "run"
-    folder.mkdir()
-    settings = config(data=data, tokenizer={"vocabulary": "separate"})
-    prepare(settings, RunFolder(folder)).close()
+    train(config(data=data, training={"max_updates": 1, "device": "cpu"}), tmp_path / "run")
     assert {readings[name] for name in ("text.en.gz", "text.de", "table.tsv")} == {expected}

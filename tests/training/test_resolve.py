@@ -13,6 +13,7 @@ import torch
 
 from mt.config import Config
 from mt.config.loading import dump_config, load_config, open_keys
+from mt.data.splits import CorpusScan
 from mt.training import resolve as resolve_module
 from mt.training.data import prepare
 from mt.training.resolve import COVERAGES, CorpusStatistics, parameters, resolve, resolve_for_device
@@ -204,10 +205,10 @@ def test_more_time_never_makes_a_smaller_model_or_update(
     for times in (1, 2, 20):
         budget = {"budget": f"{times * seconds:.0f}s"}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resolve_module, "measure_corpora", lambda _config: facts)
+            patch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
             patch.setattr(Machine, "tokens", tokens)
             patch.setattr(resolve_module, "training_speed", Machine().speed)
-            choices = resolve(config(Path(), training=budget), CPU)
+            choices = resolve(config(Path(), training=budget), CPU, CorpusScan({}, 0, (0, 0), ()))
         applied = choices.config  # raises for settings that contradict each other
         layout = "joint" if same_script else "separate"
         assert applied.tokenizer.vocabulary == layout
