@@ -214,7 +214,7 @@ def compare(paths: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) ->
     directions = [read(split=split) for split in options.splits or (None,)]
     test_set, systems = directions[0]
     side = choose_side(test_set)
-    rare = count_words(systems, side)
+    rare = find_rare_words(systems, side)
     scorer = SubsetScorer(test_set, systems)
     scores = score_systems(
         test_set, systems, test=options.test, samples=options.samples, metrics=options.metrics
@@ -285,24 +285,24 @@ def choose_side(test_set: EvaluationSet) -> SlicedSide:
     return SlicedSide(name, lines, unspaced)
 
 
-def count_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
+def find_rare_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
     """Count words in the first training corpus that can be read, else in the test set."""
     for system in systems:
         if system.folder is None or side.name != "source":
             continue
-        pairs = islice(_training_pairs(read_config(system.folder).data), _MAX_PAIRS)
+        pairs = islice(_read_training_pairs(read_config(system.folder).data), _MAX_PAIRS)
         try:
-            counts = _count(side, (pair.source for pair in pairs))
+            counts = _count_words(side, (pair.source for pair in pairs))
         except UserError:  # the corpus is not on this machine
             continue
         return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
-    return RareWords(_count(side, side.lines), RARE_IN_TEST, "the test set")
+    return RareWords(_count_words(side, side.lines), RARE_IN_TEST, "the test set")
 
 
 def make_slices(scorer: SubsetScorer, side: SlicedSide, rare: RareWords) -> list[Slice]:
     """Score all slices that are not empty, group by group."""
     slices = []
-    for group, part_of in _groups(side, rare):
+    for group, part_of in _list_groups(side, rare):
         parts: dict[_Part, list[int]] = {}
         for index, line in enumerate(side.lines):
             parts.setdefault(part_of(line), []).append(index)
@@ -363,33 +363,33 @@ def _describe_direction(test_set: EvaluationSet, systems: Sequence[System]) -> s
     return f"{test_set.name} by {signature}"
 
 
-def _training_pairs(data: DataConfig) -> Iterator[SentencePair]:
+def _read_training_pairs(data: DataConfig) -> Iterator[SentencePair]:
     """Stream the training pairs, uncleaned but without the held-out pairs."""
     uncleaned = data.changed(cleaning=CleaningConfig())
     for corpus in open_training_corpora(data):
         yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
 
 
-def _count(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
+def _count_words(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
     return Counter(word for line in lines for word in side.words(line))
 
 
-def _groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
+def _list_groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
     """Yield the name of each group, and the function that puts a line into one of its slices."""
 
     def has_rare(line: str) -> bool:
         return any(rare.counts[word] <= rare.most for word in side.words(line))
 
-    yield "length", lambda line: _length(line, unspaced=side.unspaced)
-    yield "rare words", _either(has_rare, "with rare words", "without rare words")
-    yield "numbers", _either(re.compile(r"\d").search, "digits", "no digits")
+    yield "length", lambda line: _place_by_length(line, unspaced=side.unspaced)
+    yield "rare words", _place_by(has_rare, "with rare words", "without rare words")
+    yield "numbers", _place_by(re.compile(r"\d").search, "digits", "no digits")
 
 
-def _either(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
+def _place_by(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
     return lambda line: (0, yes) if holds(line) else (1, no)
 
 
-def _length(line: str, *, unspaced: bool) -> _Part:
+def _place_by_length(line: str, *, unspaced: bool) -> _Part:
     """Return the range of lengths that includes the line, in words or characters."""
     edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
     length = len("".join(line.split())) if unspaced else len(line.split())

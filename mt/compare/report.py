@@ -23,33 +23,35 @@ _SCORES_RIGHT = (2, 4, 5)
 
 def as_text(comparison: Comparison) -> str:
     """Return the comparison, at most 100 cells wide except for names and signatures."""
-    slices = [aligned(rows, right=range(1, len(rows[0]))) for rows in _slice_tables(comparison)]
+    slices = [
+        aligned(rows, right=range(1, len(rows[0]))) for rows in _make_slice_tables(comparison)
+    ]
     parts = [
-        "\n".join(_head(comparison)),
-        aligned(_score_rows(comparison), right=_SCORES_RIGHT),
-        "\n".join(_notes(comparison)),
-        "\n\n".join([*slices, "\n".join(wrap(_slice_note(comparison), _WIDTH))]),
-        *(_sentence_as_text(comparison, sentence) for sentence in comparison.changed),
+        "\n".join(_describe_systems(comparison)),
+        aligned(_make_score_rows(comparison), right=_SCORES_RIGHT),
+        "\n".join(_explain_scores(comparison)),
+        "\n\n".join([*slices, "\n".join(wrap(_explain_slices(comparison), _WIDTH))]),
+        *(_format_sentence(comparison, sentence) for sentence in comparison.changed),
     ]
     return "\n\n".join(parts)
 
 
 def as_html(comparison: Comparison) -> str:
     """Return a page that loads no other file; equal comparisons give equal bytes."""
-    head, *scores = _score_rows(comparison)
+    head, *scores = _make_score_rows(comparison)
     sections = [
-        PageSection("", paragraphs=tuple(_head(comparison))),
+        PageSection("", paragraphs=tuple(_describe_systems(comparison))),
         PageSection("Scores", head=head, rows=scores, right=_SCORES_RIGHT),
-        PageSection("", paragraphs=tuple(_notes(comparison))),
-        PageSection("Slices", paragraphs=(_slice_note(comparison),)),
+        PageSection("", paragraphs=tuple(_explain_scores(comparison))),
+        PageSection("Slices", paragraphs=(_explain_slices(comparison),)),
     ]
-    for head, *rows in _slice_tables(comparison):
+    for head, *rows in _make_slice_tables(comparison):
         sections.append(PageSection("", head=head, rows=rows, right=range(1, len(head))))
-    sections += [_sentence_section(comparison, sentence) for sentence in comparison.changed]
+    sections += [_make_sentence_section(comparison, sentence) for sentence in comparison.changed]
     return render_page("Comparison of translations", sections)
 
 
-def _head(comparison: Comparison) -> Iterator[str]:
+def _describe_systems(comparison: Comparison) -> Iterator[str]:
     for letter, name in zip(comparison.letters, comparison.systems, strict=True):
         baseline = "  (baseline)" if letter == comparison.letters[0] else ""
         yield f"{letter}  {printable(name)}{baseline}"
@@ -57,7 +59,7 @@ def _head(comparison: Comparison) -> Iterator[str]:
     yield f"on {printable(comparison.test_set)}: {comparison.sentences} sentence{plural}"
 
 
-def _notes(comparison: Comparison) -> Iterator[str]:
+def _explain_scores(comparison: Comparison) -> Iterator[str]:
     """Yield explanations of the scores and their signatures."""
     tests = sum(score.p_value is not None for row in comparison.scores for score in row)
     yield (
@@ -75,15 +77,15 @@ def _notes(comparison: Comparison) -> Iterator[str]:
             yield f"{row[0].metric}: {signature}"
 
 
-def _score_rows(comparison: Comparison) -> list[list[str]]:
+def _make_score_rows(comparison: Comparison) -> list[list[str]]:
     rows = [["metric", "", "score", "95 % interval", "difference", "p", "against A"]]
     for row in comparison.scores:
         for letter, score in zip(comparison.letters, row, strict=True):
-            rows.append([score.metric, letter, *_score_cells(score)])
+            rows.append([score.metric, letter, *_format_score(score)])
     return rows
 
 
-def _score_cells(score: PairedScore) -> list[str]:
+def _format_score(score: PairedScore) -> list[str]:
     cells = [f"{score.value:.2f}", score.interval.as_text()]
     if score.difference is None or score.difference_interval is None or score.p_value is None:
         return [*cells, "", "", ""]
@@ -92,15 +94,15 @@ def _score_cells(score: PairedScore) -> list[str]:
     return [*cells, difference, f"{score.p_value:.{digits}f}", score.outcome]
 
 
-def _slice_tables(comparison: Comparison) -> list[list[list[str]]]:
+def _make_slice_tables(comparison: Comparison) -> list[list[list[str]]]:
     """Return tables of BLEU and chrF2 by slice: scores of A, differences of the others."""
     others = [f"{letter}-A" for letter in comparison.letters[1:]]
     # Both metrics fit next to each other for up to three systems.
     tables = [("BLEU", "chrF2")] if len(others) < 3 else [("BLEU",), ("chrF2",)]
-    return [_slice_rows(comparison, metrics, others) for metrics in tables]
+    return [_make_slice_rows(comparison, metrics, others) for metrics in tables]
 
 
-def _slice_rows(
+def _make_slice_rows(
     comparison: Comparison, metrics: Sequence[str], others: Sequence[str]
 ) -> list[list[str]]:
     head = ["sentences"]
@@ -112,22 +114,22 @@ def _slice_rows(
         for part in parts:
             cells = [f"  {part.name}", str(part.sentences)]
             for metric in metrics:
-                cells += _slice_cells(part, part.bleu if metric == "BLEU" else part.chrf)
+                cells += _format_slice(part, part.bleu if metric == "BLEU" else part.chrf)
             rows.append(cells)
     return rows
 
 
-def _slice_cells(part: Slice, scores: Sequence[float]) -> list[str]:
+def _format_slice(part: Slice, scores: Sequence[float]) -> list[str]:
     if part.too_small:
         return [f"({scores[0]:.2f})", *("(n)" for _ in scores[1:])]
     return [f"{scores[0]:.2f}", *(f"{score - scores[0]:+.2f}" for score in scores[1:])]
 
 
-def _slice_note(comparison: Comparison) -> str:
+def _explain_slices(comparison: Comparison) -> str:
     return f"slices {comparison.sliced_by}; (n): below {MIN_SENTENCES} sentences, no verdict"
 
 
-def _sentence_title(comparison: Comparison, sentence: ChangedSentence) -> str:
+def _describe_sentence(comparison: Comparison, sentence: ChangedSentence) -> str:
     before, after = sentence.chrf
     letter = comparison.letters[sentence.system]
     return (
@@ -136,7 +138,7 @@ def _sentence_title(comparison: Comparison, sentence: ChangedSentence) -> str:
     )
 
 
-def _sentence_fields(comparison: Comparison, sentence: ChangedSentence) -> list[tuple[str, str]]:
+def _list_texts(comparison: Comparison, sentence: ChangedSentence) -> list[tuple[str, str]]:
     """Return names and texts; the last two are the translations."""
     return [
         *([("source", sentence.source)] if sentence.source else []),
@@ -146,20 +148,20 @@ def _sentence_fields(comparison: Comparison, sentence: ChangedSentence) -> list[
     ]
 
 
-def _sentence_as_text(comparison: Comparison, sentence: ChangedSentence) -> str:
-    lines = [_sentence_title(comparison, sentence)]
-    for name, text in _sentence_fields(comparison, sentence):
+def _format_sentence(comparison: Comparison, sentence: ChangedSentence) -> str:
+    lines = [_describe_sentence(comparison, sentence)]
+    for name, text in _list_texts(comparison, sentence):
         first, *rest = wrap(printable(text), _WIDTH - _LABEL)
         lines += [f"{name:>{_LABEL - 2}}  {first}", *(" " * _LABEL + line for line in rest)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _sentence_section(comparison: Comparison, sentence: ChangedSentence) -> PageSection:
+def _make_sentence_section(comparison: Comparison, sentence: ChangedSentence) -> PageSection:
     """Return a table of the sentence; words that the other translation lacks are marked."""
-    *rows, (_, one), (letter, other) = _sentence_fields(comparison, sentence)
+    *rows, (_, one), (letter, other) = _list_texts(comparison, sentence)
     language = comparison.target_language
     marked: list[tuple[str, Cell]] = [
         ("A", tuple(split_by_difference(one, other, language=language))),
         (letter, tuple(split_by_difference(other, one, language=language))),
     ]
-    return PageSection(_sentence_title(comparison, sentence), rows=(*rows, *marked))
+    return PageSection(_describe_sentence(comparison, sentence), rows=(*rows, *marked))

@@ -79,12 +79,12 @@ def score_systems(
             f"{_MAX_DRAWN[test] // sentences:,} with --samples"
         )
     return [
-        _score(metric, test_set, systems, test=test, samples=samples)
+        _score_metric(metric, test_set, systems, test=test, samples=samples)
         for metric in choose_metrics(test_set.target_language, test_set.tokenizer, metrics)
     ]
 
 
-def _score(
+def _score_metric(
     metric: "Metric",
     test_set: EvaluationSet,
     systems: Sequence[System],
@@ -109,10 +109,10 @@ def _score(
     signature.update("bs", drawn)
     if test == "randomization":
         signature.update("ar", samples)
-        p_values = _randomization_p_values(metric, test_set, systems, samples=samples)
+        p_values = _compute_randomization_p_values(metric, test_set, systems, samples=samples)
     else:
         p_values = [
-            _bootstrap_p_value(scores - sampled[0], abs(value - values[0]))
+            _compute_bootstrap_p_value(scores - sampled[0], abs(value - values[0]))
             for scores, value in zip(sampled, values, strict=True)
         ]
     form = label(test_set.references, test_set.target_language)
@@ -120,29 +120,29 @@ def _score(
     paired = []
     for index, system in enumerate(systems):
         full = f"{signed}|forced:{system.forced}" if system.forced else signed
-        score = PairedScore(name, values[index], _interval(sampled[index]), signature=full)
+        score = PairedScore(name, values[index], _estimate_interval(sampled[index]), signature=full)
         if index:
             difference = values[index] - values[0]
             # Without a difference of counts there is nothing to test.
-            least = _least_p_value(counts[0], counts[index]) if difference else 1.0
+            least = _compute_least_p_value(counts[0], counts[index]) if difference else 1.0
             score = replace(
                 score,
                 difference=difference,
-                difference_interval=_interval(sampled[index] - sampled[0]),
+                difference_interval=_estimate_interval(sampled[index] - sampled[0]),
                 p_value=min(1.0, max(p_values[index], least)),
             )
         paired.append(score)
     return tuple(paired)
 
 
-def _interval(samples: npt.NDArray[np.float64]) -> ConfidenceInterval:
+def _estimate_interval(samples: npt.NDArray[np.float64]) -> ConfidenceInterval:
     from sacrebleu.significance import estimate_ci
 
     mean, half_width = estimate_ci(samples)
     return ConfidenceInterval(float(mean), float(half_width))
 
 
-def _bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) -> float:
+def _compute_bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) -> float:
     """Return sacreBLEU's p-value, doubled.
 
     sacreBLEU subtracts the mean of the absolute differences, so that it counts one tail: without a
@@ -154,7 +154,7 @@ def _bootstrap_p_value(differences: npt.NDArray[np.float64], difference: float) 
     return 2 * float(_compute_p_value(absolute - absolute.mean(), difference))
 
 
-def _randomization_p_values(
+def _compute_randomization_p_values(
     metric: "Metric", test_set: EvaluationSet, systems: Sequence[System], *, samples: int
 ) -> list[float]:
     from sacrebleu.significance import PairedTest
@@ -170,7 +170,7 @@ def _randomization_p_values(
     return [1.0, *(float(result.p_value) for result in results[1:])]
 
 
-def _least_p_value(
+def _compute_least_p_value(
     counts: Sequence[Sequence[float]], other_counts: Sequence[Sequence[float]]
 ) -> float:
     """Return the least p-value of an exact two-sided test: k sentences differ, 2^k exchanges.

@@ -89,15 +89,17 @@ def read_systems(
     checks = TextChecks(allow)
     job = EvaluationJob(
         allow=tuple(allow),
-        texts=_given_texts(texts) if folders else None,
+        texts=_check_given_texts(texts) if folders else None,
         data=find_corpora(folders),
     )
     if folders:
-        test_set, *others = (_test_set_of_run(folder, split, checks, job) for folder in folders)
+        test_set, *others = (
+            _read_test_set_of_run(folder, split, checks, job) for folder in folders
+        )
         for folder, other in zip(folders[1:], others, strict=True):
             check_same(str(folders[0]), test_set, str(folder), other)
     else:
-        test_set = _test_set_of_files(texts, checks)
+        test_set = _read_test_set_of_files(texts, checks)
     files = {path: _read_file(path, test_set, allow) for path in paths if path not in folders}
     return test_set, tuple(
         files.get(path) or _translate(path, split, device=device, job=job) for path in paths
@@ -133,7 +135,7 @@ def check_same(name: str, one: EvaluationSet, other_name: str, other: Evaluation
             )
 
 
-def _given_texts(texts: GivenTestSet) -> GivenTexts | None:
+def _check_given_texts(texts: GivenTestSet) -> GivenTexts | None:
     """Return the given test set for runs; None for a split of their configs."""
     for name, value in (
         ("--target-language", texts.target_language),
@@ -149,7 +151,9 @@ def _given_texts(texts: GivenTestSet) -> GivenTexts | None:
     return None
 
 
-def _config_and_split(folder: Path, split: str | None, job: EvaluationJob) -> tuple[Config, str]:
+def _read_config_and_split(
+    folder: Path, split: str | None, job: EvaluationJob
+) -> tuple[Config, str]:
     config = read_config(folder, job.data)
     if job.texts is None:
         return config, choose_split(config.data, split)
@@ -162,10 +166,10 @@ def _config_and_split(folder: Path, split: str | None, job: EvaluationJob) -> tu
     return config.changed(data=data), name
 
 
-def _test_set_of_run(
+def _read_test_set_of_run(
     folder: Path, split: str | None, checks: TextChecks, job: EvaluationJob
 ) -> EvaluationSet:
-    config, name = _config_and_split(folder, split, job)
+    config, name = _read_config_and_split(folder, split, job)
     data, pairs = config.data.of_split(name), tuple(open_split(config.data, name).pairs())
     further = job.texts.further(len(pairs)) if job.texts else ()
     targets = tuple(pair.target for pair in pairs)
@@ -179,7 +183,7 @@ def _test_set_of_run(
     )
 
 
-def _test_set_of_files(texts: GivenTestSet, checks: TextChecks) -> EvaluationSet:
+def _read_test_set_of_files(texts: GivenTestSet, checks: TextChecks) -> EvaluationSet:
     if not texts.references:
         raise UserError("files of translations need --references, the right translations")
     if texts.target_language is None:
@@ -228,7 +232,7 @@ def _read_file(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> Sys
 
 def _translate(folder: Path, split: str | None, *, device: str, job: EvaluationJob) -> System:
     """Translate a split with a run, and read the translations that the evaluation keeps."""
-    _, split = _config_and_split(folder, split, job)
+    _, split = _read_config_and_split(folder, split, job)
     evaluation = evaluate_run(folder, split=split, device=device, job=job)
     translations = _read_lines(folder / EVALUATIONS_FOLDER / f"{split}.hypotheses.txt")
     forced = evaluation.bleu.signature.partition("|forced:")[2].partition("|")[0]

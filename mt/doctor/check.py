@@ -275,7 +275,7 @@ class _CountedSplit:
     def blocks(self, task: str) -> Iterator[LineBlock]:
         """Read the corpus once more, with a progress bar."""
         size = max(self.counts.source.lines, self.counts.target.lines)
-        return _with_progress(read_blocks(self.corpus), f"{self.name}: {task}", total=size)
+        return _show_progress(read_blocks(self.corpus), f"{self.name}: {task}", total=size)
 
 
 def check_corpora(
@@ -321,7 +321,7 @@ def check_corpora(
                 *_find_other_language_lines(split, parallel=parallel),
             ]
             fertility = _measure_sample(stretches, tokenizer, split.languages)
-            reports.append(_report(split, findings, fertility))
+            reports.append(_make_report(split, findings, fertility))
             sample = sample_pairs(stretches)
             notes += [f"{split.name}: {n}" for n in check_languages(sample, split.languages)]
     train, others = reports[: len(training)], reports[len(training) :]
@@ -345,7 +345,7 @@ def describe_misaligned(train: Iterable[SplitReport]) -> Iterator[str]:
 def _count_split(
     name: str, corpus: PairSource, data: DataConfig, *, parallel: ParallelMap
 ) -> _CountedSplit:
-    blocks = _with_progress(read_blocks(corpus), f"{name}: counting", total=None)
+    blocks = _show_progress(read_blocks(corpus), f"{name}: counting", total=None)
     source, target = languages = data.source_language, data.target_language
     count = partial(count_block, source_language=source, target_language=target)
     counts = sum_counts(parallel(count, blocks))
@@ -428,7 +428,7 @@ def _measure_sample(
     )
 
 
-def _report(
+def _make_report(
     split: _CountedSplit,
     findings: Iterable[Finding],
     fertility: tuple[Fertility | None, Fertility | None],
@@ -470,7 +470,7 @@ def _describe_skipped(splits: Iterable[_CountedSplit]) -> Iterator[str]:
             yield f"`{language}` was not fully checked: {' and '.join(skipped)}"
 
 
-def _with_progress(
+def _show_progress(
     blocks: Iterable[LineBlock], task: str, *, total: int | None
 ) -> Iterator[LineBlock]:
     with tqdm(desc=task, total=total, unit="line", leave=False, disable=None) as bar:

@@ -53,7 +53,7 @@ def format_percent(share: float) -> str:
 
 def as_text(report: CorpusReport) -> str:
     """Return the report for a terminal: the warnings of each split, the worst first."""
-    lines = [line for split in report.splits for line in (*_split_lines(split), "")]
+    lines = [line for split in report.splits for line in (*_describe_split(split), "")]
     lines += [f"note: {note}" for note in report.notes]
     if report.cleaning:
         lines += ["To clean the training pairs, add this to the config:", "", report.cleaning]
@@ -64,7 +64,7 @@ def as_text(report: CorpusReport) -> str:
 
 def as_html(report: CorpusReport) -> str:
     """Return the report as one page; texts of the corpora are cut after 300 characters."""
-    sections = [_split_section(split) for split in report.splits]
+    sections = [_make_section(split) for split in report.splits]
     sections.append(PageSection("", paragraphs=[f"Note: {note}" for note in report.notes]))
     if report.cleaning:
         sections.append(PageSection("Suggested cleaning", code=report.cleaning))
@@ -91,14 +91,14 @@ def _make_row(group: Sequence[Finding]) -> Row:
     )
 
 
-def _split_lines(split: SplitReport) -> Iterator[str]:
+def _describe_split(split: SplitReport) -> Iterator[str]:
     source, target = split.source, split.target
     yield f"{split.name}: {split.description}"
     yield (
         f"  {split.pairs:,} pairs; {source.language}: {source.characters:,} characters, longest "
         f"{source.longest:,}; {target.language}: {target.characters:,}, longest {target.longest:,}"
     )
-    yield from (f"  {line}" for line in _token_lines(split))
+    yield from (f"  {line}" for line in _describe_fertility(split))
     for row in make_rows(split.findings):
         lines = ", ".join(map(str, row.lines)) + (", ..." if row.has_more_lines else "")
         word = "line" if len(row.lines) == 1 and not row.has_more_lines else "lines"
@@ -108,13 +108,13 @@ def _split_lines(split: SplitReport) -> Iterator[str]:
         yield "  no warnings"
 
 
-def _token_lines(split: SplitReport) -> list[str]:
+def _describe_fertility(split: SplitReport) -> list[str]:
     """Describe the tokens of both sides; return nothing without a tokenizer."""
     sides = split.source, split.target
-    return [_describe_tokens(side, side.fertility) for side in sides if side.fertility]
+    return [_describe_side(side, side.fertility) for side in sides if side.fertility]
 
 
-def _describe_tokens(side: SideSize, counts: Fertility) -> str:
+def _describe_side(side: SideSize, counts: Fertility) -> str:
     text = f"{side.language}: {counts.tokens / max(1, counts.characters):.3f} tokens a character"
     if counts.words is not None:
         text += f", {counts.tokens / max(1, counts.words):.2f} a word"
@@ -128,7 +128,7 @@ def _describe_tokens(side: SideSize, counts: Fertility) -> str:
     return f"{text}; lost characters, with counts: {shown}{more}"
 
 
-def _split_section(split: SplitReport) -> PageSection:
+def _make_section(split: SplitReport) -> PageSection:
     examples = {example.line: example for example in split.examples}
     rows: list[tuple[Cell, ...]] = []
     for row in make_rows(split.findings):
@@ -142,10 +142,10 @@ def _split_section(split: SplitReport) -> PageSection:
             cells = "", "", ""
     description = f"{split.description}: {split.pairs:,} pairs"
     if not rows:
-        return PageSection(split.name, [description, *_token_lines(split), "No warnings."])
+        return PageSection(split.name, [description, *_describe_fertility(split), "No warnings."])
     return PageSection(
         split.name,
-        [description, *_token_lines(split)],
+        [description, *_describe_fertility(split)],
         ("count", "share", "warning", "line", split.source.language, split.target.language),
         rows,
         right=(0, 1, 3),

@@ -242,7 +242,7 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     `overlaps` are those of the other splits with the training corpora.
     """
     splits = list(train)
-    style = {kind for split in splits for kind in _style_of(split)}
+    style = {kind for split in splits for kind in _find_style(split)}
     keys = ["overlap"] if any(overlaps) else []
     for finding in (finding for split in splits for finding in split.findings):
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
@@ -259,7 +259,7 @@ def find_reasons(key: str, splits: Iterable[SplitReport]) -> list[Finding]:
     return [finding for split in splits for finding in split.findings if finding.kind in kinds]
 
 
-def _style_of(split: SplitReport) -> set[str]:
+def _find_style(split: SplitReport) -> set[str]:
     """Return the kinds of warning that describe the style of a corpus."""
     kinds = {finding.kind for finding in split.findings if finding.share > _MAX_DIRT_SHARE}
     if "tokenized" in kinds:

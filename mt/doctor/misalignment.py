@@ -22,7 +22,7 @@ Ids = npt.NDArray[np.int64]
 WINDOW = 3
 CHUNK_LINES = 100
 _LEXICON_CHUNKS = 100
-_WORDS = 6000
+_MAX_WORDS = 6000
 _MIN_COUNT = 3
 _DIMENSIONS = 64
 _STEM = 5
@@ -58,12 +58,14 @@ class BilingualLexicon:
 def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
     """Learn a lexicon from at most 20,000 lines, in stretches spread over the corpus."""
     chunks = spread_stretches(blocks, at_least=_LEXICON_CHUNKS)
-    sources = _frequent_words(chunk.sources for chunk in chunks)
-    targets = _frequent_words(chunk.targets for chunk in chunks)
+    sources = _choose_words(chunk.sources for chunk in chunks)
+    targets = _choose_words(chunk.targets for chunk in chunks)
     counts = np.zeros((len(sources), len(targets)), dtype=np.float32)
     for chunk in chunks:
-        _count_near(_word_ids(chunk.sources, sources), _word_ids(chunk.targets, targets), counts)
-    return BilingualLexicon(sources, targets, *_factors(counts))
+        _count_near(
+            _find_word_ids(chunk.sources, sources), _find_word_ids(chunk.targets, targets), counts
+        )
+    return BilingualLexicon(sources, targets, *_factor(counts))
 
 
 class StretchSampler:
@@ -104,27 +106,29 @@ def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[Line
 
 def extract_features(line: str) -> set[str]:
     """Return the words, cut to five letters, and the characters of unspaced scripts."""
-    return {word[:_STEM] for word in _words(line)}
+    return {word[:_STEM] for word in _split_words(line)}
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     return _WORD.findall(line[:_MAX_CHARACTERS].lower())
 
 
-def _frequent_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
+def _choose_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
     counts = Counter(
         feature for lines in sides for line in lines for feature in extract_features(line)
     )
     # Ties alphabetically, because the order of a set differs between processes.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    words = [word for word, count in ranked[:_WORDS] if count >= _MIN_COUNT]
+    words = [word for word, count in ranked[:_MAX_WORDS] if count >= _MIN_COUNT]
     return {word: index for index, word in enumerate(words)}
 
 
-def _word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
+def _find_word_ids(lines: Sequence[str], words: dict[str, int]) -> list[Ids]:
     """Return the sorted ids of the different known words of each line."""
     id_of = cache(lambda word: words.get(word[:_STEM], -1))
-    return [np.array(sorted({*map(id_of, _words(line))} - {-1}), dtype=np.int64) for line in lines]
+    return [
+        np.array(sorted({*map(id_of, _split_words(line))} - {-1}), dtype=np.int64) for line in lines
+    ]
 
 
 def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> None:
@@ -141,7 +145,7 @@ def _count_near(left: Sequence[Ids], right: Sequence[Ids], counts: Floats) -> No
     counts.reshape(-1)[used_cells] += times
 
 
-def _factors(counts: Floats) -> tuple[Floats, Floats]:
+def _factor(counts: Floats) -> tuple[Floats, Floats]:
     """Return word vectors of both sides: a truncated SVD of the counts minus their expectation.
 
     Uses subspace iteration (Halko, Martinsson and Tropp 2011) from a fixed seed.
@@ -170,7 +174,7 @@ def _factors(counts: Floats) -> tuple[Floats, Floats]:
 
 def _embed(lines: Sequence[str], words: dict[str, int], vectors: Floats) -> Floats:
     result = np.zeros((len(lines), vectors.shape[1]), dtype=np.float32)
-    ids = _word_ids(lines, words)
+    ids = _find_word_ids(lines, words)
     lengths = np.array([len(line) for line in ids], dtype=np.int64)
     if lengths.any():
         starts = (lengths.cumsum() - lengths)[lengths > 0]
@@ -203,12 +207,12 @@ def find_shifts(
     If one side has up to 3 lines more, the path must end at that distance, so that at least one
     shift is found.
     """
-    similarity, extra = _similarity(parallel(lexicon.embed, blocks))
+    similarity, extra = _sum_similarities(parallel(lexicon.embed, blocks))
     if not len(similarity):
         return []
     # Sides of equal length may still be out of step: both may lack a line at different places.
     end = extra + WINDOW if 0 < abs(extra) <= WINDOW else None
-    distances = _best_path(similarity * _nats_per_similarity(similarity), end=end) - WINDOW
+    distances = _find_best_path(similarity * _calibrate(similarity), end=end) - WINDOW
     before = np.concatenate(([0], distances[:-1]))
     return [
         Shift(int(group) * GROUP_LINES + 1, int(distances[group]))
@@ -233,7 +237,7 @@ def are_unrelated(stretches: Sequence[LineBlock], lexicon: BilingualLexicon) -> 
     judged = sum(int((left.any(1) & right.any(1)).sum()) for left, right in embedded)
     if lines < _MIN_LINES_RELATED or judged <= lines / 2:
         return False
-    similarity, _ = _similarity(embedded)
+    similarity, _ = _sum_similarities(embedded)
     others = (similarity.sum(1, keepdims=True) - similarity) / (_DISTANCES - 1)
     lead = similarity - others
     # In standard deviations over groups, at the best distance.
@@ -255,7 +259,7 @@ def _without_repeats(block: LineBlock) -> LineBlock:
     )
 
 
-def _similarity(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:
+def _sum_similarities(embedded: Iterable[tuple[Floats, Floats]]) -> tuple[Floats, int]:
     """Return summed similarities [groups, distances] and the surplus of target lines.
 
     Lines before the start and past the end of the target side are zero vectors.
@@ -288,7 +292,7 @@ def _compare(sources: Floats, targets: Floats) -> Floats:
     return np.add.reduceat(np.stack(products, axis=1), np.arange(0, rows, GROUP_LINES), axis=0)
 
 
-def _nats_per_similarity(similarity: Floats) -> float:
+def _calibrate(similarity: Floats) -> float:
     """Return the slope of the log-likelihood ratio between lines in step and out of step.
 
     Both are modelled as normal with one variance. The distance in step is the best one of every
@@ -305,7 +309,7 @@ def _nats_per_similarity(similarity: Floats) -> float:
     return float((right.mean() - wrong.mean()) / max(float(variance), 1e-6))
 
 
-def _best_path(gains: Floats, *, end: int | None) -> npt.NDArray[np.int64]:
+def _find_best_path(gains: Floats, *, end: int | None) -> npt.NDArray[np.int64]:
     """Return the state of each group [groups] on the best path, which starts in step."""
     groups, states = gains.shape
     came_from = np.empty((groups, states), dtype=np.int8)

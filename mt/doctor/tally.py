@@ -196,8 +196,8 @@ def _count_side(lines: Sequence[str]) -> SideCounts:
         len(lines),
         sum(lengths),
         max(lengths, default=0),
-        _hashes(lines),
-        _hashes([normalized(line) for line in lines]),
+        _hash_lines(lines),
+        _hash_lines([normalized(line) for line in lines]),
     )
 
 
@@ -211,7 +211,7 @@ def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
     )
 
 
-def _hashes(lines: Sequence[str]) -> Hashes:
+def _hash_lines(lines: Sequence[str]) -> Hashes:
     digests = [
         hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
         for line in lines
@@ -226,10 +226,10 @@ _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 def find_duplicates(counts: PairCounts) -> list[Finding]:
     """Count the exact repetitions of pairs, source sides and target sides."""
     findings = []
-    for part, hashes in _parts(counts, "exact").items():
+    for part, hashes in _combine_sides(counts, "exact").items():
         repeated = np.ones(len(hashes), dtype=bool)
         repeated[np.unique(hashes, return_index=True)[1]] = False
-        findings.append(_finding(f"duplicate_{part}", part, repeated))
+        findings.append(_make_finding(f"duplicate_{part}", part, repeated))
     return findings
 
 
@@ -238,24 +238,24 @@ def find_overlaps(counts: PairCounts, other: PairCounts, name: str) -> list[Find
 
     A normalized count equal to the exact one is left out.
     """
-    exact, others = _parts(counts, "exact"), _parts(other, "exact")
-    loose, loose_others = _parts(counts, "normalized"), _parts(other, "normalized")
+    exact, others = _combine_sides(counts, "exact"), _combine_sides(other, "exact")
+    loose, loose_others = _combine_sides(counts, "normalized"), _combine_sides(other, "normalized")
     findings = []
     for part in exact:
         same, near = np.isin(exact[part], others[part]), np.isin(loose[part], loose_others[part])
-        findings.append(_finding(f"overlap_{part}", part, same, other=name))
+        findings.append(_make_finding(f"overlap_{part}", part, same, other=name))
         if near.sum() > same.sum():
-            findings.append(_finding(f"overlap_{part}_normalized", part, near, other=name))
+            findings.append(_make_finding(f"overlap_{part}_normalized", part, near, other=name))
     return findings
 
 
-def _parts(counts: PairCounts, form: str) -> dict[str, Hashes]:
+def _combine_sides(counts: PairCounts, form: str) -> dict[str, Hashes]:
     source, target = getattr(counts.source, form), getattr(counts.target, form)
     pairs = min(len(source), len(target))
     pair = source[:pairs] * _MIX[0] + target[:pairs] * _MIX[1]
     return {"pair": pair, "source": source, "target": target}
 
 
-def _finding(kind: str, side: str, mask: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
+def _make_finding(kind: str, side: str, mask: npt.NDArray[np.bool_], *, other: str = "") -> Finding:
     lines = tuple((np.flatnonzero(mask)[:MAX_LINES_SHOWN] + 1).tolist())
     return Finding(kind, side, int(mask.sum()), len(mask), lines, other)

@@ -9,8 +9,8 @@ from mt.compare.compare import (
     SlicedSide,
     SubsetScorer,
     choose_side,
-    count_words,
     find_changed,
+    find_rare_words,
     make_slices,
     split_by_difference,
 )
@@ -71,7 +71,9 @@ def _set(sources: tuple[str, ...] = SOURCES, language: str | None = "de") -> Eva
 def _members(test_set: EvaluationSet, rare: RareWords | None = None) -> dict[tuple[str, str], int]:
     systems = (System("a", TRANSLATIONS),)
     side = choose_side(test_set)
-    parts = make_slices(SubsetScorer(test_set, systems), side, rare or count_words(systems, side))
+    parts = make_slices(
+        SubsetScorer(test_set, systems), side, rare or find_rare_words(systems, side)
+    )
     return {(part.group, part.name): part.sentences for part in parts}
 
 
