@@ -52,8 +52,8 @@ _UNKNOWN = "und"
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """Corpus in a format, before its languages are known."""
+class DetectedCorpus:
+    """DetectedCorpus in a format, before its languages are known."""
 
     section: Source
     name: str
@@ -64,92 +64,99 @@ class Corpus:
 
     def first_pairs(self) -> list[SentencePair]:
         """Return the first pairs of a corpus whose format does not depend on the languages."""
-        return list(islice(_opened(self.section).pairs(), _SAMPLED))
+        return list(islice(_open(self.section).pairs(), _SAMPLED))
 
 
-def corpora_at(places: Sequence[str]) -> list[Corpus]:
-    """Return the corpora at some places: files, folders, URLs, datasets of the hub.
+def detect_corpora(locations: Sequence[str]) -> list[DetectedCorpus]:
+    """Return the corpora at some locations: files, folders, URLs, datasets of the hub.
 
     Text files form pairs in their order. Raises DataError for a missing file, for a text file
     without its other side, and for a dataset without a commit.
     """
-    found: list[Corpus] = []
+    corpora: list[DetectedCorpus] = []
     sides: list[str] = []
-    for place in places:
-        if single := _single_corpus(place):
-            found.append(single)
+    for location in locations:
+        if single := _detect_single(location):
+            corpora.append(single)
             continue
-        _check_existing(place)
-        sides.append(place)
+        _check_existing(location)
+        sides.append(location)
         if len(sides) == 2:
-            found.append(_text_corpus(*sides))
+            corpora.append(_pair_texts(*sides))
             sides = []
     if sides:
         raise DataError(
             f"{sides[0]}: a text file is one side of a corpus: name the file with the other side "
             f"next to it; a corpus in one file ends in {listed(_FORMATS)}"
         )
-    return found
+    return corpora
 
 
-def _single_corpus(place: str) -> Corpus | None:
+def _detect_single(location: str) -> DetectedCorpus | None:
     """Return the corpus of a single file, folder or dataset; None for a text file."""
-    if place.startswith("hub:"):
-        return _hub_corpus(place)
-    bare = _uncompressed(place)
+    if location.startswith("hub:"):
+        return _detect_hub(location)
+    bare = _strip_compression(location)
     if kind := _FORMATS.get(bare.suffix.lower()):
-        _check_existing(place)
-        return Corpus(_section(format=kind, path=place), bare.stem, place)
-    folder = expanded(place)
+        _check_existing(location)
+        return DetectedCorpus(_validate_section(format=kind, path=location), bare.stem, location)
+    folder = expanded(location)
     if folder.is_dir():
-        return Corpus(_section(format="folder", path=place), folder.resolve().name, place)
+        return DetectedCorpus(
+            _validate_section(format="folder", path=location), folder.resolve().name, location
+        )
     return None
 
 
-def _hub_corpus(place: str) -> Corpus:
-    parts = _HUB.fullmatch(place)
+def _detect_hub(location: str) -> DetectedCorpus:
+    parts = _HUB.fullmatch(location)
     if parts is None:
-        raise DataError(f"{place}: write a dataset of the hub as {_HUB_FORM}")
+        raise DataError(f"{location}: write a dataset of the hub as {_HUB_FORM}")
     if not _COMMIT.fullmatch(parts["revision"] or ""):
         raise DataError(
-            f"{place}: name a commit, 40 hexadecimal digits, so that the config always reads the "
+            f"{location}: name a commit, 40 hexadecimal digits, so that the config always reads the "
             f"same rows: {_HUB_FORM}; the dataset's page lists its commits"
         )
     keys = {key: value for key, value in parts.groupdict().items() if value is not None}
-    return Corpus(_section(format="hub", **keys), parts["name"].partition("/")[2], place)
+    return DetectedCorpus(
+        _validate_section(format="hub", **keys), parts["name"].partition("/")[2], location
+    )
 
 
-def _text_corpus(source: str, target: str) -> Corpus:
-    (name, left), (_, right) = _stem_and_language(source), _stem_and_language(target)
-    section = _section(source=source, target=target)
-    return Corpus(section, name, f"{source} and {target}", (left, right))
+def _pair_texts(source: str, target: str) -> DetectedCorpus:
+    (name, left), (_, right) = _split_language(source), _split_language(target)
+    section = _validate_section(source=source, target=target)
+    return DetectedCorpus(section, name, f"{source} and {target}", (left, right))
 
 
-def _section(**keys: str) -> Source:
+def _validate_section(**keys: str) -> Source:
     return _SOURCE.validate_python(keys)
 
 
-def _uncompressed(place: str) -> PurePosixPath:
-    path = PurePosixPath(place.partition("?")[0])
+def _strip_compression(location: str) -> PurePosixPath:
+    path = PurePosixPath(location.partition("?")[0])
     return path.with_suffix("") if path.suffix in _COMPRESSED else path
 
 
-def _stem_and_language(place: str) -> tuple[str, str | None]:
+def _split_language(location: str) -> tuple[str, str | None]:
     """Return the name of a text file without suffixes, and the language that it ends with."""
-    path = _uncompressed(place)
+    path = _strip_compression(location)
     name = path.name.removesuffix(".txt")
-    found = _LANGUAGE_SUFFIX.search(name)
-    if found and scripts_of(code := found[1].replace("_", "-")):
-        return name[: found.start()] or Path(place).resolve().parent.name, code
+    suffix = _LANGUAGE_SUFFIX.search(name)
+    code = suffix[1].replace("_", "-") if suffix else ""
+    if suffix and scripts_of(code):
+        return name[: suffix.start()] or Path(location).resolve().parent.name, code
     return PurePosixPath(name).stem, None
 
 
-def _check_existing(place: str) -> None:
-    if "://" not in place:
-        regular_file(expanded(place))
+def _check_existing(location: str) -> None:
+    if "://" not in location:
+        regular_file(expanded(location))
 
 
-def languages_of(corpus: Corpus, source: str | None, target: str | None) -> tuple[str, str]:
+def detect_languages(
+    corpus: DetectedCorpus, source: str | None, target: str | None
+) -> tuple[str, str]:
     """Return the source and target language of a corpus.
 
     `source` and `target` are those given by the user. Others come from the names of text files,
@@ -157,15 +164,15 @@ def languages_of(corpus: Corpus, source: str | None, target: str | None) -> tupl
     if a language remains unknown, or both are the same.
     """
     if isinstance(corpus.section, TmxSource | RecordSource):
-        found = _chosen(corpus, _marked_languages(corpus), source, target)
+        languages = _choose_direction(corpus, _list_marked_languages(corpus), source, target)
     elif isinstance(corpus.section, XliffSource | PoSource):
-        marked = [*_marked_languages(corpus), "", ""]
-        found = source or marked[0], target or marked[1]
+        marked = [*_list_marked_languages(corpus), "", ""]
+        languages = source or marked[0], target or marked[1]
     else:
-        found = source or corpus.suffixes[0], target or corpus.suffixes[1]
-        if None in found:
-            found = _identified(corpus, found)
-    first, second = found
+        languages = source or corpus.suffixes[0], target or corpus.suffixes[1]
+        if None in languages:
+            languages = _identify(corpus, languages)
+    first, second = languages
     if not first or not second:
         side = "target" if first else "source"
         raise DataError(
@@ -185,8 +192,8 @@ def check_code(option: str, code: str | None) -> None:
         raise DataError(f"{option} {code}: write a language code such as `en`, `zh` or `pt-BR`")
 
 
-def _chosen(
-    corpus: Corpus, marked: Sequence[str], source: str | None, target: str | None
+def _choose_direction(
+    corpus: DetectedCorpus, marked: Sequence[str], source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Return the direction between marked languages, which have no order."""
     for option, code in (("--source-language", source), ("--target-language", target)):
@@ -197,7 +204,7 @@ def _chosen(
             )
     if source and target:
         return source, target
-    others = [each for each in marked if each not in {source, target}]
+    others = [code for code in marked if code not in {source, target}]
     if len(others) == 1 and (source or target):
         return source or others[0], target or others[0]
     there = f"has texts in {listed(marked)}" if marked else "does not name its languages"
@@ -207,30 +214,30 @@ def _chosen(
     )
 
 
-def _marked_languages(corpus: Corpus) -> list[str]:
+def _list_marked_languages(corpus: DetectedCorpus) -> list[str]:
     """Return the languages that a format marks, those of most units first."""
     section = corpus.section
     if isinstance(section, RecordSource):
-        return [*_language_fields(section)]
+        return [*_find_language_fields(section)]
     assert isinstance(section, TmxSource | XliffSource | PoSource)
     units = islice(READERS[section.format](expanded(section.path)), _SAMPLED)
     counts = Counter(code for texts in units for code in texts)
     return [re.split("[-_@]", code.lower())[0] for code, _ in counts.most_common()]
 
 
-def _language_fields(section: Source) -> dict[str, str]:
+def _find_language_fields(section: Source) -> dict[str, str]:
     """Return the fields that are named after a language, by language.
 
     They are `translation.en` and the like, or else `en`; `id` beside two others is no language.
     """
-    names = field_names(_opened(section))
-    nested = {each.removeprefix("translation."): each for each in names if "translation." in each}
-    known = {code: each for code, each in nested.items() if _CODE.fullmatch(code)}
-    known = known or {each: each for each in names if _CODE.fullmatch(each) and scripts_of(each)}
-    return {code: each for code, each in known.items() if code != "id" or len(known) == 2}
+    names = field_names(_open(section))
+    nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
+    known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
+    known = known or {code: code for code in names if _CODE.fullmatch(code) and scripts_of(code)}
+    return {code: name for code, name in known.items() if code != "id" or len(known) == 2}
 
 
-def section_in(corpus: Corpus, languages: tuple[str, str]) -> Source:
+def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     """Return the config section of a corpus in (source, target) `languages`.
 
     Raises DataError if a corpus with named fields has none for a language.
@@ -238,20 +245,20 @@ def section_in(corpus: Corpus, languages: tuple[str, str]) -> Source:
     section = corpus.section
     if not isinstance(section, RecordSource):
         return section
-    fields, keys = _language_fields(section), {}
+    fields, keys = _find_language_fields(section), {}
     for side, language in zip(("source", "target"), languages, strict=True):
         if language not in fields:
             raise DataError(
                 f"{corpus.description}: no field `translation.{language}` or `{language}`; there "
-                f"are {listed(field_names(_opened(section)))}"
+                f"are {listed(field_names(_open(section)))}"
             )
         if fields[language] != f"translation.{language}":
             keys[f"{side}_field"] = fields[language]
-    return section.model_copy(update=keys)
+    return section.changed(**keys)
 
 
-def _identified(
-    corpus: Corpus, known: tuple[str | None, str | None]
+def _identify(
+    corpus: DetectedCorpus, known: tuple[str | None, str | None]
 ) -> tuple[str | None, str | None]:
     """Return the languages of both sides, by their text where they are not known."""
     pairs = corpus.first_pairs()
@@ -266,7 +273,7 @@ def _identified(
         ) from None
 
 
-def _opened(section: Source) -> PairSource:
+def _open(section: Source) -> PairSource:
     """Open a corpus whose languages are not known yet."""
     keys: dict[str, Any] = {"train": section, "valid": section}
     data = DataConfig(source_language=_UNKNOWN, target_language=_UNKNOWN, **keys)

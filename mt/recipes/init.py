@@ -44,12 +44,17 @@ from mt.errors import ConfigError, DataError, UserError
 from mt.files import write_text
 from mt.languages import base_language
 from mt.model.device import select_device
-from mt.recipes.detection import Corpus, check_code, corpora_at, languages_of, section_in
+from mt.recipes.detection import (
+    DetectedCorpus,
+    check_code,
+    detect_corpora,
+    detect_languages,
+    make_section,
+)
 from mt.training.memory import estimate_memory, heaviest
 from mt.training.resolve import (
     LONGEST_TRAINING,
     AutoSettings,
-    CorpusStatistics,
     Setting,
     parameters,
     resolve,
@@ -58,7 +63,7 @@ from mt.training.resolve import (
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100
 """Least number of different pairs if validation and test pairs are given."""
-_MAX_CHECKED = 100_000
+MAX_CHECKED = 100_000
 """Pairs of a sample to check; checking takes 150 to 250 microseconds a pair."""
 _BLOCK_PAIRS = 1000
 """Consecutive pairs in the sample; sides out of step show only between neighbouring lines."""
@@ -66,12 +71,12 @@ _MAX_WARNINGS = 5
 _WIDTH = 100
 _logger = logging.getLogger(__name__)
 _AUGMENTATION = "typos, missing marks and the like in other pairs of each epoch"
-_AUGMENTED_PASSES = 12
+AUGMENTED_PASSES = 12
 """Passes over the corpus from which on a model has time for changed pairs as well.
 
 With 13 passes over Multi30k they bring 1.2 BLEU; over Tatoeba en-zh 10 cost 3.3, 50 bring 0.6.
 """
-_SAMPLED_PASSES = 40
+SAMPLED_PASSES = 40
 """Passes from which on BPE also cuts source words in other ways (Provilkov et al. 2020).
 
 With 50 passes over Tatoeba en-zh, typos then cost 12 % of the BLEU in place of 18 %.
@@ -100,17 +105,17 @@ def write_new_config(request: Request) -> Path:
     request that gives no config which can be trained, before anything is written.
     """
     _check_options(request)
-    train = corpora_at(request.train)
+    train = detect_corpora(request.train)
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
-    data = _given_data(request, train)
-    size = _count(data)
-    data = _with_held_out(data, size, request)
-    report, is_sample = _check(data, size)
-    data = data.model_copy(update={"cleaning": _cleaning(report, size)})
-    _log_report(report, data, output, is_sample=is_sample)
+    data = _make_data(request, train)
+    size = _count_pairs(data)
+    data = _hold_out(data, size, request)
+    report, is_sample = _check_corpora(data, size)
+    data = data.changed(cleaning=_choose_cleaning(report, size))
+    _log_findings(report, data, output, is_sample=is_sample)
     sections: dict[str, Any] = {"data": data}
     if request.budget:
         sections["training"] = TrainingConfig(budget=request.budget)
@@ -118,11 +123,11 @@ def write_new_config(request: Request) -> Path:
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
     settings = resolve(config, device)
-    if settings.passes >= _AUGMENTED_PASSES:
-        settings = _augmented(settings)
+    if settings.passes >= AUGMENTED_PASSES:
+        settings = _add_augmentation(settings)
     _log_cost(settings, device)
-    comments = _comments(data, report, size, is_sample=is_sample)
-    write_text(output, _as_yaml(settings, comments))
+    comments = _explain_cleaning(data, report, size, is_sample=is_sample)
+    write_text(output, _format_config(settings, comments))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
         "next: mt train %s; then mt translate %s, and mt evaluate %s --split %s",
@@ -134,16 +139,16 @@ def write_new_config(request: Request) -> Path:
     return output
 
 
-def _augmented(settings: AutoSettings) -> AutoSettings:
+def _add_augmentation(settings: AutoSettings) -> AutoSettings:
     """Return the settings of a training with changed pairs."""
     shares = AugmentationConfig()
-    if settings.passes >= _SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
+    if settings.passes >= SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
         shares = AugmentationConfig(typos=_SAMPLED_TYPOS)
         reason = "source words are cut in other ways in each epoch, so that typos cost less"
         settings.chosen["tokenizer.sampling"] = Setting(_SAMPLING, reason)
         settings.chosen["tokenizer.sampling_target"] = Setting(0.0, "")
-    data = settings.given.data.model_copy(update={"augmentation": shares})
-    return replace(settings, given=settings.given.model_copy(update={"data": data}))
+    data = settings.given.data.changed(augmentation=shares)
+    return replace(settings, given=settings.given.changed(data=data))
 
 
 def _check_options(request: Request) -> None:
@@ -158,74 +163,76 @@ def _check_options(request: Request) -> None:
         ) from None
 
 
-def _given_data(request: Request, train: Sequence[Corpus]) -> DataConfig:
+def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
     """Return the data of the files of a request, without held-out splits."""
-    valid, tests = corpora_at(request.valid), corpora_at(request.test)
+    valid, tests = detect_corpora(request.valid), detect_corpora(request.test)
     if len(valid) > 1:
         raise DataError(f"--valid {valid[1].description}: there is one validation split")
-    trained = {each.description for each in train}
-    for each in (*valid, *tests):
-        if each.description in trained:
-            raise DataError(f"{each.description}: is a training corpus as well")
+    trained = {corpus.description for corpus in train}
+    for corpus in (*valid, *tests):
+        if corpus.description in trained:
+            raise DataError(f"{corpus.description}: is a training corpus as well")
     source, target = request.source_language, request.target_language
-    languages = languages_of(train[0], source, target)
+    languages = detect_languages(train[0], source, target)
     is_given = bool(source and target)
-    _logger.info("languages: %s to %s%s", *languages, "" if is_given else _evidence(train[0]))
+    _logger.info(
+        "languages: %s to %s%s", *languages, "" if is_given else _describe_evidence(train[0])
+    )
 
-    def section(corpus: Corpus) -> Source:
-        return _in_direction(corpus, languages, is_given=is_given)
+    def section(corpus: DetectedCorpus) -> Source:
+        return _orient(corpus, languages, is_given=is_given)
 
-    names = ["test"] if len(tests) == 1 else _distinct_names(tests, taken={"train", "valid"})
-    sections = [section(each) for each in train]
+    names = ["test"] if len(tests) == 1 else _make_names(tests, taken={"train", "valid"})
+    sections = [section(corpus) for corpus in train]
     only, *others = sections
-    mixture = dict(zip(_distinct_names(train), sections, strict=True))
+    mixture = dict(zip(_make_names(train), sections, strict=True))
     return DataConfig(
         source_language=languages[0],
         target_language=languages[1],
         train=MixtureSource(corpora=mixture) if others else only,
         valid=section(valid[0]) if valid else HeldOutSource(held_out=1),
-        tests={name: section(each) for name, each in zip(names, tests, strict=True)},
+        tests={name: section(corpus) for name, corpus in zip(names, tests, strict=True)},
     )
 
 
-def _evidence(corpus: Corpus) -> str:
+def _describe_evidence(corpus: DetectedCorpus) -> str:
     if isinstance(corpus.section, TextSource | TsvSource) and None in corpus.suffixes:
         return ", identified by the text; --source-language and --target-language set others"
     return ""
 
 
-def _distinct_names(corpora: Sequence[Corpus], *, taken: Collection[str] = ()) -> list[str]:
+def _make_names(corpora: Sequence[DetectedCorpus], *, taken: Collection[str] = ()) -> list[str]:
     """Return a name for each corpus that is valid as a key of the config."""
     names: list[str] = []
     for corpus in corpora:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", corpus.name).strip("-_") or "corpus"
-        numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
-        names.append(next(each for each in numbered if each not in {*names, *taken}))
+        candidates = (name if index == 1 else f"{name}-{index}" for index in count(1))
+        names.append(next(new for new in candidates if new not in {*names, *taken}))
     return names
 
 
-def _in_direction(corpus: Corpus, languages: tuple[str, str], *, is_given: bool) -> Source:
+def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: bool) -> Source:
     """Return the section of a corpus, with the sides of text files and columns in the direction.
 
     Raises DataError if the corpus is in other languages, unless the direction `is_given`.
     """
-    section, found = corpus.section, corpus.suffixes
-    if isinstance(section, TextSource) and found == languages[::-1]:
-        return section.model_copy(update={"source": section.target, "target": section.source})
+    section, suffixes = corpus.section, corpus.suffixes
+    if isinstance(section, TextSource) and suffixes == languages[::-1]:
+        return section.changed(source=section.target, target=section.source)
     if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
         _logger.info("%s: the second column is the source side", corpus.description)
-        return section.model_copy(update={"source_column": 1, "target_column": 0})
-    for code, language in zip(found, languages, strict=True):
+        return section.changed(source_column=1, target_column=0)
+    for code, language in zip(suffixes, languages, strict=True):
         if code and base_language(code) != base_language(language) and not is_given:
             raise DataError(
                 f"{corpus.description}: a side is in `{code}`, but the first corpus is in "
                 f"`{languages[0]}` and `{languages[1]}`; a config has one direction"
             )
-    return section_in(corpus, languages)
+    return make_section(corpus, languages)
 
 
 @dataclass(frozen=True)
-class _Size:
+class CorpusSize:
     """Size of the training corpora."""
 
     pairs: int
@@ -233,20 +240,20 @@ class _Size:
     """Pairs without the repetitions within each corpus."""
 
 
-def _count(data: DataConfig) -> _Size:
+def _count_pairs(data: DataConfig) -> CorpusSize:
     """Read the training corpora; raise DataError if one is unreadable, or its sides differ."""
     pairs = distinct = 0
     for section in data.train_corpora().values():
         seen = SeenTexts()
-        read = open_source(section, data).pairs()
-        for pair in tqdm(read, "counting", unit=" pairs", leave=False, disable=None):
+        source = open_source(section, data).pairs()
+        for pair in tqdm(source, "counting", unit=" pairs", leave=False, disable=None):
             seen.add(DUPLICATES["pair"](pair))
             pairs += 1
         distinct += len(seen)
-    return _Size(pairs, distinct)
+    return CorpusSize(pairs, distinct)
 
 
-def _with_held_out(data: DataConfig, size: _Size, request: Request) -> DataConfig:
+def _hold_out(data: DataConfig, size: CorpusSize, request: Request) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
     Raises DataError if there are too few pairs.
@@ -254,53 +261,53 @@ def _with_held_out(data: DataConfig, size: _Size, request: Request) -> DataConfi
     missing = [name for name in ("valid", "test") if not getattr(request, name)]
     least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
     if size.distinct < least:
-        why = ", because validation and test pairs are held out of them" * bool(missing)
+        why = ", because validation and test pairs are held out of them" if missing else ""
         raise DataError(
             f"{open_source(data.train, data).description}: {size.distinct:,} different pairs are "
             f"too few; at least {least} are needed{why}"
         )
-    number = held_out_pairs(size.distinct)
-    split = HeldOutSource(held_out=number)
+    pairs = choose_held_out(size.distinct)
+    split = HeldOutSource(held_out=pairs)
     changed: dict[str, Any] = {"valid": split} if "valid" in missing else {}
     changed |= {"tests": {"test": split}} if "test" in missing else {}
-    left = f"; {number:,} are held out for {' and as many for '.join(missing)}"
+    left = f"; {pairs:,} are held out for {' and as many for '.join(missing)}"
     _logger.info("training pairs: %s%s", f"{size.pairs:,}", left if missing else "")
-    return data.model_copy(update=changed)
+    return data.changed(**changed)
 
 
-def held_out_pairs(pairs: int) -> int:
+def choose_held_out(pairs: int) -> int:
     """Return the size of a held-out split: 1 % of the pairs, 1,000 to 2,000, at most 2.5 %."""
     return min(max(pairs // 100, 1000), 2000, pairs // 40)
 
 
-def _check(data: DataConfig, size: _Size) -> tuple[CorpusReport, bool]:
+def _check_corpora(data: DataConfig, size: CorpusSize) -> tuple[CorpusReport, bool]:
     """Check the corpora, large ones by a sample; return the report, and True for a sample."""
-    every = math.ceil(size.pairs / _MAX_CHECKED)
+    every = math.ceil(size.pairs / MAX_CHECKED)
     if every == 1:
         return check_corpora(data), False
     with TemporaryDirectory(prefix="mt-init-") as folder:
         samples: list[Source] = [
-            _sample(section, data, Path(folder) / str(number), every=every)
-            for number, section in enumerate(data.train_corpora().values())
+            _write_sample(section, data, Path(folder) / str(index), every=every)
+            for index, section in enumerate(data.train_corpora().values())
         ]
         train: Source | MixtureSource = samples[0]
         if isinstance(data.train, MixtureSource):
             train = MixtureSource(corpora=dict(zip(data.train.corpora, samples, strict=True)))
-        return check_corpora(data.model_copy(update={"train": train})), True
+        return check_corpora(data.changed(train=train)), True
 
 
-def _sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
+def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) -> TextSource:
     """Write one of `every` blocks of consecutive pairs to text files."""
     source, target = stem.with_suffix(".source"), stem.with_suffix(".target")
     with source.open("w", encoding="utf-8") as left, target.open("w", encoding="utf-8") as right:
-        for number, pair in enumerate(open_source(section, data).pairs()):
-            if number // _BLOCK_PAIRS % every == 0:
+        for index, pair in enumerate(open_source(section, data).pairs()):
+            if index // _BLOCK_PAIRS % every == 0:
                 left.write(f"{pair.source}\n")
                 right.write(f"{pair.target}\n")
     return TextSource(source=str(source), target=str(target))
 
 
-def _cleaning(report: CorpusReport, size: _Size) -> CleaningConfig:
+def _choose_cleaning(report: CorpusReport, size: CorpusSize) -> CleaningConfig:
     """Return the advised cleaning; a sample shows few of the duplicates."""
     advised = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
     if size.distinct < size.pairs:
@@ -308,10 +315,10 @@ def _cleaning(report: CorpusReport, size: _Size) -> CleaningConfig:
     return CleaningConfig.model_validate(advised)
 
 
-def _log_report(report: CorpusReport, data: DataConfig, output: Path, *, is_sample: bool) -> None:
+def _log_findings(report: CorpusReport, data: DataConfig, output: Path, *, is_sample: bool) -> None:
     """Log the worst warnings of the check, and notes on checks that were skipped."""
-    splits = _given_splits(report, data)
-    train = [each for each in splits if each.name in data.train_corpora()]
+    splits = _select_given(report, data)
+    train = [split for split in splits if split.name in data.train_corpora()]
     if is_sample:
         _logger.info("checked: an even sample of %s pairs", f"{sum(s.pairs for s in train):,}")
     rows = [(split.name, row) for split in splits for row in make_rows(split.findings)]
@@ -321,7 +328,7 @@ def _log_report(report: CorpusReport, data: DataConfig, output: Path, *, is_samp
         )
     check = f"`mt data check {shlex.quote(str(output))}`"
     if rows:
-        _logger.info("  %s shows the lines%s", check, " of all" * (len(rows) > _MAX_WARNINGS))
+        _logger.info("  %s shows all lines", check)
     out_of_step = set(describe_misaligned(train))
     for note in report.notes:
         if note not in out_of_step:
@@ -330,7 +337,7 @@ def _log_report(report: CorpusReport, data: DataConfig, output: Path, *, is_samp
         _logger.warning("warning: repair the sides before training; %s shows the lines", check)
 
 
-def _given_splits(report: CorpusReport, data: DataConfig) -> list[SplitReport]:
+def _select_given(report: CorpusReport, data: DataConfig) -> list[SplitReport]:
     """Return the reports of all splits that are not held out."""
     held_out = {name for name in data.split_names() if isinstance(data.split(name), HeldOutSource)}
     return [split for split in report.splits if split.name not in held_out]
@@ -350,7 +357,16 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
     )
     minutes = LONGEST_TRAINING / 60
     expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
-    memory = f", {_memory(config, statistics) / 2**30:.1f} GiB" * (device.type == "cpu")
+    memory = ""
+    if device.type == "cpu":
+        training, lengths = config.training, statistics.lengths
+        plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
+        batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
+        size = config.tokenizer.vocabulary_size
+        needed = estimate_memory(
+            config, lengths[batch], source_vocabulary=size, target_vocabulary=size
+        )
+        memory = f", {needed / 2**30:.1f} GiB"
     _logger.info(
         "training on %s: %s; about %s passes over the corpus%s",
         device.type,
@@ -366,26 +382,20 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
         )
 
 
-def _memory(config: Config, statistics: CorpusStatistics) -> int:
-    """Estimate the bytes that training takes on a CPU, from the sample of lengths."""
-    training, lengths, size = config.training, statistics.lengths, config.tokenizer.vocabulary_size
-    plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
-    batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
-    return estimate_memory(config, lengths[batch], source_vocabulary=size, target_vocabulary=size)
-
-
-def _comments(
-    data: DataConfig, report: CorpusReport, size: _Size, *, is_sample: bool
+def _explain_cleaning(
+    data: DataConfig, report: CorpusReport, size: CorpusSize, *, is_sample: bool
 ) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     train = [split for split in report.splits if split.name in data.train_corpora()]
-    of = f" of {sum(split.pairs for split in train):,} checked" * is_sample
+    of = f" of {sum(split.pairs for split in train):,} checked" if is_sample else ""
     comments = {}
     for key in data.cleaning.model_dump(exclude_defaults=True):
         if key == "duplicates":
             comments[key] = f"{size.pairs - size.distinct:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
-            comments[key] = "; ".join(_overlaps(report, trained={split.name for split in train}))
+            comments[key] = "; ".join(
+                _count_overlaps(report, trained={split.name for split in train})
+            )
         else:
             counts: Counter[str] = Counter()
             for finding in find_reasons(key, train):
@@ -394,15 +404,15 @@ def _comments(
     return comments
 
 
-def _overlaps(report: CorpusReport, *, trained: set[str]) -> Iterator[str]:
+def _count_overlaps(report: CorpusReport, *, trained: set[str]) -> Iterator[str]:
     """Yield for each split how many of its texts are also in the training corpora."""
     for split in report.splits:
-        counts = [each.count for each in split.findings if each.other in trained]
+        counts = [finding.count for finding in split.findings if finding.other in trained]
         if counts:
             yield f"{max(counts):,} of {split.pairs:,} in `{split.name}`"
 
 
-def _as_yaml(settings: AutoSettings, comments: Mapping[str, str]) -> str:
+def _format_config(settings: AutoSettings, comments: Mapping[str, str]) -> str:
     """Return the config with its settings as YAML; comments give the reasons."""
     config = settings.given
     data = config.data.model_dump(mode="json", exclude_defaults=True)
@@ -410,35 +420,35 @@ def _as_yaml(settings: AutoSettings, comments: Mapping[str, str]) -> str:
     lines = [
         "# Written by `mt init`. A removed key is chosen again when training starts, or is off.",
         "data:",
-        *_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
+        *_format_entries(data, {"augmentation": _AUGMENTATION}, indent=2),
     ]
     if cleaning:
-        lines += ["  cleaning:", *_entries(cleaning, comments, indent=4)]
+        lines += ["  cleaning:", *_format_entries(cleaning, comments, indent=4)]
     for name, section in config:
         if name != "data" and isinstance(section, Section):
-            lines += _section(name, section, settings)
+            lines += _format_section(name, section, settings)
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str, section: Section, settings: AutoSettings) -> Iterator[str]:
+def _format_section(name: str, section: Section, settings: AutoSettings) -> Iterator[str]:
     """Yield the lines of a section with given and chosen keys; nothing if there are none."""
     values, reasons, later = {}, {}, []
     for key in type(section).model_fields:
-        choice = settings.chosen.get(f"{name}.{key}")
-        if choice is not None:
-            values[key], reasons[key] = choice.value, choice.reason
+        setting = settings.chosen.get(f"{name}.{key}")
+        if setting is not None:
+            values[key], reasons[key] = setting.value, setting.reason
         elif key in section.model_fields_set:
             values[key] = getattr(section, key)
         elif name == "training" and f"{name}.{key}" in settings.open_keys:
             later.append(key)
     if values:
-        yield from (f"{name}:", *_entries(values, reasons, indent=2))
+        yield from (f"{name}:", *_format_entries(values, reasons, indent=2))
     if values and later:
         text = f"Chosen when training starts, by its number of updates: {', '.join(later)}"
         yield from (f"  # {line}" for line in wrap(text, _WIDTH - 4))
 
 
-def _entries(
+def _format_entries(
     values: Mapping[str, Any], comments: Mapping[str, str], *, indent: int
 ) -> Iterator[str]:
     """Yield the lines of some keys with their comments."""

@@ -10,7 +10,7 @@ import pytest
 from mt.config.data import HubSource, JsonlSource, Source
 from mt.data import filters
 from mt.errors import DataError
-from mt.recipes.detection import corpora_at, languages_of, section_in
+from mt.recipes.detection import detect_corpora, detect_languages, make_section
 
 COMMIT = "0123456789" * 4
 ENGLISH = "This is a longer sentence about the weather in the north of the country."
@@ -40,9 +40,9 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def found(*places: str, source: str | None = None, target: str | None = None) -> Any:
     """Return the languages and the section of the only corpus at some places."""
-    (corpus,) = corpora_at(places)
-    languages = languages_of(corpus, source, target)
-    return *languages, section_in(corpus, languages)
+    (corpus,) = detect_corpora(places)
+    languages = detect_languages(corpus, source, target)
+    return *languages, make_section(corpus, languages)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_names_of_text_files_give_languages(
 ) -> None:
     for each in names.split():
         Path(each).write_text("")
-    (corpus,) = corpora_at(names.split())
+    (corpus,) = detect_corpora(names.split())
     assert corpus.name == name
-    assert languages_of(corpus, None, None) == languages
+    assert detect_languages(corpus, None, None) == languages
 
 
 def test_text_gives_the_languages_that_names_do_not() -> None:

@@ -12,7 +12,7 @@ from mt.config import Config, TrainingConfig
 from mt.config.data import AugmentationConfig, MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.config.tokenizer import TokenizerConfig
-from mt.recipes.init import held_out_pairs
+from mt.recipes.init import choose_held_out
 from mt.training import resolve as resolve_module
 from mt.training.resolve import resolve
 from tests.factories import CPU, DIGITS, Program
@@ -122,7 +122,7 @@ def test_config_without_chosen_keys_trains_the_same_model(
 
 @pytest.mark.parametrize(
     ("few", "augmentation"),
-    [("_AUGMENTED_PASSES", None), ("_SAMPLED_PASSES", AugmentationConfig())],
+    [("AUGMENTED_PASSES", None), ("SAMPLED_PASSES", AugmentationConfig())],
 )
 def test_a_training_of_few_passes_has_fewer_changes(
     few: str,
@@ -170,7 +170,7 @@ def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
 def test_large_corpus_is_checked_by_a_sample_without_line_numbers(
     program: Program, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mt.recipes.init._MAX_CHECKED", 2000)
+    monkeypatch.setattr("mt.recipes.init.MAX_CHECKED", 2000)
     many = pairs(1000, 6000)
     many[4000:4100] = [("", target) for _, target in many[4000:4100]]  # blocks 0 and 4 are read
     write("train", [*many, *many[:5]])
@@ -216,4 +216,4 @@ def test_swapped_suffixes_and_short_budgets_are_warnings(
     [(500, 12), (40_000, 1000), (150_000, 1500), (1_000_000, 2000)],
 )
 def test_held_out_splits_take_at_most_a_twentieth(number: int, expected: int) -> None:
-    assert held_out_pairs(number) == expected
+    assert choose_held_out(number) == expected
