@@ -114,8 +114,8 @@ def _detect_hub(location: str) -> DetectedCorpus:
         raise DataError(f"{location}: write a dataset of the hub as {_HUB_FORM}")
     if not _COMMIT.fullmatch(parts["revision"] or ""):
         raise DataError(
-            f"{location}: name a commit, 40 hexadecimal digits, so that the config always reads the "
-            f"same rows: {_HUB_FORM}; the dataset's page lists its commits"
+            f"{location}: name a commit, 40 hexadecimal digits, so that the config always reads "
+            f"the same rows: {_HUB_FORM}; the dataset's page lists its commits"
         )
     keys = {key: value for key, value in parts.groupdict().items() if value is not None}
     return DetectedCorpus(

@@ -8,7 +8,6 @@ import datasets
 import pytest
 
 from mt.config.data import HubSource, JsonlSource, Source
-from mt.data import filters
 from mt.errors import DataError
 from mt.recipes.detection import detect_corpora, detect_languages, make_section
 
@@ -76,10 +75,10 @@ def test_text_gives_the_languages_that_names_do_not() -> None:
 
 
 def test_without_the_identifier_the_options_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
+    def missing(texts: object) -> None:
         raise DataError("not installed")
 
-    monkeypatch.setattr(filters, "_identifier", missing)
+    monkeypatch.setattr("mt.recipes.detection.language_of", missing)
     with pytest.raises(DataError, match=r"give --source-language and --target-language, or inst"):
         found("a.tsv")
     assert found("a.tsv", source="de", target="en")[:2] == ("de", "en")
