@@ -51,7 +51,6 @@ from mt.recipes.detection import (
     detect_languages,
     make_section,
 )
-from mt.training.memory import estimate_memory, heaviest
 from mt.training.resolve import (
     LONGEST_TRAINING,
     AutoSettings,
@@ -59,6 +58,7 @@ from mt.training.resolve import (
     parameters,
     resolve,
 )
+from mt.training.resources import estimate_memory, heaviest
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100

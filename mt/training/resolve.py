@@ -31,11 +31,11 @@ from mt.decoding.load import read_run
 from mt.errors import ConfigError
 from mt.languages import in_letters, written_without_spaces
 from mt.model.transformer import Transformer
-from mt.training.compilation import is_worthwhile
 from mt.training.data import TrainingData
+from mt.training.objectives import should_compile
 from mt.training.optimizer import choose_precision
+from mt.training.resources import training_speed
 from mt.training.setup import most_updates
-from mt.training.speed import training_speed
 
 LETTERS_PER_TOKEN = 3.5
 """Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
@@ -161,7 +161,7 @@ def resolve_for_device(config: Config, device: torch.device) -> Config:
     training = config.training
     is_compiled = training.compile == "on"
     if training.compile == "auto":
-        is_compiled = is_worthwhile(training, device)
+        is_compiled = should_compile(training, device)
     resolved = training.changed(
         max_tokens_per_batch=_batch_tokens(config, device),
         compile="on" if is_compiled else "off",

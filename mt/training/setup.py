@@ -17,11 +17,10 @@ from mt.evaluation.scores import choose_tokenizer
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
-from mt.training.compilation import compile_stacks
 from mt.training.data import TrainingData
 from mt.training.distributed import World, fix_bucket_order
 from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
-from mt.training.objectives import GuidedPass, choose_training_pass, learn_table
+from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks, learn_table
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import (
     Progress,

@@ -18,10 +18,10 @@ from mt.training.distributed import ALONE, World, connect_ranks
 from mt.training.final_model import final_score, write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
-from mt.training.memory import BatchFitter, warn_of_low_memory
 from mt.training.optimizer import learning_rate
 from mt.training.progress import append
 from mt.training.resolve import resolve, resolve_for_device
+from mt.training.resources import BatchFitter, warn_of_low_memory
 from mt.training.run_folder import RunFolder, opened_run
 from mt.training.setup import (
     agree_on_config,

@@ -20,9 +20,9 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.special_ids import EOS
-from mt.training import compilation
-from mt.training.compilation import compile_stacks
+from mt.training import objectives
 from mt.training.distributed import World
+from mt.training.objectives import compile_stacks
 from mt.training.resolve import resolve_for_device
 from mt.training.step import TrainingPass
 from tests import factories
@@ -163,7 +163,7 @@ def test_automatic_compilation(
     (tmp_path / "Python.h").touch()
     found = {"include": tmp_path, "compiler": "g++", "triton": True, "capability": (9, 0)}
     found |= machine
-    monkeypatch.setattr(compilation, "find_spec", lambda _: found["triton"] or None)
+    monkeypatch.setattr(objectives, "find_spec", lambda _: found["triton"] or None)
     monkeypatch.setattr(shutil, "which", lambda _: found["compiler"])
     monkeypatch.setattr(sysconfig, "get_path", lambda _: found["include"])
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: found["capability"])

@@ -18,7 +18,7 @@ from mt.errors import RunError
 from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
 from mt.runs import ADAPTER_FILE
 from mt.training.initial_weights import choose_weights
-from mt.training.memory import estimate_memory
+from mt.training.resources import estimate_memory
 from mt.training.step import TrainingPass, train_step
 from tests.factories import (
     Program,

@@ -20,18 +20,18 @@ from mt.data.batches import Batch, collate
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
-from mt.training import memory
+from mt.training import resources
 from mt.training.data import prepare
 from mt.training.distributed import World
 from mt.training.loader import planned_updates
 from mt.training.loss import LossSums
-from mt.training.memory import (
+from mt.training.optimizer import Precision
+from mt.training.resources import (
     available_memory,
     estimate_memory,
     heaviest,
     warn_of_low_memory,
 )
-from mt.training.optimizer import Precision
 from mt.training.run_folder import RunFolder
 from mt.training.setup import build_learner, distribute, new_model
 from mt.training.step import BatchTooLarge, TrainingPass, train_step
@@ -128,7 +128,7 @@ def test_warning_where_estimate_exceeds_available_memory(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(memory, "available_memory", lambda: available)
+    monkeypatch.setattr(resources, "available_memory", lambda: available)
     with caplog.at_level(logging.WARNING, "mt"):
         warn_of_low_memory(trainer.config, trainer.data)
     assert bool(caplog.messages) is warns
