@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from mt.training.distributed import World
 from mt.training.initial_weights import choose_weights
 from mt.training.progress import Progress
 from mt.training.setup import build_learner, new_model
-from mt.training.step import BatchTooLarge, Learner, count_tokens, naming_large_batch, train_step
+from mt.training.step import BatchTooLarge, Learner, count_tokens, report_large_batch, train_step
 
 T = TypeVar("T")
 _BYTES_PER_NUMBER = 4
@@ -170,12 +170,14 @@ class BatchFitter:
         if not device_traits(self.device).runs_out_late:
             return self.tokens
         most = self.tokens
-        while self.is_automatic and self.tokens > self.longest:
-            fits = self._heaviest_fits(epoch)
-            if not self.world.all_reduce_max(int(not fits)):
-                break
-            self.tokens = max(self.tokens // 2, self.longest)
         if self.is_automatic:
+            for size in _halve_sizes(most, self.longest):
+                self.tokens = size
+                if self.tokens == self.longest:
+                    break
+                fits = self._heaviest_fits(epoch)
+                if not self.world.all_reduce_max(int(not fits)):
+                    break
             reason = ""
             if self.tokens < most:
                 reason = f"; {most:,} do not fit into the device's memory"
@@ -201,7 +203,7 @@ class BatchFitter:
             try:
                 return attempt([batch.to(self.device) for batch in batches])
             except BatchTooLarge as error:
-                too_large = error.number
+                too_large = error.index
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
@@ -280,7 +282,7 @@ class BatchFitter:
         if isinstance(training_pass, DistributedDataParallel):
             training_pass = training_pass.module  # a rank without memory would let others wait
         for position, batch in enumerate(batches):
-            with naming_large_batch(position):
+            with report_large_batch(position):
                 with learner.precision.autocast():
                     sums = training_pass(batch)
                 learner.precision.backward(sums.objective / total)
@@ -302,16 +304,22 @@ def training_speed(
     they fit the device's memory; raises UserError where none fits.
     """
     tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
-    while True:
+    for size in _halve_sizes(tokens, longest):
         with suppress(BatchTooLarge):
-            sized = config.changed(training=config.training.changed(max_tokens_per_batch=tokens))
+            sized = config.changed(training=config.training.changed(max_tokens_per_batch=size))
             return _measure(sized, lengths, vocabularies, device, seconds)
-        if tokens <= longest:
-            raise UserError(
-                f"the device has too little memory for this model and sentences of {longest} "
-                "tokens: make the model smaller, or lower `data.max_tokens`"
-            )
-        tokens = max(tokens // 2, longest)
+    raise UserError(
+        f"the device has too little memory for this model and sentences of {longest} tokens: make "
+        "the model smaller, or lower `data.max_tokens`"
+    )
+
+
+def _halve_sizes(most: int, least: int) -> Iterator[int]:
+    """Yield sizes of batches, each half of the one before, down to `least`."""
+    yield most
+    while most > least:
+        most = max(most // 2, least)
+        yield most
 
 
 def _measure(

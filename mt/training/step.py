@@ -93,9 +93,9 @@ def train_step(
 
     optimizer.zero_grad(set_to_none=True)
     # Gradients accumulate on each rank; the last backward pass all-reduces their sum over ranks.
-    for number, batch in enumerate(batches):
-        sync = sync_gradients(learner.training_pass, enabled=number == len(batches) - 1)
-        with naming_large_batch(number), sync, precision.tf32():
+    for index, batch in enumerate(batches):
+        sync = sync_gradients(learner.training_pass, enabled=index == len(batches) - 1)
+        with report_large_batch(index), sync, precision.tf32():
             with precision.autocast():
                 loss: LossSums = learner.training_pass(batch)
             precision.backward(loss.objective / tokens.target)
@@ -118,22 +118,22 @@ def count_tokens(batches: Sequence[Batch]) -> TokenCounts:
 
 
 class BatchTooLarge(Exception):  # noqa: N818 - the caller splits the batch and tries again
-    """A micro-batch that does not fit the device's memory, by its number."""
+    """A micro-batch that does not fit the device's memory, by its index in the update."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"micro-batch {number} does not fit the device's memory")
-        self.number = number
+    def __init__(self, index: int) -> None:
+        super().__init__(f"micro-batch {index} does not fit the device's memory")
+        self.index = index
 
 
 @contextmanager
-def naming_large_batch(number: int) -> Iterator[None]:
+def report_large_batch(index: int) -> Iterator[None]:
     """Turn a lack of device memory inside the block into BatchTooLarge for this micro-batch."""
     try:
         yield
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise BatchTooLarge(number) from None
+        raise BatchTooLarge(index) from None
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from mt.errors import UserError
 from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
+from mt.model.device import compute_in_halves
 from mt.tables import aligned, clip, printable
 from mt.training.data import TrainingData, example_lengths, micro_batches
-from mt.training.optimizer import Precision
-from mt.training.step import BatchTooLarge, Learner, TrainingPass, naming_large_batch
+from mt.training.step import Learner, TrainingPass
 
 T = TypeVar("T")
 
@@ -146,9 +146,14 @@ def validation_loss(
     fitting = (lengths.max(axis=1) <= longest).nonzero()[0]
     plain_loss = TrainingPass(learner.model, label_smoothing=0.0)
     nll, tokens = 0.0, 0
+
+    def sum_losses(batch: Batch) -> float:
+        with learner.precision.autocast():
+            return float(plain_loss(batch.to(learner.precision.device)).nll)
+
     for indices in micro_batches([fitting], lengths, max_tokens_per_batch=max_tokens_per_batch):
         batch = collate([examples[i] for i in indices])
-        nll += _batch_loss(plain_loss, batch, learner.precision)
+        nll += sum(compute_in_halves(sum_losses, batch, _halve))
         tokens += batch.target_tokens
     if not tokens:
         raise UserError(
@@ -158,22 +163,14 @@ def validation_loss(
     return nll / tokens
 
 
-def _batch_loss(plain_loss: TrainingPass, batch: Batch, precision: Precision) -> float:
-    """Return the summed loss of a batch, in halves where the device lacks memory.
-
-    Raises UserError where a single pair does not fit.
-    """
-    try:
-        with naming_large_batch(0), precision.autocast():
-            return float(plain_loss(batch.to(precision.device)).nll)
-    except BatchTooLarge:
-        pass  # the traceback, which keeps tensors in memory, ends here
+def _halve(batch: Batch) -> tuple[Batch, Batch]:
+    """Return the halves of a batch that does not fit; raise UserError for a single pair."""
     if len(batch.index) == 1:
         raise UserError(
             f"a validation pair of {batch.source_tokens} source and {batch.target_tokens} target "
             "tokens does not fit into the device's memory: remove it from `data.valid`"
         )
-    return sum(_batch_loss(plain_loss, half, precision) for half in batch.halves())
+    return batch.halves()
 
 
 @dataclass(frozen=True)
