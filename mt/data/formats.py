@@ -211,32 +211,32 @@ class UnitPairs(FileSource):
         for texts in self.read_texts(self.path):
             units += 1
             codes |= dict.fromkeys(texts)
-            pair = self._pair(texts)
+            pair = self._select_pair(texts)
             if pair is None:
                 left_out += 1
             else:
                 yield pair
         if left_out == units:
-            raise DataError(f"{self.path}: {self._lacking([code for code in codes if code])}")
+            raise DataError(f"{self.path}: {self._describe_missing([*filter(None, codes)])}")
         if left_out:
             message = "%s: %d of %d units lack one of the sides and are left out"
             warn_once(message, self.path, left_out, units)
 
-    def _pair(self, texts: Texts) -> SentencePair | None:
+    def _select_pair(self, texts: Texts) -> SentencePair | None:
         source = find_language(texts, self.source_language)
         target = find_language(texts, self.target_language)
         if source is None or target is None or source == target:
             return None
-        left, right = one_line(texts[source]), one_line(texts[target])
+        left, right = join_lines(texts[source]), join_lines(texts[target])
         return SentencePair(left, right) if left and right else None
 
-    def _lacking(self, codes: list[str]) -> str:
+    def _describe_missing(self, codes: list[str]) -> str:
         both = f"`{self.source_language}` and `{self.target_language}`"
         if not codes:
             return f"no unit has a text in {both}; the file names no language"
         named = dict.fromkeys(codes, "")
-        wanted = self.source_language, self.target_language
-        absent = [language for language in wanted if find_language(named, language) is None]
+        languages = self.source_language, self.target_language
+        absent = [language for language in languages if find_language(named, language) is None]
         if absent:
             near = did_you_mean(absent[0], codes)
             return (
@@ -252,13 +252,13 @@ def read_tmx(path: Path) -> Iterator[Texts]:
         if unit.name in TMX_UNITS:
             yield {
                 code: segment.text()
-                for code, variant in tmx_variants(unit).items()
+                for code, variant in find_variants(unit).items()
                 for segment in variant.children("seg")[:1]
                 if code
             }
 
 
-def tmx_variants(unit: XmlElement) -> dict[str, XmlElement]:
+def find_variants(unit: XmlElement) -> dict[str, XmlElement]:
     """Return the first variant of each language of a unit by its code, "" without one."""
     variants: dict[str, XmlElement] = {}
     for variant in unit.children("tuv"):
@@ -405,7 +405,7 @@ def read_po(path: Path) -> Iterator[Texts]:
     file cannot be read.
     """
     code = ""
-    for message in read_messages(_po_text(path), str(path)):
+    for message in read_messages(_read_po_text(path), str(path)):
         if message.is_header:
             match = _PO_LANGUAGE.search("".join(form.text for form in message.forms))
             code = match[1].strip() if match else ""
@@ -424,7 +424,7 @@ def read_po(path: Path) -> Iterator[Texts]:
         raise DataError(f"{path}: the header does not name the `Language` of the translations")
 
 
-def _po_text(path: Path) -> str:
+def _read_po_text(path: Path) -> str:
     content = bytearray()
     for chunk in read_chunks(path):
         content += chunk
@@ -450,16 +450,16 @@ READERS: dict[str, Callable[[Path], Iterator[Texts]]] = {
 """Reader of each format."""
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """Replace line breaks and the spaces around them by one space, and strip the text."""
     return _BREAK.sub(" ", text).strip(" \t")
 
 
-def find_language(texts: Mapping[str, object], wanted: str) -> str | None:
+def find_language(texts: Mapping[str, object], language: str) -> str | None:
     """Return the code that matches a language: the same, a longer one, or \"\"."""
-    parts = _parts(wanted)
-    same = [code for code in texts if _parts(code) == parts]
-    longer = [code for code in texts if _parts(code)[: len(parts)] == parts]
+    parts = _split_code(language)
+    same = [code for code in texts if _split_code(code) == parts]
+    longer = [code for code in texts if _split_code(code)[: len(parts)] == parts]
     unnamed = [code for code in texts if not code]
     return next(iter([*same, *longer, *unnamed]), None)
 
@@ -472,5 +472,5 @@ def name_codes(codes: Iterable[str]) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _parts(code: str) -> tuple[str, ...]:
+def _split_code(code: str) -> tuple[str, ...]:
     return tuple(re.split("[-_@]", code.lower()))

@@ -176,7 +176,7 @@ class _UnfitRecordError(Exception):
     """Reason to reject a record; the reader adds the place."""
 
 
-def _checked(value: object, field: str) -> str:
+def _check_text(value: object, field: str) -> str:
     """Return a text; raise `_UnfitRecordError` unless it is one line of Unicode."""
     if not isinstance(value, str):
         kind = "null" if value is None else f"{type(value).__name__}, not text"
@@ -191,7 +191,7 @@ def _checked(value: object, field: str) -> str:
     return value
 
 
-def _missing(field: str, there: list[str]) -> str:
+def _describe_missing(field: str, there: list[str]) -> str:
     known = listed(there) or "none"
     return f"no field `{field}`; there are {known}{did_you_mean(field, there)}"
 
@@ -205,26 +205,26 @@ class JsonlPairs(FileSource):
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""
         source, target = self.fields.source, self.fields.target
-        for number, line in enumerate(LineReader(self.path, long_line=""), 1):
+        for line_number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
             try:
-                record = _parse(line)
-                yield SentencePair(_text(record, source), _text(record, target))
+                record = _parse_record(line)
+                yield SentencePair(_read_field(record, source), _read_field(record, target))
             except _UnfitRecordError as error:
-                raise DataError(f"{self.path}: line {number}: {error}") from error
+                raise DataError(f"{self.path}: line {line_number}: {error}") from error
 
-    def field_names(self) -> list[str]:
+    def list_fields(self) -> list[str]:
         """Return the fields of the first record, nested ones with dots."""
         read = LineReader(self.path, long_line="")
         lines = (line for line in read if line and not line.isspace())
         try:
-            return [*_names(_parse(next(lines, "{}")))]
+            return [*_list_fields(_parse_record(next(lines, "{}")))]
         except _UnfitRecordError as error:
             raise DataError(f"{self.path}: the first record: {error}") from error
 
 
-def _parse(line: str) -> dict[str, object]:
+def _parse_record(line: str) -> dict[str, object]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -234,20 +234,20 @@ def _parse(line: str) -> dict[str, object]:
     return record
 
 
-def _text(record: dict[str, object], field: str) -> str:
+def _read_field(record: dict[str, object], field: str) -> str:
     value: object = record
     for name in [field] if field in record else field.split("."):
         if not isinstance(value, dict) or name not in value:
-            raise _UnfitRecordError(_missing(field, list(_names(record))))
+            raise _UnfitRecordError(_describe_missing(field, list(_list_fields(record))))
         value = value[name]
-    return _checked(value, field)
+    return _check_text(value, field)
 
 
-def _names(record: dict[str, object], prefix: str = "") -> Iterator[str]:
+def _list_fields(record: dict[str, object], prefix: str = "") -> Iterator[str]:
     """Yield the fields of a record, nested ones with dots."""
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from _names(value, f"{prefix}{name}.")
+            yield from _list_fields(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
 
@@ -269,18 +269,18 @@ class DatasetPairs(ColumnSource):
     def read(self) -> Iterator[SentencePair]:
         """Open the dataset again, so that a changed file gives its new rows."""
         rows = 0
-        for table in self._tables():
-            sources = self._texts(table, self.fields.source, rows)
-            targets = self._texts(table, self.fields.target, rows)
+        for table in self._read_tables():
+            sources = self._read_column(table, self.fields.source, rows)
+            targets = self._read_column(table, self.fields.target, rows)
             yield from map(SentencePair, sources, targets)
             rows += table.num_rows
 
-    def field_names(self) -> list[str]:
+    def list_fields(self) -> list[str]:
         """Return the columns, nested ones with dots; [] without rows."""
-        table = next(self._tables(), None)
-        return [] if table is None else list(_flattened(table).column_names)
+        table = next(self._read_tables(), None)
+        return [] if table is None else list(_flatten(table).column_names)
 
-    def _tables(self) -> Iterator[Any]:
+    def _read_tables(self) -> Iterator[Any]:
         import datasets  # deferred, since the import takes a second
 
         # A failure is reported once, by the error below.
@@ -288,13 +288,13 @@ class DatasetPairs(ColumnSource):
         try:
             yield from self.load().with_format("arrow").iter(batch_size=_BATCH_ROWS)
         except Exception as error:  # its own, Arrow's, the hub's, the system's
-            raise DataError(f"{self.name}: {_reason(error)}{self.hint}") from error
+            raise DataError(f"{self.name}: {_describe_failure(error)}{self.hint}") from error
 
-    def _texts(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
+    def _read_column(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
         """Stream a column of a table that follows `rows_before` rows of the corpus."""
-        table = _flattened(table)
+        table = _flatten(table)
         if field not in table.column_names:
-            raise DataError(f"{self.name}: {_missing(field, table.column_names)}")
+            raise DataError(f"{self.name}: {_describe_missing(field, table.column_names)}")
         column = table.column(table.column_names.index(field))
         try:
             values = column.to_pylist()
@@ -304,7 +304,7 @@ class DatasetPairs(ColumnSource):
         long_rows = []
         try:
             for value in values:
-                text = _checked(value, field)
+                text = _check_text(value, field)
                 if len(text) > LONGEST_LINE:
                     long_rows.append(row)
                 yield "" if len(text) > LONGEST_LINE else text
@@ -316,29 +316,29 @@ class DatasetPairs(ColumnSource):
             raise DataError(f"{self.name}: row {row}: `{field}` is not UTF-8") from error
 
 
-def _flattened(table: Any) -> Any:
+def _flatten(table: Any) -> Any:
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()  # the columns of a struct get dotted names
     return table
 
 
-def _reason(error: Exception) -> str:
+def _describe_failure(error: Exception) -> str:
     text = " ".join(str(error).split())
     if "Dataset scripts are no longer supported" in text:
         return "loads by a script, and scripts are refused; choose a revision with Parquet files"
     return f"cannot be read ({text[:_LONGEST_REASON] or type(error).__name__})"
 
 
-def field_names(corpus: PairSource) -> list[str]:
+def list_fields(corpus: PairSource) -> list[str]:
     """Return the fields of a corpus with named fields, nested ones with dots."""
     assert isinstance(corpus, JsonlPairs | DatasetPairs)
-    return corpus.field_names()
+    return corpus.list_fields()
 
 
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
     path = regular_file(expanded(source.path))
-    return JsonlPairs(expected_sums(source), path, _fields(source, data))
+    return JsonlPairs(expected_sums(source), path, _choose_fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
@@ -356,7 +356,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
         # Streaming reads the file itself instead of a copy in the cache.
         return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
 
-    return DatasetPairs(expected_sums(source), str(path), _fields(source, data), load)
+    return DatasetPairs(expected_sums(source), str(path), _choose_fields(source, data), load)
 
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
@@ -371,7 +371,7 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
         return load_dataset(str(path.resolve()), split=source.split, streaming=True)
 
     name = f"{path}, split {source.split}"
-    return DatasetPairs(expected_sums(source), name, _fields(source, data), load)
+    return DatasetPairs(expected_sums(source), name, _choose_fields(source, data), load)
 
 
 def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
@@ -391,11 +391,11 @@ def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
 
     name = f"{source.name}@{source.revision}, split {source.split}"
     return DatasetPairs(
-        expected_sums(source), name, _fields(source, data), load, supply_hint(source)
+        expected_sums(source), name, _choose_fields(source, data), load, supply_hint(source)
     )
 
 
-def _fields(source: RecordSource, data: DataConfig) -> FieldNames:
+def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:
     return FieldNames(
         source.source_field or f"translation.{data.source_language}",
         source.target_field or f"translation.{data.target_language}",

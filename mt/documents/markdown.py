@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mt.documents.html import VOID, is_protected, read_attributes, read_html, scan
+from mt.documents.html import VOID, MarkupToken, is_protected, read_attributes, read_html, scan
 from mt.documents.segments import (
     Pieces,
     Segment,
@@ -360,12 +360,17 @@ def _read_recorded(record: _RecordedMarkup, content: str) -> Iterator[_InlinePar
         yield _InlinePart(record.label_end, end, kind="close", markup=markup)
     elif record.rule == "html_inline":
         tag = next(scan(content[start:end]))
-        kinds: dict[str, TagKind] = {"open": "open", "close": "close"}
-        kind = "single" if tag.name in VOID else kinds.get(tag.kind, "single")
-        kind = "break" if tag.name == "br" else kind
-        yield _InlinePart(start, end, kind=kind)
+        yield _InlinePart(start, end, kind=_find_kind(tag))
     else:
         yield _InlinePart(start, end)
+
+
+def _find_kind(tag: MarkupToken) -> TagKind:
+    if tag.name == "br":
+        return "break"
+    if tag.name not in VOID and (tag.kind == "open" or tag.kind == "close"):
+        return tag.kind
+    return "single"
 
 
 def _read_plain(content: str, start: int, end: int) -> Iterator[_InlinePart]:

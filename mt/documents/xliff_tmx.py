@@ -11,10 +11,10 @@ from mt.data.formats import (
     XLIFF_UNITS,
     XmlElement,
     find_language,
+    find_variants,
     is_untranslated,
     name_codes,
     read_elements,
-    tmx_variants,
 )
 from mt.documents.html import add_characters, escape_text, escape_value, scan
 from mt.documents.segments import Item, Options, Replacement, SegmentBuilder, make_join
@@ -193,7 +193,7 @@ def read_tmx(source: str, options: Options) -> Iterator[Item]:
     for unit in read_elements(Path(options.name), TMX_UNITS, text=source):
         if unit.name not in TMX_UNITS:
             continue
-        variants = tmx_variants(unit)
+        variants = find_variants(unit)
         codes |= dict.fromkeys(variants)
         code = find_language(variants, options.source)
         if code is None or find_language(variants, options.target) is not None:

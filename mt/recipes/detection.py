@@ -21,7 +21,7 @@ from mt.config.data import (
 from mt.data.filters import language_of
 from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
-from mt.data.sources import field_names, open_source
+from mt.data.sources import list_fields, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
 from mt.files import expanded, regular_file
 from mt.languages import scripts_of
@@ -230,7 +230,7 @@ def _find_language_fields(section: Source) -> dict[str, str]:
 
     They are `translation.en` and the like, or else `en`; `id` beside two others is no language.
     """
-    names = field_names(_open(section))
+    names = list_fields(_open(section))
     nested = {name.removeprefix("translation."): name for name in names if "translation." in name}
     known = {code: name for code, name in nested.items() if _CODE.fullmatch(code)}
     known = known or {code: code for code in names if _CODE.fullmatch(code) and scripts_of(code)}
@@ -250,7 +250,7 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
         if language not in fields:
             raise DataError(
                 f"{corpus.description}: no field `translation.{language}` or `{language}`; there "
-                f"are {listed(field_names(_open(section)))}"
+                f"are {listed(list_fields(_open(section)))}"
             )
         if fields[language] != f"translation.{language}":
             keys[f"{side}_field"] = fields[language]
