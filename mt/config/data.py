@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Discriminator, Field, Tag
 
 from mt.config.base import LocalPath, Section, TagText
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Checksum = Annotated[str, Field(pattern=r"^([0-9a-f]{64}|unverified)$")]
 """SHA-256 of the decompressed text in hexadecimal, or `unverified`."""
 Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
@@ -16,8 +15,12 @@ Revision = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")]
 """A language code: `en`, `zh`, `pt-BR`."""
 Text = Annotated[str, Field(min_length=1)]
+Column = Annotated[int, Field(ge=0, le=10**6)]
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 """A split name that fits into `--split` and `--set data.tests.NAME.source`."""
+
+
+BrokenText = Literal["mojibake", "tokens", "tokenized", "markup"]
 
 
 class CleaningConfig(Section):
@@ -27,33 +30,27 @@ class CleaningConfig(Section):
     are taken from the pairs that the filters leave.
     """
 
-    strip_control: bool = False
-    """Delete control characters except tab; line separators such as U+2028 become a space."""
+    control_characters: Literal["strip", "reject"] | None = None
+    """Control characters but tab: `strip` deletes them, and makes line separators such as U+2028
+    spaces; `reject` removes the pairs."""
     normalize_spaces: bool = False
     """Replace each run of white space by one space, and strip both ends."""
 
-    empty_sides: bool = False
-    """Remove pairs with a blank side; training skips them in any case."""
     identical_sides: bool = False
     """Remove pairs with identical sides that contain letters."""
     min_characters: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Remove pairs with a side shorter than this, outer white space not counted."""
+    """Remove pairs with a side shorter than this, outer white space not counted; 1: blank sides,
+    which training skips in any case."""
     max_characters: Annotated[int, Field(ge=1, le=10**9)] | None = None
     """Remove pairs with a side longer than this, outer white space not counted."""
     max_length_ratio: Annotated[float, Field(ge=1, le=10**9)] | None = None
     """Remove pairs with a higher length ratio, counted in letters; 2.5 catches gross errors."""
     wrong_script: bool = False
     """Remove pairs with under 30% of a side's letters in the script of its language."""
-    mojibake: bool = False
-    """Remove pairs with U+FFFD, or with UTF-8 misread as Latin-1 or Windows-1252."""
-    tokens: bool = False
-    """Remove pairs with subword markers: `▁`, `@@`, `##`."""
-    tokenized: bool = False
-    """Remove tokenized pairs: `&apos;`, spaces before full stops."""
-    control_characters: bool = False
-    """Remove pairs with NUL, another control character except tab, U+2028 or U+2029."""
-    markup: bool = False
-    """Remove pairs with HTML or XML tags or character references."""
+    broken_text: Annotated[tuple[BrokenText, ...], Field(strict=False)] = ()
+    """Remove pairs with any of these: `mojibake`: U+FFFD, UTF-8 misread as Latin-1 or Windows-1252;
+    `tokens`: subword markers `▁`, `@@`, `##`; `tokenized`: `&apos;`, spaces before full stops;
+    `markup`: tags or character references of HTML or XML."""
     numbers: bool = False
     """Remove pairs in which each side has a number, in digits, that the other side lacks."""
     language: bool = False
@@ -62,35 +59,6 @@ class CleaningConfig(Section):
     """Remove pairs with a side that also occurs, on that side, in `valid` or a test split."""
     duplicates: Literal["pair", "source", "target"] | None = None
     """Keep only the first of the pairs with the same text: both sides, or this one."""
-
-
-class AugmentationConfig(Section):
-    """Shares of the training pairs that are changed, other pairs in each epoch.
-
-    A pair has at most one change. Validation and test splits are not changed.
-    """
-
-    upper_case: Share = 0.01
-    """Both sides in upper case."""
-    title_case: Share = 0.02
-    """Both sides with upper case at the start of each word."""
-    lower_case: Share = 0.02
-    """The source in lower case."""
-    no_final_punctuation: Share = 0.05
-    """Both sides without the marks at the end."""
-    typos: Share = 0.15
-    """The source with typos."""
-    no_diacritics: Share = 0.02
-    """The source without diacritics on Latin letters."""
-    joined_pairs: Share = 0.03
-    """Joined with the one to three pairs that follow in the corpus."""
-    copied_text: Share = 0.03
-    """Both sides with the same number, address, placeholder or emoji, or such text alone."""
-
-    def _broken_rules(self) -> Iterator[str]:
-        total = sum(self.model_dump().values())
-        if total > 1:
-            yield f"the shares of `data.augmentation` add up to {total:.2f}; at most 1 is possible"
 
 
 class PairSection(Section):
@@ -160,10 +128,8 @@ class TsvSource(CorpusSource):
     """Tab-separated values."""
     path: Text
     """Path or URL; plain, .gz, .xz or .zst."""
-    source_column: Annotated[int, Field(ge=0, le=10**6)] = 0
-    """Column of the source side, from 0."""
-    target_column: Annotated[int, Field(ge=0, le=10**6)] = 1
-    """Column of the target side, from 0."""
+    columns: Annotated[tuple[Column, Column], Field(strict=False)] = (0, 1)
+    """Columns of the source and the target side, from 0."""
 
 
 class ExchangeSource(CorpusSource):
@@ -197,10 +163,8 @@ class PoSource(ExchangeSource):
 class RecordSource(CorpusSource):
     """Keys shared by the formats with named fields."""
 
-    source_field: Text | None = None
-    """Field of the source side, dots for nesting; default `translation.<language>`."""
-    target_field: Text | None = None
-    """Field of the target side, dots for nesting; default `translation.<language>`."""
+    columns: Annotated[tuple[Text, Text], Field(strict=False)] | None = None
+    """Fields of both sides, dots for nesting; null: `translation.<language>`."""
 
 
 class JsonlSource(RecordSource):
@@ -297,6 +261,7 @@ TrainSource = Annotated[
 """Training data: one corpus of any format, or a mixture."""
 
 
+_AnySource = TypeVar("_AnySource", bound=PairSection)
 NO_CORPUS = "an imported model has no corpus"
 """Files of the corpora in the config of an imported run."""
 
@@ -320,8 +285,9 @@ class DataConfig(Section):
     """Warn of suspicious data before training; `mt data check` gives the full report."""
     cleaning: CleaningConfig = CleaningConfig()
     """Cleaning of the training pairs."""
-    augmentation: AugmentationConfig | None = None
-    """Changes of training pairs: capitals, typos, joined pairs, addresses; `{}`: usual shares."""
+    augmentation: Literal["off", "on", "strong"] = "off"
+    """Change some training pairs, other ones in each epoch: capitals, typos, joined pairs,
+    addresses; `strong`: with more typos."""
 
     def _broken_rules(self) -> Iterator[str]:
         for name in sorted({"train", "valid"} & set(self.tests)):
@@ -349,12 +315,22 @@ class DataConfig(Section):
         return len({self._languages(each)["target_language"] for each in sources}) > 1
 
     def of(self, source: SplitSource) -> "DataConfig":
-        """Return the same data with the languages of one corpus; the splits keep their own."""
+        """Return the same data with the languages of one corpus; all corpora keep their own."""
         if source.source_language is None and source.target_language is None:
             return self
-        splits = {name: self._with_languages(split) for name, split in self.tests.items()}
-        held_out = {"valid": self._with_languages(self.valid), "tests": splits}
-        return self.model_copy(update={**self._languages(source), **held_out})
+        train: TrainSource
+        if isinstance(self.train, MixtureSource):
+            corpora = self.train.corpora.items()
+            named = {name: self._with_languages(corpus) for name, corpus in corpora}
+            train = self.train.changed(corpora=named)
+        else:
+            train = self._with_languages(self.train)
+        return self.changed(
+            **self._languages(source),
+            train=train,
+            valid=self._with_languages(self.valid),
+            tests={name: self._with_languages(split) for name, split in self.tests.items()},
+        )
 
     def of_split(self, name: str) -> "DataConfig":
         """Return the same data with the languages of `valid` or a test split."""
@@ -362,14 +338,14 @@ class DataConfig(Section):
         assert source is not None, "the split exists"
         return self.of(source)
 
-    def _languages(self, source: SplitSource) -> dict[str, str]:
+    def _languages(self, source: PairSection) -> dict[str, str]:
         return {
             "source_language": source.source_language or self.source_language,
             "target_language": source.target_language or self.target_language,
         }
 
-    def _with_languages(self, source: SplitSource) -> SplitSource:
-        return source.model_copy(update=self._languages(source))
+    def _with_languages(self, source: _AnySource) -> _AnySource:
+        return source.changed(**self._languages(source))
 
     def _kind(self, source: SplitSource) -> str:
         """Return languages and tag as text: `en to de, tag <bt>`."""

@@ -177,6 +177,8 @@ def _with_value(tree: dict[str, Any] | None, keys: Keys, value: Any) -> dict[str
 def _without(tree: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a tree without the key of this path if it has this value."""
     key, *rest = keys
+    if key == "*":
+        return {name: _without(tree, [name, *rest], value)[name] for name in tree}
     if not rest and tree.get(key) == value:
         return {name: tree[name] for name in tree if name != key}
     if rest and isinstance(tree.get(key), dict):

@@ -5,6 +5,7 @@ import types
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -17,17 +18,33 @@ from mt.config.document import Document, Keys, Problem
 from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, one_line
 
 RENAMED_KEYS = {
-    "data.cleaning.pieces": "data.cleaning.tokens",
     "data.max_pieces": "data.max_tokens",
     "evaluation.seed_band": "evaluation.seed_tolerance",
     "tokenizer.added_pieces": "tokenizer.added_tokens",
 }
 """New dotted key by old dotted key."""
+_CORPORA = ("data.train", "data.train.corpora.*", "data.valid", "data.tests.*")
+"""Places of corpora; `*` stands for any name."""
+_BROKEN = "`data.cleaning.broken_text: [{}]` removes such pairs"
 _REPAIR = "`decoding.repair: off` switches all repairs off"
 REMOVED_KEYS = {
-    f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
-    for name in ("case", "punctuation", "typos", "seed")
-} | {
+    **{
+        f"data.cleaning.noise_{name}": "`data.augmentation` changes training text"
+        for name in ("case", "punctuation", "typos", "seed")
+    },
+    **{
+        f"{place}.{side}_{kind}": f"`columns: {columns}` names both sides"
+        for place in _CORPORA
+        for side in ("source", "target")
+        for kind, columns in (("column", "[0, 1]"), ("field", "[en, de]"))
+    },
+    "data.cleaning.empty_sides": "`data.cleaning.min_characters: 1` removes such pairs",
+    "data.cleaning.markup": _BROKEN.format("markup"),
+    "data.cleaning.mojibake": _BROKEN.format("mojibake"),
+    "data.cleaning.pieces": _BROKEN.format("tokens"),
+    "data.cleaning.strip_control": "use `data.cleaning.control_characters: strip`",
+    "data.cleaning.tokenized": _BROKEN.format("tokenized"),
+    "data.cleaning.tokens": _BROKEN.format("tokens"),
     "decoding.capitals": _REPAIR,
     "decoding.on_altered": _REPAIR,
     "decoding.on_repetition": _REPAIR,
@@ -51,6 +68,17 @@ REMOVED_KEYS = {
 A removed value of a key is given as `key: value`.
 """
 REMOVED_DEFAULTS: dict[str, Any] = {
+    **{f"{place}.source_column": 0 for place in _CORPORA},
+    **{f"{place}.target_column": 1 for place in _CORPORA},
+    **{f"{place}.{side}_field": None for place in _CORPORA for side in ("source", "target")},
+    "data.augmentation": None,
+    "data.cleaning.control_characters": False,
+    "data.cleaning.empty_sides": False,
+    "data.cleaning.markup": False,
+    "data.cleaning.mojibake": False,
+    "data.cleaning.strip_control": False,
+    "data.cleaning.tokenized": False,
+    "data.cleaning.tokens": False,
     "decoding.capitals": "lower",
     "decoding.on_altered": "restore",
     "decoding.on_repetition": "again",
@@ -65,7 +93,10 @@ REMOVED_DEFAULTS: dict[str, Any] = {
     "training.packing": "off",
     "training.validation_search": "greedy",
 }
-"""Default of removed keys: with it, a key is ignored, because older runs store all defaults."""
+"""Default of removed keys: with it, a key is ignored, because older runs store all defaults.
+
+`*` stands for any name. A key that has other values now may be here with its former default.
+"""
 
 ANY_NAME = "NAME"
 """Placeholder in a key for a name chosen by the user, as in `data.tests.NAME.source`."""
@@ -180,8 +211,9 @@ def _problem(
 def _unknown(root: type[Section], place: "Place", missing: Collection[Keys]) -> str:
     if new := RENAMED_KEYS.get(place.dotted):
         return f"renamed to `{new}`"
-    if reason := REMOVED_KEYS.get(place.dotted):
-        return f"removed; {reason}"
+    for removed, reason in REMOVED_KEYS.items():
+        if fnmatchcase(place.dotted, removed):
+            return f"removed; {reason}"
     *parents, key = place.keys
     formats = [each for each in sections_at(root, parents) if key in fields(each)]
     if formats:

@@ -40,16 +40,24 @@ _ALONE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:
-    """Share of the pairs for each change, in the order of `data.augmentation`."""
+    """Share of the pairs for each change, by default the usual one."""
 
-    upper_case: float
-    title_case: float
-    lower_case: float
-    no_final_punctuation: float
-    typos: float
-    no_diacritics: float
-    joined_pairs: float
-    copied_text: float
+    upper_case: float = 0.01
+    """Both sides in upper case."""
+    title_case: float = 0.02
+    """Both sides with upper case at the start of each word."""
+    lower_case: float = 0.02
+    """The source in lower case."""
+    no_final_punctuation: float = 0.05
+    """Both sides without the marks at the end."""
+    typos: float = 0.15
+    """The source with typos."""
+    no_diacritics: float = 0.02
+    """The source without diacritics on Latin letters."""
+    joined_pairs: float = 0.03
+    """Joined with the one to three pairs that follow in the corpus."""
+    copied_text: float = 0.03
+    """Both sides with the same number, address, placeholder or emoji, or such text alone."""
 
     def apply(
         self, chunk: Chunk, tokenizer: Tokenizer, seed: np.random.SeedSequence, *, max_tokens: int
@@ -247,7 +255,13 @@ CHANGES: dict[str, Callable[[SentencePair, Random], SentencePair]] = {
     "no_diacritics": _on_source(without_diacritics),
     "copied_text": _with_copied_text,
 }
-"""Change of one pair by key of `data.augmentation`; `joined_pairs` takes several pairs."""
+"""Change of one pair by field of `Augmentation`; `joined_pairs` takes several pairs."""
+AUGMENTATIONS: dict[str, Augmentation | None] = {
+    "off": None,
+    "on": Augmentation(),
+    "strong": Augmentation(typos=0.25),
+}
+"""Changes for each value of `data.augmentation`."""
 
 FILLER = "<blank>"
 """Replaces a masked word."""

@@ -381,8 +381,8 @@ class Cleaning:
     @property
     def filters(self) -> tuple[str, ...]:
         """Names of the filters in use, in order of application."""
-        asked = tuple(name for name in FILTERS if _asked(self.data.cleaning, name))
-        return (HELD_OUT, *asked) if self.held_out else asked
+        names = tuple(name for name in FILTERS if _is_on(self.data.cleaning, name))
+        return (HELD_OUT, *names) if self.held_out else names
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -453,15 +453,23 @@ class Cleaning:
 
     def changed(self, pair: SentencePair) -> SentencePair:
         """Return a pair with the configured changes of its text."""
-        for name, change in CHANGES.items():
-            if _asked(self.data.cleaning, name):
-                pair = SentencePair(change(pair.source), change(pair.target))
+        settings = self.data.cleaning
+        if settings.control_characters == "strip":
+            pair = SentencePair(
+                without_control_characters(pair.source), without_control_characters(pair.target)
+            )
+        if settings.normalize_spaces:
+            pair = SentencePair(" ".join(pair.source.split()), " ".join(pair.target.split()))
         return pair
 
 
-def _asked(settings: CleaningConfig, name: str) -> bool:
-    value = getattr(settings, name)
-    return value is not None and value is not False
+def _is_on(settings: CleaningConfig, name: str) -> bool:
+    """Return True if a filter is on."""
+    if name in BROKEN_TEXT:
+        return name in settings.broken_text
+    if name == "control_characters":
+        return settings.control_characters == "reject"
+    return getattr(settings, name) not in (None, False)
 
 
 def _held_out(cleaning: Cleaning) -> Filter:
@@ -517,30 +525,28 @@ def _duplicates(cleaning: Cleaning) -> Filter:
     return lambda pair: not seen.add(part(pair))
 
 
-CHANGES: dict[str, Callable[[str], str]] = {
-    "strip_control": without_control_characters,
-    "normalize_spaces": lambda text: " ".join(text.split()),
+BROKEN_TEXT: dict[str, Callable[[Cleaning], Filter]] = {
+    "mojibake": _on_a_side(has_mojibake),
+    "tokens": _on_a_side(holds_tokens),
+    "tokenized": _by_language(looks_tokenized),
+    "markup": _on_a_side(has_markup),
 }
-"""Changes to each text by key of `data.cleaning`, in order of application."""
+"""Constructors of filters by name in `data.cleaning.broken_text`."""
 FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
-    "empty_sides": _of_both(has_empty_side),
     "identical_sides": _of_both(has_identical_sides),
     "min_characters": _min_characters,
     "max_characters": _max_characters,
     "max_length_ratio": _max_length_ratio,
     "wrong_script": _by_language(in_wrong_script),
-    "mojibake": _on_a_side(has_mojibake),
-    "tokens": _on_a_side(holds_tokens),
-    "tokenized": _by_language(looks_tokenized),
+    **BROKEN_TEXT,
     "control_characters": _on_a_side(has_control_characters),
-    "markup": _on_a_side(has_markup),
     "numbers": _of_both(numbers_differ),
     "language": _by_language(in_other_language),
     "overlap": _overlap,
     # Last, so that of several equal pairs one passes all other filters.
     "duplicates": _duplicates,
 }
-"""Constructors of filters by key of `data.cleaning`, in order of application."""
+"""Constructors of filters by name, in order of application."""
 OVERLAP: dict[str, Callable[[str], str]] = {
     "exact": str.strip,
     "normalized": normalized,

@@ -127,12 +127,12 @@ class TextPairs(PairSource):
 class TsvPairs(FileSource):
     """Tab-separated columns; quotation marks and `NA` have no special meaning."""
 
-    source_column: int
-    target_column: int
+    columns: tuple[int, int]
+    """Of the source and the target side, from 0."""
 
     def read(self) -> Iterator[SentencePair]:
         """Split each line at its tabs."""
-        source, target = self.source_column, self.target_column
+        source, target = self.columns
         needed = max(source, target)
         for number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
             columns = line.split("\t")
@@ -396,10 +396,9 @@ def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
 
 
 def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:
-    return FieldNames(
-        source.source_field or f"translation.{data.source_language}",
-        source.target_field or f"translation.{data.target_language}",
-    )
+    languages = data.source_language, data.target_language
+    source_field, target_field = source.columns or (f"translation.{code}" for code in languages)
+    return FieldNames(source_field, target_field)
 
 
 def _open_text(source: TextSource, data: DataConfig) -> PairSource:
@@ -420,7 +419,7 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
 
 def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
-    return TsvPairs(expected_sums(source), path, source.source_column, source.target_column)
+    return TsvPairs(expected_sums(source), path, source.columns)
 
 
 def _open_units(source: ExchangeSource, data: DataConfig) -> PairSource:

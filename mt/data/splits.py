@@ -226,8 +226,8 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
 def _open_candidates(data: DataConfig, name: str, source: HeldOutSource) -> _Split:
     corpora = {key: open_source(each, data) for key, each in data.suppliers(source).items()}
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
-    settings = data.cleaning.model_copy(update={"overlap": None, "duplicates": None})
-    cleaning = Cleaning(data.of(source).model_copy(update={"cleaning": settings}))
+    settings = data.cleaning.changed(overlap=None, duplicates=None)
+    cleaning = Cleaning(data.of(source).changed(cleaning=settings))
     return _Split(name, source.held_out, source.seed, corpora, cleaning)
 
 

@@ -4,8 +4,9 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import get_args
 
-from mt.config.data import CleaningConfig
+from mt.config.data import BrokenText, CleaningConfig
 from mt.data.filters import (
     has_empty_side,
     has_identical_sides,
@@ -210,22 +211,27 @@ _DOUBTFUL = frozenset({"length_ratio", "numbers", "tokenized", "markup"})
 _MIN_DOUBTFUL_SHARE = 0.002
 """Good corpora have up to one such pair in a thousand, and most of these pairs are good."""
 _REPAIRS = {
-    "nul": "strip_control",
-    "u0085": "strip_control",
-    "u2028": "strip_control",
-    "carriage_return": "strip_control",
+    **dict.fromkeys(("nul", "u0085", "u2028", "carriage_return"), "control_characters"),
     "outer_space": "normalize_spaces",
     "duplicate_pair": "duplicates",
 }
 _FILTERS = {
-    "empty": "empty_sides",
+    "empty": "min_characters",
     "identical": "identical_sides",
     "length_ratio": "max_length_ratio",
     "other_language": "language",
-    **{k: k for k in ("wrong_script", "mojibake", "tokens", "tokenized", "markup", "numbers")},
+    "wrong_script": "wrong_script",
+    "numbers": "numbers",
+    **dict.fromkeys(get_args(BrokenText), "broken_text"),
 }
 """Config key of the filter against each kind of warning."""
-_VALUES = {"max_length_ratio": MAX_LENGTH_RATIO, "duplicates": "pair", "overlap": "normalized"}
+_VALUES = {
+    "control_characters": "strip",
+    "duplicates": "pair",
+    "max_length_ratio": MAX_LENGTH_RATIO,
+    "min_characters": 1,
+    "overlap": "normalized",
+}
 """Values of keys that are not switches; a copy that differs in a comma is an overlap as well."""
 
 
@@ -244,18 +250,27 @@ def advise(train: Iterable[SplitReport], overlaps: Iterable[Finding]) -> Cleanin
     splits = list(train)
     style = {kind for split in splits for kind in _find_style(split)}
     keys = ["overlap"] if any(overlaps) else []
+    broken: list[str] = []
     for finding in (finding for split in splits for finding in split.findings):
         doubtful = finding.kind in _DOUBTFUL and finding.share < _MIN_DOUBTFUL_SHARE
         if finding.kind in _REPAIRS:
             keys.append(_REPAIRS[finding.kind])
         elif finding.kind in _FILTERS and finding.kind not in style and not doubtful:
             keys.append(_FILTERS[finding.kind])
-    return CleaningConfig.model_validate({key: _VALUES.get(key, True) for key in keys})
+            broken.append(finding.kind)
+    values = {key: _VALUES.get(key, True) for key in keys}
+    if "broken_text" in values:
+        values["broken_text"] = [kind for kind in get_args(BrokenText) if kind in broken]
+    return CleaningConfig.model_validate(values)
 
 
-def find_reasons(key: str, splits: Iterable[SplitReport]) -> list[Finding]:
+def find_reasons(
+    key: str, cleaning: CleaningConfig, splits: Iterable[SplitReport]
+) -> list[Finding]:
     """Return the warnings about training corpora for which `advise` sets a cleaning key."""
     kinds = {kind for kind, repair in {**_REPAIRS, **_FILTERS}.items() if repair == key}
+    if key == "broken_text":
+        kinds &= {*cleaning.broken_text}
     return [finding for split in splits for finding in split.findings if finding.kind in kinds]
 
 

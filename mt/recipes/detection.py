@@ -245,16 +245,17 @@ def make_section(corpus: DetectedCorpus, languages: tuple[str, str]) -> Source:
     section = corpus.section
     if not isinstance(section, RecordSource):
         return section
-    fields, keys = _find_language_fields(section), {}
-    for side, language in zip(("source", "target"), languages, strict=True):
+    fields = _find_language_fields(section)
+    for language in languages:
         if language not in fields:
             raise DataError(
                 f"{corpus.description}: no field `translation.{language}` or `{language}`; there "
                 f"are {listed(list_fields(_open(section)))}"
             )
-        if fields[language] != f"translation.{language}":
-            keys[f"{side}_field"] = fields[language]
-    return section.changed(**keys)
+    columns = tuple(fields[language] for language in languages)
+    if columns == tuple(f"translation.{language}" for language in languages):
+        return section
+    return section.changed(columns=columns)
 
 
 def _identify(

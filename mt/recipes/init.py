@@ -24,7 +24,6 @@ from tqdm import tqdm
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
 from mt.config.data import (
-    AugmentationConfig,
     CleaningConfig,
     HeldOutSource,
     MixtureSource,
@@ -81,7 +80,7 @@ SAMPLED_PASSES = 40
 
 With 50 passes over Tatoeba en-zh, typos then cost 12 % of the BLEU in place of 18 %.
 """
-_SAMPLED_TYPOS, _SAMPLING = 0.25, 0.05
+_SAMPLING = 0.05
 
 
 @dataclass(frozen=True)
@@ -141,13 +140,13 @@ def write_new_config(request: Request) -> Path:
 
 def _add_augmentation(settings: AutoSettings) -> AutoSettings:
     """Return the settings of a training with changed pairs."""
-    shares = AugmentationConfig()
+    augmentation = "on"
     if settings.passes >= SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
-        shares = AugmentationConfig(typos=_SAMPLED_TYPOS)
+        augmentation = "strong"
         reason = "source words are cut in other ways in each epoch, so that typos cost less"
         settings.chosen["tokenizer.sampling"] = Setting(_SAMPLING, reason)
         settings.chosen["tokenizer.sampling_target"] = Setting(0.0, "")
-    data = settings.given.data.changed(augmentation=shares)
+    data = settings.given.data.changed(augmentation=augmentation)
     return replace(settings, given=settings.given.changed(data=data))
 
 
@@ -221,7 +220,7 @@ def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: boo
         return section.changed(source=section.target, target=section.source)
     if isinstance(section, TsvSource) and are_swapped(corpus.first_pairs(), languages):
         _logger.info("%s: the second column is the source side", corpus.description)
-        return section.changed(source_column=1, target_column=0)
+        return section.changed(columns=(1, 0))
     for code, language in zip(suffixes, languages, strict=True):
         if code and base_language(code) != base_language(language) and not is_given:
             raise DataError(
@@ -398,7 +397,7 @@ def _explain_cleaning(
             )
         else:
             counts: Counter[str] = Counter()
-            for finding in find_reasons(key, train):
+            for finding in find_reasons(key, data.cleaning, train):
                 counts[KINDS[finding.kind]] += finding.count
             comments[key] = "; ".join(f"{n:,}{of}: {words}" for words, n in counts.items())
     return comments

@@ -10,7 +10,7 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
-from mt.data.augmentation import Augmentation
+from mt.data.augmentation import AUGMENTATIONS
 from mt.data.batches import Indices, Lengths, plan_updates, split_update
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
@@ -267,8 +267,7 @@ def _drawn_epochs(
     """Return the epochs that subword sampling and augmentation draw; None if both are off."""
     source, target = config.tokenizer.sampling, config.tokenizer.sampling_target
     target = source if target is None else target
-    shares = config.data.augmentation
-    changes = None if shares is None else Augmentation(**shares.model_dump())
+    changes = AUGMENTATIONS[config.data.augmentation]
     if not source and not target and changes is None:
         return None
     sampling = Sampling(source, target, config.data.max_tokens, config.seed, changes)

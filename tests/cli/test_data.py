@@ -14,7 +14,7 @@ data:
   target_language: de
   train: {{source: {0}/train.en, target: {0}/train.de}}
   valid: {{source: {0}/valid.en, target: {0}/valid.de}}
-  cleaning: {{identical_sides: true, mojibake: true, duplicates: pair}}
+  cleaning: {{identical_sides: true, broken_text: [mojibake], duplicates: pair}}
 """
 PAIRS = [
     ("One house.", "Ein Haus."),
@@ -94,7 +94,7 @@ def test_clean_counts_changed_texts(recipe: Path, tmp_path: Path, program: Progr
         ("tokenizer RECIPE", "`mt data tokenizer` was removed; `mt data check RUN` reports"),
         (
             "clean RECIPE --out FOLDER/clean --set data.cleaning.identical_sides=false --set "
-            "data.cleaning.mojibake=false --set data.cleaning.duplicates=null",
+            "data.cleaning.broken_text=[] --set data.cleaning.duplicates=null",
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some",
         ),
         (

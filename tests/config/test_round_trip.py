@@ -55,6 +55,8 @@ def following(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if schema["type"] == "object":
         return objects(schema)
     if schema["type"] == "array":
+        if sides := schema.get("prefixItems"):
+            return st.tuples(*map(following, sides)).map(list)
         return st.lists(following(schema["items"]), max_size=3)
     rest = {"string": TEXTS | st.sampled_from(TRICKY_TEXTS), "boolean": st.booleans()}
     return {**rest, "null": st.none()}[schema["type"]]

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from mt.config.data import CleaningConfig, DataConfig, TextSource
-from mt.data.filters import CHANGES, DUPLICATES, FILTERS, OVERLAP, Cleaning, SeenTexts, text_hash
+from mt.data.filters import (
+    BROKEN_TEXT,
+    DUPLICATES,
+    FILTERS,
+    OVERLAP,
+    Cleaning,
+    SeenTexts,
+    text_hash,
+)
 from mt.data.pairs import SentencePair
 
 GOOD = SentencePair("The house is very old.", "Das Haus ist sehr alt.")
@@ -44,8 +52,9 @@ def taken(data: DataConfig, pairs: list[SentencePair], **settings: Any) -> list[
     return [judged.taken_by for judged in cleaning(data, **settings).judge(pairs)]
 
 
-def test_tables_have_the_keys_of_the_config_in_order() -> None:
-    assert [*CHANGES, *FILTERS] == list(CleaningConfig.model_fields)
+def test_tables_have_the_keys_of_the_config() -> None:
+    keys = ["broken_text" if name in BROKEN_TEXT else name for name in FILTERS]
+    assert {*keys, "normalize_spaces"} == {*CleaningConfig.model_fields}
     words = {"overlap": set(OVERLAP), "duplicates": set(DUPLICATES)}
     for key, known in words.items():
         choices = typing.get_args(CleaningConfig.model_fields[key].annotation)[0]
@@ -60,17 +69,16 @@ def test_cleaning_is_off_by_default(data: DataConfig) -> None:
 
 
 BAD = {
-    "empty_sides": (True, SentencePair("text", " \u3000")),
     "identical_sides": (True, SentencePair("The same text.", "The same text. ")),
     "min_characters": (3, SentencePair("no ", "Nein")),
     "max_characters": (25, SentencePair("yes", "j" + 25 * "a")),
     "max_length_ratio": (2.0, SentencePair("Short.", "Das ist ein deutlich längerer Satz.")),
     "wrong_script": (True, SentencePair("Это по-русски.", "Das ist deutsch.")),
-    "mojibake": (True, SentencePair("Cologne is big.", "KÃ¶ln ist groß.")),
-    "tokens": (True, SentencePair("un@@ do it", "mach es ungeschehen")),
-    "tokenized": (True, SentencePair("I do n't know .", "Ich weiß nicht.")),
-    "control_characters": (True, SentencePair("a\0b", "ab")),
-    "markup": (True, SentencePair("A <b>house</b>.", "Ein Haus.")),
+    "mojibake": (["mojibake"], SentencePair("Cologne is big.", "KÃ¶ln ist groß.")),
+    "tokens": (["tokens"], SentencePair("un@@ do it", "mach es ungeschehen")),
+    "tokenized": (["tokenized"], SentencePair("I do n't know .", "Ich weiß nicht.")),
+    "control_characters": ("reject", SentencePair("a\0b", "ab")),
+    "markup": (["markup"], SentencePair("A <b>house</b>.", "Ein Haus.")),
     "numbers": (True, SentencePair("in 1990", "1991")),
     "language": (True, SentencePair("It was nice.", "The text on this side is still in English.")),
     "overlap": ("exact", SentencePair("Is it raining?", "Es regnet.")),
@@ -80,11 +88,12 @@ BAD = {
 @pytest.mark.parametrize("name", [name for name in FILTERS if name != "duplicates"])
 def test_filter_removes_only_its_defect(name: str, data: DataConfig) -> None:
     value, bad = BAD[name]
-    found = taken(data, [GOOD, bad, OTHER], **{name: value})
+    key = "broken_text" if name in BROKEN_TEXT else name
+    found = taken(data, [GOOD, bad, OTHER], **{key: value})
     assert found == [None, name, None]
     backwards = SentencePair(bad.target, bad.source)
     if name not in {"wrong_script", "language", "overlap"}:  # these depend on the side
-        assert taken(data, [backwards], **{name: value}) == [name]
+        assert taken(data, [backwards], **{key: value}) == [name]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +133,7 @@ def test_overlap_compares_each_side_with_all_splits(data: DataConfig, tmp_path: 
 
 def test_texts_are_changed_before_filters_see_them(data: DataConfig) -> None:
     pair = SentencePair(" a\0\u2028 b\t\u3000c ", "x  y")
-    settings = {"strip_control": True, "normalize_spaces": True, "control_characters": True}
+    settings = {"control_characters": "strip", "normalize_spaces": True, "min_characters": 3}
     (judged,) = cleaning(data, **settings).judge([pair])
     assert judged.original is pair
     assert judged.pair == SentencePair("a b c", "x y")
@@ -137,7 +146,7 @@ def test_texts_are_changed_before_filters_see_them(data: DataConfig) -> None:
 def test_removed_pair_counts_for_the_first_filter(data: DataConfig) -> None:
     both = SentencePair("<b>un@@ do</b>", "<b>un@@ do</b>")
     counts = Counter[str]()
-    settings = {"duplicates": "pair", "markup": True, "tokens": True}
+    settings = {"duplicates": "pair", "broken_text": ["markup", "tokens"]}
     wanted = cleaning(data, **settings)
     assert wanted.filters == ("tokens", "markup", "duplicates")
     left = list(wanted.clean([OTHER, both, GOOD, OTHER], counts))
@@ -151,18 +160,18 @@ def test_fingerprint_depends_on_all_inputs(data: DataConfig, tmp_path: Path) -> 
 
     swapped = data.model_copy(update={"source_language": "fr"})
     settings: list[dict[str, Any]] = [
-        {"mojibake": True},
-        {"markup": True},
+        {"broken_text": ["mojibake"]},
+        {"broken_text": ["markup"]},
         {"max_characters": 1},
         {"max_characters": 2},
     ]
     settings += [{"language": True}, {"overlap": "exact"}, {"overlap": "normalized"}]
     before = [fingerprint(data, **keys) for keys in settings]
-    before.append(fingerprint(swapped, mojibake=True))
+    before.append(fingerprint(swapped, broken_text=["mojibake"]))
     assert len(set(before)) == len(before)
     for side in ("en", "de"):
         (tmp_path / f"test.{side}").write_text("x\n")
-        assert fingerprint(data, mojibake=True) == before[0]
+        assert fingerprint(data, broken_text=["mojibake"]) == before[0]
         assert fingerprint(data, overlap="exact") not in before
         before.append(fingerprint(data, overlap="exact"))
 

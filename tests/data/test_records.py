@@ -23,7 +23,7 @@ DATA = DataConfig.model_validate(
         "valid": {"corpus": "c/valid"},
     }
 )
-FLAT = {"source_field": "en", "target_field": "de"}
+FLAT = {"columns": ["en", "de"]}
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -78,7 +78,7 @@ def test_translation_field_and_checksums_are_the_default(tmp_path: Path) -> None
     [
         (FLAT, {"en": "a", "de": "b", "id": 7}),
         (
-            {"source_field": "x.y.z", "target_field": "t.1"},
+            {"columns": ["x.y.z", "t.1"]},
             {"x": {"y": {"z": "a"}}, "t": {"1": "b"}},
         ),
         ({}, {"translation.en": "a", "translation.de": "b"}),

@@ -50,7 +50,7 @@ def mixture(tmp_path: Path) -> Config:
             "train": {"corpora": corpora},
             "valid": {"format": "tsv", "path": str(valid)},
             "tests": {},
-            "cleaning": {"markup": True, "duplicates": "target"},
+            "cleaning": {"broken_text": ["markup"], "duplicates": "target"},
         }
     )
 

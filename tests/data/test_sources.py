@@ -127,13 +127,13 @@ def test_tsv_has_no_quoting_and_no_null(tmp_path: Path) -> None:
 
 
 def test_tsv_columns_and_checksums(tmp_path: Path) -> None:
-    corpus = tsv(tmp_path, b"0\teins\tone\n1\tzwei\ttwo", source_column=2, target_column=1)
+    corpus = tsv(tmp_path, b"0\teins\tone\n1\tzwei\ttwo", columns=[2, 1])
     assert list(corpus.pairs()) == PAIRS
     assert corpus.checksums() == Checksums(sha256(EN), sha256(DE))
 
 
 def test_tsv_with_too_few_columns_names_the_line(tmp_path: Path) -> None:
-    corpus = tsv(tmp_path, b"a\tb\tc\nd\te\n", target_column=2)
+    corpus = tsv(tmp_path, b"a\tb\tc\nd\te\n", columns=[0, 2])
     with pytest.raises(DataError, match=r"a.tsv: line 2 has 2 columns, column 2 was asked for"):
         list(corpus.pairs())
 

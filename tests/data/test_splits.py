@@ -147,7 +147,7 @@ def test_pairs_are_chosen_after_the_cleaning(dirty: int, tmp_path: Path) -> None
     """Of many dirty pairs, more are cleaned than are kept from the first reading."""
     good = numbered(30)
     dirt = [(f"<b>Source {n}</b>", f"Ziel  {n}") for n in range(1000, 1000 + dirty)]
-    cleaning: dict[str, Any] = {"markup": True, "normalize_spaces": True}
+    cleaning: dict[str, Any] = {"broken_text": ["markup"], "normalize_spaces": True}
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
     data = config(source, valid=6, test=5, cleaning=cleaning)

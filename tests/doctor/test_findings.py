@@ -20,23 +20,34 @@ def _advised(*splits: SplitReport) -> dict[str, object]:
 
 @pytest.mark.parametrize("kind", ["length_ratio", "numbers", "tokenized", "markup"])
 def test_doubtful_pairs_are_filtered_from_two_in_a_thousand_to_a_tenth(kind: str) -> None:
-    filtered = {"max_length_ratio": 2.5} if kind == "length_ratio" else {kind: True}
+    ratio, numbers = {"max_length_ratio": 2.5}, {"numbers": True}
+    texts = {"broken_text": (kind,)}
+    filtered = {"length_ratio": ratio, "numbers": numbers}.get(kind, texts)
     for count, advised in ((19, {}), (20, filtered), (1000, filtered), (1001, {})):
         assert _advised(_split(_found(kind, count))) == advised
 
 
 def test_certain_errors_are_removed_however_rare() -> None:
-    keys = {"empty": "empty_sides", "identical": "identical_sides", "other_language": "language"}
-    keys |= {"outer_space": "normalize_spaces", "u2028": "strip_control"}
-    keys |= {kind: kind for kind in ("wrong_script", "mojibake", "tokens")}
-    for kind, key in keys.items():
-        assert _advised(_split(_found(kind, 1))) == {key: True}, kind
+    expected: dict[str, dict[str, object]] = {
+        "empty": {"min_characters": 1},
+        "identical": {"identical_sides": True},
+        "mojibake": {"broken_text": ("mojibake",)},
+        "other_language": {"language": True},
+        "outer_space": {"normalize_spaces": True},
+        "tokens": {"broken_text": ("tokens",)},
+        "u2028": {"control_characters": "strip"},
+        "wrong_script": {"wrong_script": True},
+    }
+    for kind, advised in expected.items():
+        assert _advised(_split(_found(kind, 1))) == advised, kind
 
 
 def test_the_style_of_a_corpus_is_kept_in_all_corpora() -> None:
     markup, tokenized, alike = _found("markup", 100), _found("tokenized", PAIRS), "identical_sides"
     assert _advised(_split(tokenized, markup)) == {}
-    assert _advised(_split(_found("tokenized", 100), markup)) == {"tokenized": True, "markup": True}
+    assert _advised(_split(_found("tokenized", 100), markup)) == {
+        "broken_text": ("tokenized", "markup")
+    }
     related = _split(_found("identical", 100), source="lzh", target="zh")
     assert _advised(related) == {}
     assert _advised(_split(_found("identical", 100)), related) == {}
@@ -46,7 +57,7 @@ def test_the_style_of_a_corpus_is_kept_in_all_corpora() -> None:
 def test_shares_count_by_side_and_corpus() -> None:
     sides = [_found("markup", 19, side) for side in ("source", "target")]
     assert _advised(_split(*sides), _split(*sides)) == {}
-    assert _advised(_split(*sides), _split(_found("markup", 20))) == {"markup": True}
+    assert _advised(_split(*sides), _split(_found("markup", 20))) == {"broken_text": ("markup",)}
 
 
 def test_repeated_pairs_and_overlaps_are_removed() -> None:

@@ -52,7 +52,7 @@ def recipe(folder: Path, pairs: int) -> Path:
     path = folder / "recipe.yaml"
     path.write_text(
         f"data: {{source_language: en, target_language: de, train: {train}, valid: {valid},\n"
-        "  cleaning: {duplicates: pair, max_length_ratio: 3, mojibake: true}}\n"
+        "  cleaning: {duplicates: pair, max_length_ratio: 3, broken_text: [mojibake]}}\n"
     )
     return path
 

@@ -102,7 +102,7 @@ def test_fields_named_after_languages_are_found() -> None:
     assert found("a.jsonl", source="de")[2] == JsonlSource(format="jsonl", path=Path("a.jsonl"))
     section: Source = found("b.jsonl", source="de")[2]
     assert isinstance(section, JsonlSource)
-    assert (section.source_field, section.target_field) == ("de", "en")
+    assert section.columns == ("de", "en")
     with pytest.raises(DataError, match=r"no field `translation.de` or `de`; there are `left`"):
         found("c.jsonl", source="de", target="en")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mt.config import Config, TrainingConfig
-from mt.config.data import AugmentationConfig, MixtureSource, TextSource
+from mt.config.data import MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.recipes.init import choose_held_out
@@ -102,7 +102,7 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert (written.data.source_language, written.data.target_language) == ("zh", "en")
     assert written.data.train == TextSource(source="train.zh", target="train.en")
     text = Path("train.yaml").read_text(encoding="utf-8")
-    assert written.data.augmentation == AugmentationConfig(typos=0.25)
+    assert written.data.augmentation == "strong"
     assert "  # typos, missing marks and the like" in text
     sampling = TokenizerConfig(sampling=0.05, sampling_target=0.0)
     assert "  # source words are cut in other ways in each epoch" in text
@@ -122,11 +122,11 @@ def test_config_without_chosen_keys_trains_the_same_model(
 
 @pytest.mark.parametrize(
     ("few", "augmentation"),
-    [("AUGMENTED_PASSES", None), ("SAMPLED_PASSES", AugmentationConfig())],
+    [("AUGMENTED_PASSES", "off"), ("SAMPLED_PASSES", "on")],
 )
 def test_a_training_of_few_passes_has_fewer_changes(
     few: str,
-    augmentation: AugmentationConfig | None,
+    augmentation: str,
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -162,8 +162,8 @@ def test_cleaning_is_written_with_the_number_of_pairs(program: Program) -> None:
     write("train", dirty)
     assert program("init", "train.zh", "train.en")[0] == 0
     text = Path("train.yaml").read_text(encoding="utf-8")
-    assert "    empty_sides: true  # 1: pairs with an empty side\n" in text
-    assert "    mojibake: true  # 1: text decoded with the wrong encoding\n" in text
+    assert "    min_characters: 1  # 1: pairs with an empty side\n" in text
+    assert "    broken_text:  # 1: text decoded with the wrong encoding\n" in text
     assert "    duplicates: pair  # 1: repeated pairs\n" in text
 
 
