@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mt.errors import DataError, RunError, UserError, did_you_mean
 
@@ -163,6 +163,17 @@ def resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def check_run_exists(run: Path) -> None:
+    """Raise RunError, with the nearest name, unless `run` is a folder."""
+    if run.is_dir():
+        return
+    if run.exists():
+        raise RunError(f"{run}: is a file, a run folder was expected")
+    siblings = run.parent.iterdir() if run.parent.is_dir() else ()
+    near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
+    raise RunError(f"{run}: no such run folder{near}")
+
+
 def existing_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 
@@ -227,6 +238,19 @@ def read_json(path: Path, kind: type[T], *, error: type[UserError] = RunError) -
         return TypeAdapter(kind).validate_json(content)
     except ValidationError as found:
         raise _damaged(path, found, error) from None
+
+
+def read_versioned(path: Path, kind: type[T], version: int) -> T:
+    """Return the contents of a JSON file with a format number; raise RunError for another one."""
+    content = read_json(path, dict[str, Any])
+    number = content.get("format")
+    if number is None:
+        raise RunError(f"{path}: damaged, or not written by mt")
+    if number != version:
+        raise RunError(
+            f"{path}: format {number} is not supported, this version of mt reads {version}"
+        )
+    return validated(content, kind, path)
 
 
 def validated(values: object, kind: type[T], path: Path) -> T:

@@ -5,8 +5,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from mt.errors import RunError, did_you_mean
-from mt.files import file_sha256, read_json, validated, write_json
+from mt.errors import RunError
+from mt.files import (
+    check_run_exists,
+    file_sha256,
+    read_json,
+    read_versioned,
+    validated,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,12 +113,7 @@ def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
 
 def check_run_folder(run: Path) -> None:
     """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
-    if not run.is_dir():
-        if run.exists():
-            raise RunError(f"{run}: is a file, a run folder was expected")
-        siblings = run.parent.iterdir() if run.parent.is_dir() else ()
-        near = did_you_mean(run.name, [entry.name for entry in siblings if entry.is_dir()])
-        raise RunError(f"{run}: no such run folder{near}")
+    check_run_exists(run)
     if not (run / CONFIG_FILE).is_file():
         raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
 
@@ -163,7 +165,7 @@ def best_checkpoint(run: Path) -> tuple[Path, str]:
 
 def read_description(path: Path) -> Description:
     """Read a model.json; raise RunError where it is damaged or has another format."""
-    return validated(_read_versioned(path, MODEL_FORMAT), Description, path)
+    return read_versioned(path, Description, MODEL_FORMAT)
 
 
 def write_description(
@@ -256,7 +258,7 @@ def write_exported(folder: Path, exported: Exported) -> None:
 def read_exported(folder: Path) -> Exported:
     """Read export.json; raise RunError where it is damaged or has another format."""
     path = folder / EXPORT_FILE
-    exported = validated(_read_versioned(path, EXPORT_FORMAT), Exported, path)
+    exported = read_versioned(path, Exported, EXPORT_FORMAT)
     if exported.parity:
         validated(exported.parity, _Lines, path)
     return exported
@@ -276,19 +278,37 @@ def exported_details(folder: Path) -> list[Path]:
     return [folder / "config.json", *sorted(folder.glob("*_vocabulary.json"))]
 
 
-def _read_versioned(path: Path, supported: int) -> dict[str, Any]:
-    """Return the contents of a JSON file with a format number and perhaps a line shape."""
-    content = read_json(path, dict[str, Any])
-    if mean := content.get("sentences_per_line"):  # of earlier runs
-        content["line_shape"] = {"sentences": mean}
-    number = content.get("format")
-    if number is None:
-        raise _damaged(path)
-    if number != supported:
-        raise RunError(
-            f"{path}: format {number} is not supported, this version of mt reads {supported}"
-        )
-    return content
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """The model of a finished run, of the best checkpoint of an unfinished one, or of an export."""
+
+    folder: Path
+    """Folder of the weights."""
+    sha256: str
+    """SHA-256 of the weights, of model.bin for an export."""
+    listed_in: str
+    """Name of the file that records `sha256`."""
+    tokenizer: str | None = None
+    """SHA-256; None: not recorded before the end of a training."""
+    longest_source: int | None = None
+    """Tokens of the longest source side in training, end mark included; None as above."""
+    line_shape: LineShape | None = None
+    """None if it is unknown."""
+
+    @classmethod
+    def read(cls, path: Path) -> "ModelRecord":
+        """Read the record of the model in a folder; raise RunError if it is missing or damaged."""
+        if is_exported(path):
+            exported = read_exported(path)
+            length, shape = exported.longest_source, exported.line_shape
+            return cls(path, exported.model, EXPORT_FILE, exported.tokenizer, length, shape)
+        check_run_folder(path)
+        if not is_finished(path):
+            return cls(*best_checkpoint(path), CHECKPOINT_MANIFEST)
+        check_finished(path)
+        description = read_description(path / MODEL_FILE)
+        length, shape = description.longest_source, description.line_shape
+        return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
 
 
 def _check_sha256(path: Path, sha256: str, listed_in: str) -> None:

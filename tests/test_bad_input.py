@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from mt.data.corpus_files import LONGEST_LINE
-from mt.files import file_sha256
 from mt.runs import best_checkpoint
 from mt.training import trainer
 from mt.training.run_folder import RunFolder
@@ -348,29 +347,6 @@ def test_odd_file_is_refused_at_once(
     message = refused_at_once(refused, ODD_PLACES[place])
     named = CHECKPOINT if place.startswith(CHECKPOINT) else place
     assert message.startswith((named, f"{Path(place).parent}: "))
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("config.json", '"decoder_start_token": "<s>"', '"decoder_start_token": "x"'),
-        ("config.json", "</s>", "\xe9"),
-        ("config.json", '"bos_token": "<s>",', ""),
-        ("shared_vocabulary.json", '"<unk>"', '"x"'),
-        ("shared_vocabulary.json", '"<unk>"', "[]"),
-    ],
-)
-def test_changed_export_is_refused_although_its_checksum_is_right(
-    name: str, old: str, new: str, exported_run: Path, refused: Refused
-) -> None:
-    shutil.copytree(exported_run, "new")
-    path = Path("new") / name
-    before = file_sha256(path)
-    change(str(path), lambda data: data.replace(old.encode(), new.encode("latin-1")))
-    after = file_sha256(path)
-    assert after != before
-    change("new/export.json", lambda data: data.replace(before.encode(), after.encode()))
-    assert refused("translate new corpus/test.en").startswith(f"{path}: damaged (")
 
 
 def test_export_without_the_result_of_its_comparison_is_refused(

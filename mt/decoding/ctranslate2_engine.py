@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ from mt.decoding.engine import (
     plan_batches,
 )
 from mt.errors import RunError, UserError
-from mt.files import read_json
 from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -41,16 +40,6 @@ Tokens = Sequence[str]
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 # Padded positions of a batch for forced decoding, sentences times the longer side.
 _FORCED_POSITIONS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _SpecialTokens:
-    """Tokens in the config.json of an export, which CTranslate2 does not check."""
-
-    bos_token: str
-    eos_token: str
-    unk_token: str
-    decoder_start_token: str
 
 
 class CTranslate2Engine(ExplainingEngine, ScoringEngine):
@@ -80,7 +69,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)
         self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
-        self._check_details(folder)
         gpu = choose_rank_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         try:
             self.translator = ctranslate2.Translator(
@@ -94,16 +82,6 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         except (RuntimeError, ValueError) as error:
             model = folder / EXPORTED_MODEL
             raise RunError(f"{model}: CTranslate2 cannot load it ({error})") from error
-
-    def _check_details(self, folder: Path) -> None:
-        """Raise RunError unless config.json and the vocabularies fit the tokenizer."""
-        path = folder / "config.json"
-        special = {*asdict(read_json(path, _SpecialTokens)).values()}
-        if special != {self.target_tokens[number] for number in (BOS, EOS, UNK)}:
-            raise RunError(f"{path}: damaged (it names other special tokens than the tokenizer)")
-        for path in folder.glob("*_vocabulary.json"):
-            if read_json(path, list[str]) not in (self.source_tokens, self.target_tokens):
-                raise RunError(f"{path}: damaged (its tokens are not those of the tokenizer)")
 
     def n_best_ids(
         self,

@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,19 +23,17 @@ from mt.runs import (
     ADAPTER_FILE,
     CHECKPOINT_MANIFEST,
     CONFIG_FILE,
+    EXPORT_FILE,
     EXPORT_FOLDER,
     MODEL_FILE,
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
     LineShape,
-    best_checkpoint,
+    ModelRecord,
     check_exported_model,
     check_finished,
-    check_run_folder,
     check_weights,
     is_exported,
-    is_finished,
-    read_description,
     read_exported,
     read_tensors,
 )
@@ -75,19 +72,46 @@ def load_model(run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
     `decoding.KEY=VALUE`. Raises RunError for missing or damaged files of the folder, ConfigError
     for its config or the overrides, UserError for an unavailable device or engine.
     """
-    if is_exported(run):
-        return _load_exported(run, overrides, device)
-    read = read_run if is_finished(run) else read_best_checkpoint
-    finished = read(run, overrides=overrides)
-    engine, advice = _choose_engine(run, finished, device)
+    stored = _StoredModel.open(run, overrides)
+    advice = ""
+    if stored.record.listed_in == EXPORT_FILE:
+        require_ctranslate2()
+        if reason := describe_unsupported(stored.config.decoding):
+            raise UserError(reason)
+        engine: Engine = open_export(run, stored.tokenizer, device)
+    else:
+        engine, advice = _choose_engine(stored, device)
+    shape = stored.record.line_shape
     return LoadedModel(
-        engine,
-        finished.tokenizer,
-        finished.config,
-        finished.longest_source,
-        finished.line_shape,
-        advice,
+        engine, stored.tokenizer, stored.config, stored.longest_source, shape, advice
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredModel:
+    """Contents of the folder of a model, except for its weights."""
+
+    path: Path
+    record: ModelRecord
+    config: Config
+    tokenizer: Tokenizer
+
+    @property
+    def longest_source(self) -> int:
+        """The recorded length; the limit of the config before the end of a training."""
+        return self.record.longest_source or self.config.data.max_tokens
+
+    @classmethod
+    def open(cls, path: Path, overrides: Sequence[str]) -> "_StoredModel":
+        """Read the files of a folder; log that a training has not finished."""
+        require_section(overrides, "decoding")
+        record = ModelRecord.read(path)
+        if record.listed_in == CHECKPOINT_MANIFEST:
+            message = "%s: the training has not finished; using its best checkpoint, %s"
+            _logger.warning(message, path, record.folder)
+        tokenizer = Tokenizer.load(path / TOKENIZER_FOLDER)
+        check_tokenizer(tokenizer, record.tokenizer, path)
+        return cls(path, record, load_config(path / CONFIG_FILE, overrides=overrides), tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,37 +138,21 @@ def read_run(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
     for the config or the overrides.
     """
     check_finished(run)
-    require_section(overrides, "decoding")
-    config = load_config(run / CONFIG_FILE, overrides=overrides)
-    description = read_description(run / MODEL_FILE)
-    tokenizer = load_tokenizer(run, description.tokenizer)
-    check_weights(run, description.weights)
-    weights = read_tensors(run / WEIGHTS_FILE)
+    return _read_weights(_StoredModel.open(run, overrides))
+
+
+def _read_weights(stored: _StoredModel) -> FinishedRun:
+    record = stored.record
+    check_weights(record.folder, record.sha256, listed_in=record.listed_in)
     return FinishedRun(
-        run,
-        config,
-        tokenizer,
-        weights,
-        description.weights,
-        description.longest_source,
-        description.line_shape,
+        record.folder,
+        stored.config,
+        stored.tokenizer,
+        read_tensors(record.folder / WEIGHTS_FILE),
+        record.sha256,
+        stored.longest_source,
+        record.line_shape,
     )
-
-
-def read_best_checkpoint(run: Path, *, overrides: Sequence[str] = ()) -> FinishedRun:
-    """Read the folder of an unfinished run with its best checkpoint; raise as `read_run` does.
-
-    The longest source is not recorded before the end; the limit of the config takes its place.
-    """
-    check_run_folder(run)
-    require_section(overrides, "decoding")
-    config = load_config(run / CONFIG_FILE, overrides=overrides)
-    folder, sha256 = best_checkpoint(run)
-    tokenizer = Tokenizer.load(run / TOKENIZER_FOLDER)
-    check_weights(folder, sha256, listed_in=CHECKPOINT_MANIFEST)
-    _logger.warning("%s: the training has not finished; using its best checkpoint, %s", run, folder)
-    weights = read_tensors(folder / WEIGHTS_FILE)
-    return FinishedRun(folder, config, tokenizer, weights, sha256, config.data.max_tokens)
 
 
 def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
@@ -172,39 +180,27 @@ def _adapted(finished: FinishedRun, run: Path) -> FinishedRun:
     return replace(finished, weights=merge_low_rank({**finished.weights, **learnt}, scale))
 
 
-def load_tokenizer(folder: Path, fingerprint: str) -> Tokenizer:
-    """Load the tokenizer of a folder; raise RunError if it is damaged or of another run."""
-    tokenizer = Tokenizer.load(folder / TOKENIZER_FOLDER)
-    if tokenizer.fingerprint != fingerprint:
+def check_tokenizer(tokenizer: Tokenizer, fingerprint: str | None, folder: Path) -> None:
+    """Raise RunError if the tokenizer of a folder is not that of its model; None: not recorded."""
+    if fingerprint is not None and tokenizer.fingerprint != fingerprint:
         raise RunError(
             f"{folder / TOKENIZER_FOLDER}: is the tokenizer of another run "
             f"(fingerprint {tokenizer.fingerprint[:12]}, the model was trained with "
             f"{fingerprint[:12]})"
         )
-    return tokenizer
-
-
-def weights_of(run: Path) -> str:
-    """Return the SHA-256 of the weights of a run, its best checkpoint, or an export."""
-    if is_exported(run):
-        return read_exported(run).model
-    if is_finished(run):
-        return read_description(run / MODEL_FILE).weights
-    check_run_folder(run)
-    return best_checkpoint(run)[1]
 
 
 def decoding_settings(run: Path, decoding: DecodingConfig) -> dict[str, Any]:
     """Return the settings that determine the translations of a run, by key, as JSON values."""
     models = filter(None, (run, *decoding.ensemble, decoding.adapter))
     return {
-        "model": "+".join(map(weights_of, models)),
-        **{f"decoding.{key}": each for key, each in decoding.model_dump(mode="json").items()},
+        "model": "+".join(ModelRecord.read(model).sha256 for model in models),
+        **{f"decoding.{key}": value for key, value in decoding.model_dump(mode="json").items()},
     }
 
 
-def _choose_engine(run: Path, finished: FinishedRun, device: str) -> tuple[Engine, str]:
-    """Return the engine that `decoding.engine` names, and an advice for the user or "".
+def _choose_engine(stored: _StoredModel, device: str) -> tuple[Engine, str]:
+    """Return the engine that `decoding.engine` names for a run, and an advice for the user or "".
 
     `auto` is CTranslate2 on a CPU where a valid export of the weights lies in the run. Raises
     UserError if CTranslate2 is asked for and cannot be had.
@@ -212,63 +208,63 @@ def _choose_engine(run: Path, finished: FinishedRun, device: str) -> tuple[Engin
     from mt.decoding.sampling import check_candidates
     from mt.model.device import select_device
 
-    decoding, place = finished.config.decoding, select_device(device)
+    decoding, place = stored.config.decoding, select_device(device)
     check_candidates(decoding)
     differing = find_differing_key(decoding)
+    is_finished = stored.record.listed_in == MODEL_FILE
+    command = f"mt export {stored.path} --to ctranslate2"
     if decoding.engine == "ctranslate2":
-        check_finished(run)
+        if not is_finished:
+            raise UserError(f"{stored.path}: the training has not finished, and has no export")
         if differing is not None:
             raise UserError(
                 f"`{differing}`: not with `decoding.engine: ctranslate2`; take `auto` or `torch`"
             )
         require_ctranslate2()
-        if reason := _find_export_problem(run, finished):
-            raise UserError(f"{run}: {reason}; `{_export_command(run)}` makes it")
-        return _load_combined(run, finished, device), ""
-    is_open = decoding.engine == "auto" and place.type == "cpu" and differing is None
+        if reason := _find_export_problem(stored):
+            raise UserError(f"{stored.path}: {reason}; `{command}` makes one")
+        return _load_combined(stored, device), ""
     advice = ""
-    if is_open and is_finished(run):
-        reason = _find_export_problem(run, finished)
+    is_open = decoding.engine == "auto" and place.type == "cpu" and differing is None
+    if is_open and is_finished:
+        reason = _find_export_problem(stored)
         if reason is None and find_spec("ctranslate2") is not None:
             try:
-                return _load_combined(run, finished, "cpu"), ""
+                return _load_combined(stored, "cpu"), ""
             except RunError as error:
                 reason = str(error)
         if reason is not None:
-            advice = (
-                f"{reason}; an export decodes 1.4 to 1.9 times as fast on this CPU: "
-                f"{_export_command(run)}"
-            )
-    return load_torch_engine(finished, place), advice
+            speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
+            advice = f"{reason}; {speed}: {command}"
+    return load_torch_engine(_read_weights(stored), place), advice
 
 
-def _export_command(run: Path) -> str:
-    return f"mt export {run} --to ctranslate2"
-
-
-def _find_export_problem(run: Path, finished: FinishedRun) -> str | None:
+def _find_export_problem(stored: _StoredModel) -> str | None:
     """Return the reason why the export in a run does not stand for its weights, or None."""
-    folder = run / EXPORT_FOLDER
+    folder = stored.path / EXPORT_FOLDER
     if not is_exported(folder):
         return f"there is no export in {folder}"
     exported = read_exported(folder)
-    tokenizer, parity = finished.tokenizer.fingerprint, exported.parity
-    if (exported.weights, exported.tokenizer) != (finished.weights_sha256, tokenizer):
+    if (exported.weights, exported.tokenizer) != (stored.record.sha256, stored.record.tokenizer):
         return f"{folder} is an export of other weights"
     if exported.quantization != "none":
         return f"{folder} is quantized"
+    parity = exported.parity
     if not parity or parity["identical"] != parity["sentences"]:
         return f"{folder} translates some lines otherwise than the run"
     return None
 
 
-def _load_combined(run: Path, finished: FinishedRun, device: str) -> Engine:
+def _load_combined(stored: _StoredModel, device: str) -> Engine:
     """Return CTranslate2 with the export in a run, and PyTorch for what it lacks."""
     from mt.decoding.ctranslate2_engine import CombinedEngine
     from mt.model.device import select_device
 
-    fast = open_export(run / EXPORT_FOLDER, finished.tokenizer, device)
-    return CombinedEngine(fast, partial(load_torch_engine, finished, select_device(device)))
+    record = stored.record
+    check_weights(record.folder, record.sha256, listed_in=record.listed_in)
+    fast = open_export(stored.path / EXPORT_FOLDER, stored.tokenizer, device)
+    place = select_device(device)
+    return CombinedEngine(fast, lambda: load_torch_engine(_read_weights(stored), place))
 
 
 def load_torch_engine(finished: FinishedRun, device: "torch.device") -> "TorchEngine":
@@ -344,27 +340,16 @@ def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
     return model.to(device).eval()
 
 
-def _load_exported(folder: Path, overrides: Sequence[str], device: str) -> LoadedModel:
-    require_ctranslate2()
-    exported = read_exported(folder)
-    require_section(overrides, "decoding")
-    config = load_config(folder / CONFIG_FILE, overrides=overrides)
-    if reason := describe_unsupported(config.decoding):
-        raise UserError(reason)
-    tokenizer = load_tokenizer(folder, exported.tokenizer)
-    engine = open_export(folder, tokenizer, device)
-    return LoadedModel(engine, tokenizer, config, exported.longest_source, exported.line_shape)
-
-
-def require_tag(run: Path, overrides: Sequence[str] = ()) -> None:
+def require_tag(config: Config, overrides: Sequence[str] = (), *, name: Path) -> None:
     """Raise UserError if all training lines of a run had tags and none is chosen.
 
-    The target language would be undefined. `decoding.tag=null` among the `overrides` is a choice.
+    The target language would be undefined. `decoding.tag=null` among the `overrides` of `config` is
+    a choice. `name` is the folder of the run, for the message.
     """
-    for key, tags in load_config(run / CONFIG_FILE).tags_to_choose().items():
+    for key, tags in config.tags_to_choose().items():
         if not any(override.startswith(f"decoding.{key}=") for override in overrides):
             raise UserError(
-                f"{run}: each training line begins with a tag; choose one of "
+                f"{name}: each training line begins with a tag; choose one of "
                 f"{' or '.join(tags_as_text(tags))}, as in "
                 f"`--set 'decoding.{key}={next(iter(tags))}'`"
             )

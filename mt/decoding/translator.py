@@ -14,7 +14,7 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
 from mt.decoding.engine import Engine, ExplainingEngine, TranslatedPart
-from mt.decoding.load import load_model, require_tag
+from mt.decoding.load import LoadedModel, load_model, require_tag
 from mt.decoding.preparation import (
     Preparation,
     PreparedLine,
@@ -148,8 +148,23 @@ class Translator:
         Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
         an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
-        translator = load_translator(Path(path), overrides=overrides, device=device)
-        require_tag(Path(path), overrides)
+        loaded = load_model(Path(path), overrides=overrides, device=device)
+        require_tag(loaded.config, overrides, name=Path(path))
+        return cls.of_model(loaded)
+
+    @classmethod
+    def of_model(cls, loaded: LoadedModel) -> "Translator":
+        """Return a translator with a loaded model."""
+        decoding = loaded.config.decoding
+        translator = cls(
+            loaded.engine,
+            loaded.tokenizer,
+            decoding,
+            longest_source=loaded.longest_source,
+            direction=chosen_direction(loaded.config.data, decoding.tag, decoding.target_tag),
+            line_shape=loaded.line_shape,
+        )
+        translator.advice = loaded.advice
         return translator
 
     @property
@@ -340,18 +355,7 @@ def load_translator(
     run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> Translator:
     """Load a translator as `Translator.load` does, without requiring a tag."""
-    loaded = load_model(run, overrides=overrides, device=device)
-    decoding = loaded.config.decoding
-    translator = Translator(
-        loaded.engine,
-        loaded.tokenizer,
-        decoding,
-        longest_source=loaded.longest_source,
-        direction=chosen_direction(loaded.config.data, decoding.tag, decoding.target_tag),
-        line_shape=loaded.line_shape,
-    )
-    translator.advice = loaded.advice
-    return translator
+    return Translator.of_model(load_model(run, overrides=overrides, device=device))
 
 
 def default_look_ahead(decoding: DecodingConfig) -> int:

@@ -274,9 +274,9 @@ def open_run(
     config, finished = read_config(run, job.data), is_exported(run) or is_finished(run)
     data = config.data
     if job.texts:
-        require_tag(run, overrides)
-        decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
-        data, split = with_texts(data, run, split, job.texts, decoding=decoding)
+        chosen = load_config(run / CONFIG_FILE, overrides=overrides)
+        require_tag(chosen, overrides, name=run)
+        data, split = with_texts(data, run, split, job.texts, decoding=chosen.decoding)
         config = config.changed(data=data)
     split = choose_split(data, split)
     source, split_data = open_split(data, split), data.of_split(split)

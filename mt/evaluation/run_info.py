@@ -15,7 +15,7 @@ from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.load import load_tokenizer
+from mt.decoding.load import check_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.evaluation.scores import ConfidenceInterval, Score
 from mt.files import read_json
@@ -295,7 +295,8 @@ def _read_tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
     folder = run / TOKENIZER_FOLDER
     if fingerprint is None and not any(folder.glob("*.json")):
         return None
-    tokenizer = load_tokenizer(run, fingerprint) if fingerprint else Tokenizer.load(folder)
+    tokenizer = Tokenizer.load(folder)
+    check_tokenizer(tokenizer, fingerprint, run)
     return TokenizerInfo(
         algorithm=tokenizer.source.algorithm,
         vocabulary="joint" if tokenizer.source is tokenizer.target else "separate",

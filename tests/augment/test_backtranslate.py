@@ -12,11 +12,10 @@ from mt.augment.sources import Sources
 from mt.augment.teacher import Teacher
 from mt.data.augmentation import Noise
 from mt.data.pairs import SentencePair
-from mt.decoding.load import weights_of
 from mt.decoding.shards import Job, Record, Shard, complete
 from mt.errors import DataError, UserError
 from mt.export.export import export_ctranslate2
-from mt.runs import read_exported
+from mt.runs import ModelRecord, read_exported
 
 SAMPLE = ["decoding.search=sample"]
 NO_NOISE = Noise()
@@ -72,7 +71,7 @@ def test_the_translation_is_the_source_and_the_text_the_target(
     assert list(zip(*texts, strict=True)) == wanted
     assert record.counts["written"] == len(wanted)
     assert sum(record.counts.values()) == len(LINES)
-    assert record.settings["model"] == weights_of(finished_run)
+    assert record.settings["model"] == ModelRecord.read(finished_run).sha256
     assert record.settings["decoding.search"] == "sample"
     assert len(wanted) > 2
 
@@ -177,7 +176,7 @@ def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path
     assert pairs == made(work(of_run, text))
     assert any(isinstance(pair, SentencePair) for pair in pairs)
     hashes = [each.settings["model"] for each in (of_export, of_run)]
-    assert hashes == [read_exported(exported).model, weights_of(finished_run)]
+    assert hashes == [read_exported(exported).model, ModelRecord.read(finished_run).sha256]
     assert made(Distillation(of_export, Sources(text))) == [
         SentencePair(pair.target, pair.source) if isinstance(pair, SentencePair) else pair
         for pair in pairs
