@@ -23,6 +23,7 @@ from typing import Any
 from mt.config.data import CleaningConfig, DataConfig, HeldOutSource
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.sources import open_source
+from mt.data.verbatim import numbers_differ
 from mt.errors import DataError, install_hint
 from mt.languages import base_language, count_in, in_letters, letters_in, script_share
 
@@ -59,10 +60,6 @@ _IDEOGRAPHIC = letters_in("Han", "Kana")
 _GAP = re.compile(f"(?<=[{_IDEOGRAPHIC}]) +(?=[{_IDEOGRAPHIC}])")
 _WORD_CHARACTERS = 3
 """Upper bound of the mean word length in segmented Chinese or Japanese."""
-_SEPARATOR = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
-MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
-"""A power of ten in place of zeros."""
-_DIGITS = re.compile(r"\d+")
 _LEAST_LENGTH = 30
 """In letters; shorter texts are not judged."""
 _GROUP = 10
@@ -162,39 +159,6 @@ def without_control_characters(text: str) -> str:
 def has_markup(text: str) -> bool:
     """Return True for a tag or character reference of HTML or XML."""
     return _MARKUP.search(text) is not None
-
-
-def numbers_differ(source: str, target: str) -> bool:
-    """Return True if each side has a number that the other lacks.
-
-    Numbers are digits of any script without leading zeros. They are compared without separators
-    (`1,000` is `1.000`), by groups (`6:30` is `6 Uhr 30`), and in texts with 万 or the like without
-    trailing zeros (`40,000` is `4万`); all three must differ. A number on one side alone is no
-    difference, since the other may have a number word.
-    """
-    if not (_DIGITS.search(source) and _DIGITS.search(target)):
-        return False
-    whole_left, whole_right = _SEPARATOR.sub("", source), _SEPARATOR.sub("", target)
-    if not _unlike(_numbers(whole_left), _numbers(whole_right)):
-        return False
-    if not _unlike(_numbers(source), _numbers(target)):
-        return False
-    if not MAGNITUDE.search(source + target):
-        return True
-    return _unlike(
-        [number.rstrip("0") for number in _numbers(whole_left)],
-        [number.rstrip("0") for number in _numbers(whole_right)],
-    )
-
-
-def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:
-    one, other = Counter(left), Counter(right)
-    return bool(one - other) and bool(other - one)
-
-
-def _numbers(text: str) -> list[str]:
-    found = ("".join(str(int(digit)) for digit in digits) for digits in _DIGITS.findall(text))
-    return [digits.lstrip("0") or "0" for digits in found]
 
 
 def normalized(text: str) -> str:

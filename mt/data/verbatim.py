@@ -3,13 +3,16 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from mt.data.filters import MAGNITUDE, numbers_differ
 from mt.languages import FINAL_MARKS, UNSPACED
 
+MAGNITUDE = re.compile("[万萬亿億千百兆만억]")
+"""A power of ten in place of zeros."""
+_BETWEEN_DIGITS = re.compile("(?<=\\d)[.,:'’٫٬．，\u00a0\u202f](?=\\d)")
+_DIGIT_RUN = re.compile(r"\d+")
 _ENDS = r"\s<>\"'“”‘’«»，。！？；：、（）【】《》「」"
 _NAME = "[A-Za-z0-9_.+-]"
 _EMOJI = (
@@ -95,6 +98,39 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
         and Counter(_GROUP.findall(digits)) - groups
         and (differ or (_is_not_written_in_words(digits) and not in_words))
     ]
+
+
+def numbers_differ(source: str, target: str) -> bool:
+    """Return True if each side has a number that the other lacks.
+
+    Numbers are digits of any script without leading zeros. They are compared without separators
+    (`1,000` is `1.000`), by groups (`6:30` is `6 Uhr 30`), and in texts with 万 or the like without
+    trailing zeros (`40,000` is `4万`); all three must differ. A number on one side alone is no
+    difference, since the other may have a number word.
+    """
+    if not (_DIGIT_RUN.search(source) and _DIGIT_RUN.search(target)):
+        return False
+    whole_left, whole_right = _BETWEEN_DIGITS.sub("", source), _BETWEEN_DIGITS.sub("", target)
+    if not _unlike(_numbers(whole_left), _numbers(whole_right)):
+        return False
+    if not _unlike(_numbers(source), _numbers(target)):
+        return False
+    if not MAGNITUDE.search(source + target):
+        return True
+    return _unlike(
+        [number.rstrip("0") for number in _numbers(whole_left)],
+        [number.rstrip("0") for number in _numbers(whole_right)],
+    )
+
+
+def _unlike(left: Iterable[str], right: Iterable[str]) -> bool:
+    one, other = Counter(left), Counter(right)
+    return bool(one - other) and bool(other - one)
+
+
+def _numbers(text: str) -> list[str]:
+    numbers = ("".join(str(int(digit)) for digit in digits) for digits in _DIGIT_RUN.findall(text))
+    return [digits.lstrip("0") or "0" for digits in numbers]
 
 
 def _is_not_written_in_words(number: str) -> bool:

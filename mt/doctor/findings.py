@@ -16,8 +16,8 @@ from mt.data.filters import (
     in_wrong_script,
     length_ratio,
     looks_tokenized,
-    numbers_differ,
 )
+from mt.data.verbatim import numbers_differ
 from mt.languages import base_language
 
 MAX_LINES_SHOWN = 3

@@ -117,6 +117,7 @@ def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path
 
 def test_ensemble_with_another_tokenizer_is_an_error(run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(run, tmp_path / "other"))
+    shutil.rmtree(other / "tokenizer")
     tokenizer = train_tokenizer(
         lambda: iter([SentencePair("a red dog", "a blue cat")] * 9),
         other / "tokenizer",
