@@ -19,9 +19,17 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
 from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
-from mt.config.problems import REMOVED_DEFAULTS, config_error, fields, problems_in, sections_at
+from mt.config.problems import (
+    REMOVED_DEFAULTS,
+    RENAMED_KEYS,
+    config_error,
+    fields,
+    problems_in,
+    sections_at,
+)
 from mt.config.root import Config
 from mt.errors import ConfigError, did_you_mean
+from mt.runs import CONFIG_FILE, JOURNAL_FILE
 
 S = TypeVar("S", bound=Section)
 _PRESET = ("model", "preset")
@@ -39,6 +47,8 @@ def load_config(path: Path, *, overrides: Sequence[str] = ()) -> Config:
     document = read_document(path)
     for key, default in REMOVED_DEFAULTS.items():
         document = replace(document, values=_without(document.values, key.split("."), default))
+    if path.name == CONFIG_FILE and (path.parent / JOURNAL_FILE).exists():
+        document = replace(document, values=_with_present_keys(document.values))
     document = reduce(_with_override, overrides, document)
     return validate_document(Config, document, file=str(path))
 
@@ -183,6 +193,28 @@ def _without(tree: dict[str, Any], keys: Sequence[str], value: Any) -> dict[str,
         return {name: tree[name] for name in tree if name != key}
     if rest and isinstance(tree.get(key), dict):
         return {**tree, key: _without(tree[key], rest, value)}
+    return tree
+
+
+def _with_present_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the config of an older run with renamed keys, and without protocols of five keys."""
+    for old, new in RENAMED_KEYS.items():
+        value = _value_at(values, old.split("."))
+        if value is not None:
+            values = _without(values, old.split("."), value)
+            values = _with_value(values, tuple(new.split(".")), value)
+    published = _value_at(values, ("evaluation", "published"))
+    scores = [score for score in published or () if isinstance(score, dict)]
+    if any(isinstance(score.get("protocol"), dict) for score in scores):
+        scores = [{**score, "protocol": ""} for score in scores]
+        values = _with_value(values, ("evaluation", "published"), scores)
+    return values
+
+
+def _value_at(tree: Any, keys: Iterable[str]) -> Any:
+    """Return the value of a path; None if there is none."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
     return tree
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from mt.config import Config, ModelConfig
 from mt.config.data import HubSource, TextSource
+from mt.config.document import parse_value
 from mt.config.loading import (
     dump_config,
     json_schema,
@@ -229,3 +230,18 @@ def test_schema_describes_every_key_and_rejects_others() -> None:
         assert place.field is not None
         assert (place.keys[-1], place.field.description) in described
     assert all(description.endswith(".") for _, description in described)
+
+
+def test_config_of_an_older_run_is_read_with_its_old_keys(tmp_path: Path) -> None:
+    score = {"split": "test", "system": "s", "score": 1.0, "source": "p"}
+    old = {"seed_band": 0.5, "published": [{**score, "protocol": {"case": "mixed"}}]}
+    tree = {**parse_value(RECIPE), "evaluation": old}
+    tree["data"]["tests"] = {"test": {"corpus": "c/test"}}
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    with pytest.raises(ConfigError, match="renamed to `evaluation.seed_tolerance`"):
+        load_config(path)
+    (tmp_path / "metrics.jsonl").touch()
+    evaluation = load_config(path).evaluation
+    assert evaluation.seed_tolerance == 0.5
+    assert evaluation.published[0].protocol == ""
