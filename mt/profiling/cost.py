@@ -5,6 +5,7 @@ positional encodings that are added or rotated cost little in comparison. Masks 
 attention counts in full.
 """
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -136,8 +137,9 @@ def _name_part(path: str) -> str:
     return "output layer" if stack == "output" else "norms and positions"
 
 
-RATE_SECONDS = 0.2
-"""Time in which the rate of one product is measured."""
+SAMPLES = 9
+SAMPLE_SECONDS = 0.02
+"""Minimum time of a sample, so that a busy machine slows samples as it slows training."""
 _MAX_OUTPUTS = 2**26
 """Numbers in the largest result, so that measuring takes less memory than training."""
 
@@ -187,7 +189,8 @@ def _measure_rate(product: MatrixProduct, device: torch.device, dtype: torch.dty
     }
     statement, threads = "torch.mm(inputs, weight.T, out=result)", torch.get_num_threads()
     timer = Timer(statement, globals={"torch": torch, **matrices}, num_threads=threads)
-    return product.flops / float(timer.blocked_autorange(min_run_time=RATE_SECONDS).median)
+    count = max(1, round(SAMPLE_SECONDS / timer.timeit(1).mean))
+    return product.flops / statistics.median(timer.timeit(count).mean for _ in range(SAMPLES))
 
 
 def synchronize(device: torch.device) -> None:

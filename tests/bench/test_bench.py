@@ -53,7 +53,7 @@ def test_plain(script: Script, tiny_recipe: Path) -> None:
 
 @pytest.mark.slow  # starts two programs
 def test_training(script: Script, tiny_recipe: Path) -> None:
-    script.patch.setattr("mt.profiling.cost.RATE_SECONDS", 1e-3)
+    script.patch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
     lines = script.run("training", tiny_recipe, "--pairs", 1, "--updates", 2, "--threads", 1)
     assert any(line.startswith("mt/plain: median ") for line in lines)
 

@@ -206,7 +206,7 @@ def test_a_training_that_is_refused_cannot_be_planned(
 def test_training_benchmark(
     program: Program, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mt.profiling.cost.RATE_SECONDS", 1e-3)
+    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-4)
     status, out, _ = program("bench", "train", tiny_recipe, "--updates", "2", "--json")
     assert status == 0
     record = json.loads(out)

@@ -126,7 +126,7 @@ def test_products_are_those_of_the_model_with_results_of_limited_size() -> None:
 
 
 def test_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mt.profiling.cost.RATE_SECONDS", 0.01)
+    monkeypatch.setattr("mt.profiling.cost.SAMPLE_SECONDS", 1e-3)
     slow, fast = MatrixProduct(1, 1, 1), MatrixProduct(256, 256, 256)
     cpu = torch.device("cpu")
     rate = measure_matmul_rate({slow}, cpu, torch.float32)
