@@ -27,7 +27,7 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
-from mt.evaluation.scores import check_metrics, choose_metrics, label
+from mt.evaluation.scores import check_metrics, choose_metrics, label_form
 from mt.files import resolved
 from mt.languages import script_share, written_without_spaces
 
@@ -356,7 +356,7 @@ def _score_direction(test_set: EvaluationSet, systems: Sequence[System]) -> Slic
 
 def _describe_direction(test_set: EvaluationSet, systems: Sequence[System]) -> str:
     """Return the parts of a signature that may differ between splits."""
-    form = label(test_set.references, test_set.target_language)
+    form = label_form(test_set.references, test_set.target_language)
     forced = ",".join(dict.fromkeys(system.forced for system in systems if system.forced))
     fields = {"tok": test_set.tokenizer, "text": form, "forced": forced}
     signature = "|".join(f"{key}:{value}" for key, value in fields.items() if value)

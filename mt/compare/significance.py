@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from mt.compare.systems import EvaluationSet, System
 from mt.errors import UserError
-from mt.evaluation.scores import ConfidenceInterval, choose_metrics, label
+from mt.evaluation.scores import ConfidenceInterval, choose_metrics, label_form
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -115,7 +115,7 @@ def _score_metric(
             _compute_bootstrap_p_value(scores - sampled[0], abs(value - values[0]))
             for scores, value in zip(sampled, values, strict=True)
         ]
-    form = label(test_set.references, test_set.target_language)
+    form = label_form(test_set.references, test_set.target_language)
     signed = f"{signature}|text:{form}" if form else str(signature)
     paired = []
     for index, system in enumerate(systems):

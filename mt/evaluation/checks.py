@@ -8,7 +8,7 @@ from pathlib import Path
 from mt.data.corpus_files import LineReader
 from mt.data.filters import can_be_judged, in_other_language, in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
-from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, form_of
+from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, count_form
 from mt.files import existing_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
@@ -103,8 +103,8 @@ class TextChecks:
         language: str,
     ) -> None:
         """Refuse texts that do not belong together or differ in form."""
-        given = [sources] if sources else []
-        self._check_lengths([hypotheses, *references, *given])
+        texts = [hypotheses, *references, *([sources] if sources else [])]
+        self._check_lengths(texts)
         self._check_differs("references", "hypotheses", hypotheses, references)
         if sources:
             self.check_no_source(sources, references)
@@ -114,7 +114,7 @@ class TextChecks:
                     f"{hypotheses.name}: the hypotheses are the same text as the sources "
                     f"{sources.name}, nothing is translated",
                 )
-        self.check_tokens([hypotheses, *references, *given])
+        self.check_tokens(texts)
         self._check_forms(hypotheses, references, language=language)
         if sources:
             self.check_direction(sources, [hypotheses, *references], language=language)
@@ -133,7 +133,7 @@ class TextChecks:
     def check_tokens(self, texts: Sequence[ScoredText]) -> None:
         """Refuse texts that are split into subwords."""
         for text in texts:
-            form = form_of(text.lines, "")
+            form = count_form(text.lines, "")
             if form.in_tokens:
                 self.refuse(
                     "tokens",
@@ -159,7 +159,7 @@ class TextChecks:
 
     def _check_lengths(self, texts: Sequence[ScoredText]) -> None:
         first = texts[0]
-        for text in texts:
+        for text in texts[1:]:
             if len(text.lines) != len(first.lines):
                 self.refuse(
                     "line-counts",
@@ -183,15 +183,17 @@ class TextChecks:
     def _check_forms(
         self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
-        made = form_of(hypotheses.lines, language)
+        own = count_form(hypotheses.lines, language)
         for reference in references:
-            right = form_of(reference.lines, language)
-            sides = (hypotheses.name, made), (reference.name, right)
+            right = count_form(reference.lines, language)
+            sides = (hypotheses.name, own), (reference.name, right)
             for (name, form), (other_name, other) in (sides, sides[::-1]):
                 both = "give both in one form, preferably"
                 if form.is_tokenized and other.is_untokenized:
-                    found = f"{form.tokenized} of {form.lines} lines look tokenised"
-                    message = f"{name}: {found}, {other_name} does not; {both} plain text"
+                    message = (
+                        f"{name}: {form.tokenized} of {form.lines} lines look tokenised, "
+                        f"{other_name} does not; {both} plain text"
+                    )
                     self.refuse("tokenized", message)
                 if form.is_lowercased_beside(other):
                     message = f"{name}: is lower-cased, {other_name} is not; {both} with capitals"
@@ -200,13 +202,14 @@ class TextChecks:
 
 def check_named_once(references: Sequence[Path]) -> None:
     """Raise UserError if a file of references is named twice, as if it were two sets."""
-    places = [resolved(path) for path in references]
-    for number, path in enumerate(references):
-        if places[number] in places[:number]:
+    seen = set()
+    for path in references:
+        if resolved(path) in seen:
             raise UserError(f"--references {path}: is named twice; each file is one set")
+        seen.add(resolved(path))
 
 
-def cut_alike(texts: Sequence[ScoredText]) -> list[Sequence[str]]:
+def cut_to_shortest(texts: Sequence[ScoredText]) -> list[Sequence[str]]:
     """Return the lines of each text, cut to the length of the shortest."""
     shortest = min(len(text.lines) for text in texts)
     return [text.lines[:shortest] for text in texts]
@@ -216,13 +219,14 @@ def _share_elsewhere(lines: Sequence[str], language: str) -> float | None:
     """Return the share of sampled lines in another language; None if none can be judged."""
     sample = lines[:: max(1, len(lines) // _SAMPLE)]
     try:
-        judged = [line for line in sample if can_be_judged(line, language)]
-        found = [
-            in_wrong_script(line, language) or in_other_language(line, language) for line in judged
+        verdicts = [
+            in_wrong_script(line, language) or in_other_language(line, language)
+            for line in sample
+            if can_be_judged(line, language)
         ]
     except DataError:  # without the extra `langid`, only the script is checked
-        found = []
-    if not found:
+        verdicts = []
+    if not verdicts:
         lettered = [line for line in sample if script_share(line, language) is not None]
-        found = [in_wrong_script(line, language) for line in lettered]
-    return sum(found) / len(found) if found else None
+        verdicts = [in_wrong_script(line, language) for line in lettered]
+    return sum(verdicts) / len(verdicts) if verdicts else None

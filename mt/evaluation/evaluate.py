@@ -19,7 +19,7 @@ from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
-from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, cut_alike
+from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, cut_to_shortest
 from mt.evaluation.model_card import render_card, update_card
 from mt.evaluation.passport import (
     InputPath,
@@ -29,7 +29,7 @@ from mt.evaluation.passport import (
 )
 from mt.evaluation.robustness import RobustnessCard, make_variants, score_variants
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
-from mt.evaluation.scores import Evaluation, check_metrics, evaluate, off_target
+from mt.evaluation.scores import Evaluation, check_metrics, evaluate, measure_off_target
 from mt.files import file_sha256, read_json, regular_file, resolved, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
@@ -81,7 +81,7 @@ class EvaluationJob:
     data: DataConfig | None = None
     """Corpora for an imported run, whose config has none."""
 
-    def begin(self) -> TextChecks:
+    def make_checks(self) -> TextChecks:
         """Return the checks of the texts; raise UserError for an unknown metric or reason."""
         check_metrics(self.metrics)
         return TextChecks(self.allow)
@@ -192,7 +192,7 @@ def evaluate_run(
     if opened.is_multilingual:
         references = opened.references[0].lines
         try:
-            rate = off_target(hypotheses.lines, references, target_language=language)
+            rate = measure_off_target(hypotheses.lines, references, target_language=language)
             evaluation = replace(evaluation, off_target=rate)
         except DataError as error:
             _logger.warning("note: no off-target rate: %s", error)
@@ -270,7 +270,7 @@ def open_run(
 ) -> OpenedSplit:
     """Check a split of a run, load the model and create the folder of evaluations."""
     keep_freed_memory()
-    checks = job.begin()
+    checks = job.make_checks()
     config, finished = read_config(run, job.data), is_exported(run) or is_finished(run)
     data = config.data
     if job.texts:
@@ -388,16 +388,18 @@ def score_pairs(
     score here, so that they agree.
     """
     stream = translator.stream(pair.source for pair in pairs)
-    made = tuple(tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None))
+    translations = tuple(
+        tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
+    )
     evaluation = evaluate(
-        [translation.text for translation in made],
+        [translation.text for translation in translations],
         [[pair.target for pair in pairs], *further],
         target_language=target_language,
         tokenizer=tokenizer,
         metrics=job.metrics,
         resamples=job.resamples,
     )
-    return ValidationScores(evaluation, made)
+    return ValidationScores(evaluation, translations)
 
 
 def evaluate_files(
@@ -415,16 +417,16 @@ def evaluate_files(
 
     Raises DataError if the checks reject the texts, UserError for language, tokenizer or job.
     """
-    checks = job.begin()
+    checks = job.make_checks()
     check_named_once(references)
     tokenizer = checks.check_tokenizer(target_language, tokenizer)
-    made, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
+    scored, *right = (ScoredText.of_file(path) for path in (hypotheses, *references))
     left = ScoredText.of_file(sources) if sources else None
-    checks.check_texts(made, right, left, language=target_language)
+    checks.check_texts(scored, right, left, language=target_language)
     passport = passport_beside(hypotheses, [*references, *([sources] if sources else [])])
-    texts = cut_alike([made, *right, *([left] if left else [])])
+    texts = cut_to_shortest([scored, *right, *([left] if left else [])])
     if left:
-        _log_copies(made.name, texts[0], texts[-1])
+        _log_copies(scored.name, texts[0], texts[-1])
     scores = evaluate(
         texts[0],
         texts[1 : 1 + len(right)],
@@ -434,7 +436,7 @@ def evaluate_files(
         resamples=job.resamples,
     )
     names = tuple(text.name for text in right)
-    scores = replace(checks.mark(scores), hypotheses=made.name, references=names)
+    scores = replace(checks.mark(scores), hypotheses=scored.name, references=names)
     if passport:
         inputs = [("hypotheses", hypotheses), *(("references", path) for path in references)]
         inputs += [("sources", sources)] if sources else []
@@ -452,13 +454,17 @@ def _log_notes(translations: Sequence[Translation]) -> None:
     noted = [translation for translation in translations if translation.notes]
     for translation in noted[:_MAX_LOGGED_LINES]:
         log_notes(translation)
-    if (more := len(noted) - _MAX_LOGGED_LINES) > 0:
+    if len(noted) > _MAX_LOGGED_LINES:
+        more = len(noted) - _MAX_LOGGED_LINES
         _logger.warning("and %d more such lines of %d", more, len(translations))
 
 
 def _log_copies(name: str, translations: Sequence[str], sources: Sequence[str]) -> None:
-    filled = [(line, source) for line, source in zip(translations, sources, strict=True) if source]
-    count = sum(line == source for line, source in filled)
-    share = f"{count / max(len(filled), 1):.1%}"
-    values = name, count, len(filled), share
-    _logger.warning("note: %s: %d of %d lines (%s) are identical to their source", *values)
+    copies = [line == source for line, source in zip(translations, sources, strict=True) if source]
+    _logger.warning(
+        "note: %s: %d of %d lines (%.1f%%) are identical to their source",
+        name,
+        sum(copies),
+        len(copies),
+        100 * sum(copies) / max(len(copies), 1),
+    )

@@ -17,7 +17,7 @@ from mt.data.augmentation import (
     without_final_mark,
     without_punctuation,
 )
-from mt.evaluation.scores import Evaluation, form_of
+from mt.evaluation.scores import Evaluation, count_form
 from mt.languages import written_without_spaces
 from mt.tables import aligned
 
@@ -84,7 +84,7 @@ def join_lines(lines: Sequence[str], language: str) -> list[str]:
 
     The separator is a space, or nothing for untokenised text in a language without spaces.
     """
-    spaced = not written_without_spaces(language) or form_of(lines, language).is_tokenized
+    spaced = not written_without_spaces(language) or count_form(lines, language).is_tokenized
     separator = " " if spaced else ""
     starts = range(0, len(lines), JOINED)
     return [separator.join(lines[start : start + JOINED]) for start in starts]

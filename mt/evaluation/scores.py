@@ -82,7 +82,7 @@ class Form:
         return expected >= _EXPECTED and self.upper <= _KEPT * expected
 
 
-def form_of(lines: Iterable[str], language: str) -> Form:
+def count_form(lines: Iterable[str], language: str) -> Form:
     """Count what shows the form of lines in `language`, a code such as `zh`."""
     distinct = [line for line in dict.fromkeys(lines) if line.strip()]
     return Form(
@@ -94,13 +94,13 @@ def form_of(lines: Iterable[str], language: str) -> Form:
     )
 
 
-def label(references: Sequence[Sequence[str]], language: str) -> str:
+def label_form(references: Sequence[Sequence[str]], language: str) -> str:
     """Return the form of the references for a signature, "" for plain text.
 
     `tokenised`, `lower-cased`, or both with a comma: such a score does not compare with a score of
     plain text.
     """
-    forms = [form_of(lines, language) for lines in references]
+    forms = [count_form(lines, language) for lines in references]
     shared = {
         "tokenised": all(form.is_tokenized for form in forms),
         "lower-cased": all(form.is_lowercased for form in forms),
@@ -225,8 +225,8 @@ class Evaluation:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""
         record: dict[str, Any] = {
             **{
-                each.name.lower().replace("chrf2", "chrf"): each.as_record()
-                for each in self.scores()
+                score.name.lower().replace("chrf2", "chrf"): score.as_record()
+                for score in self.scores()
             },
             "sentences": self.sentences,
             "target_language": self.target_language,
@@ -275,7 +275,7 @@ def evaluate(
         for metric in choose_metrics(target_language, tokenizer, metrics)
     )
     evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
-    return evaluation.marked("text", label(references, target_language))
+    return evaluation.marked("text", label_form(references, target_language))
 
 
 def choose_metrics(
@@ -345,10 +345,10 @@ def _bleu(tokenizer: str) -> "BLEU":
 def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     if not references:
         raise DataError("there are no references to compare with")
-    for number, reference in enumerate(references, 1):
+    for position, reference in enumerate(references, 1):
         if len(reference) != len(hypotheses):
             one = len(references) == 1
-            which = "the references have" if one else f"reference set {number} has"
+            which = "the references have" if one else f"reference set {position} has"
             raise DataError(f"{len(hypotheses)} hypotheses, but {which} {len(reference)} lines")
     if not hypotheses:
         raise DataError("there is no sentence to score")
@@ -392,7 +392,7 @@ def _score(
     return Score(result.name, float(result.score), str(metric.get_signature()), interval)
 
 
-def off_target(
+def measure_off_target(
     translations: Sequence[str], references: Sequence[str], *, target_language: str
 ) -> OffTarget:
     """Count translations and references that are not in the target language.

@@ -19,10 +19,10 @@ from mt.evaluation.scores import (
     Form,
     Score,
     choose_tokenizer,
+    count_form,
     evaluate,
-    form_of,
-    label,
-    off_target,
+    label_form,
+    measure_off_target,
 )
 
 ENGLISH = ["The cat sat on the mat.", "It is raining hard, isn't it?", ""]
@@ -255,12 +255,12 @@ LOWERED = [line.lower() for line in PLAIN]
 
 
 def test_form_counts_each_line_once() -> None:
-    form = form_of(["A b .", "A b .", "", "c@@ d", "E f , g ."], "en")
+    form = count_form(["A b .", "A b .", "", "c@@ d", "E f , g ."], "en")
     assert form == Form(lines=3, tokens=1, tokenized=2, upper=2, lower=5)
 
 
 def test_tokenised_and_plain_text_are_distinguished() -> None:
-    plain, tokenized = form_of(PLAIN, "en"), form_of(TOKENIZED, "en")
+    plain, tokenized = count_form(PLAIN, "en"), count_form(TOKENIZED, "en")
     assert (plain.is_tokenized, plain.is_untokenized) == (False, True)
     assert (tokenized.is_tokenized, tokenized.is_untokenized) == (True, False)
     forms = [Form(8, tokens=0, tokenized=lines, upper=0, lower=0) for lines in (1, 2, 8)]
@@ -268,23 +268,23 @@ def test_tokenised_and_plain_text_are_distinguished() -> None:
 
 
 def test_text_without_capitals_is_lower_cased() -> None:
-    cased, lowered = form_of(PLAIN, "en"), form_of(LOWERED, "en")
+    cased, lowered = count_form(PLAIN, "en"), count_form(LOWERED, "en")
     assert lowered.is_lowercased
-    assert not form_of([*LOWERED, "And so on."], "en").is_lowercased
-    assert not form_of(LOWERED[:2] * 5, "en").is_lowercased  # repeated lines count once
+    assert not count_form([*LOWERED, "And so on."], "en").is_lowercased
+    assert not count_form(LOWERED[:2] * 5, "en").is_lowercased  # repeated lines count once
     assert lowered.is_lowercased_beside(cased)
     for lines in (PLAIN, ["yes", "no"], ["今天天气很好。"]):
-        assert not form_of(lines, "en").is_lowercased_beside(cased)
+        assert not count_form(lines, "en").is_lowercased_beside(cased)
     assert not cased.is_lowercased_beside(lowered)
 
 
 def test_label_is_the_form_that_all_references_share() -> None:
     long = [f"a line of {word} , and so on ." for word in ("one", "two", "three", "four")]
     long += ["yet another one , which is as long as it has to be , so that nobody may doubt it ."]
-    assert label([long], "en") == "tokenised,lower-cased"
-    assert label([TOKENIZED], "en") == "tokenised"
-    assert label([PLAIN], "en") == ""
-    assert label([TOKENIZED, PLAIN], "en") == ""
+    assert label_form([long], "en") == "tokenised,lower-cased"
+    assert label_form([TOKENIZED], "en") == "tokenised"
+    assert label_form([PLAIN], "en") == ""
+    assert label_form([TOKENIZED, PLAIN], "en") == ""
 
 
 WEATHER_DE = "das Wetter war sehr schön und wir gingen in den Wald"
@@ -293,7 +293,7 @@ WEATHER_EN = "the weather was very fine and we went into the woods"
 
 def test_long_texts_in_other_languages_are_counted() -> None:
     pytest.importorskip("py3langid")
-    found = off_target(
+    found = measure_off_target(
         [WEATHER_DE, WEATHER_EN, "the", "", WEATHER_EN],
         [WEATHER_DE, WEATHER_DE, "das", "", WEATHER_EN],
         target_language="de-AT",
@@ -308,6 +308,6 @@ def test_long_texts_in_other_languages_are_counted() -> None:
 def test_texts_that_cannot_be_judged_have_no_rate() -> None:
     pytest.importorskip("py3langid")
     for language, text in (("de", "kurz"), ("xyz", WEATHER_EN)):
-        found = off_target([text], [text], target_language=language)
+        found = measure_off_target([text], [text], target_language=language)
         assert found.as_record()["rate"] is None
         assert "no translation is long enough to judge" in found.as_text()
