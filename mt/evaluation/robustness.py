@@ -26,18 +26,19 @@ SEED = 1
 JOINED = 4
 """Number of neighbouring lines that `long input` joins."""
 
-_LINE_CHANGES: dict[str, Callable[[str, Random], str]] = {
-    "upper case": in_capitals,
-    "lower case": lambda text, _: text.lower(),
-    "no punctuation": without_punctuation,
-    "no final mark": lambda text, _: without_final_mark(text),
-    "typos": with_typos,
+Change = Callable[[str, Random], str]
+Adaptation = Callable[[Sequence[str]], Sequence[str]]
+_LINE_CHANGES: dict[str, tuple[Change, Adaptation | None]] = {
+    "upper case": (in_capitals, lambda lines: [line.upper() for line in lines]),
+    "lower case": (lambda text, _: text.lower(), None),
+    "no punctuation": (without_punctuation, None),
+    "no final mark": (
+        lambda text, _: without_final_mark(text),
+        lambda lines: [without_final_mark(line) for line in lines],
+    ),
+    "typos": (with_typos, None),
 }
-_REFERENCE_CHANGES: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {
-    "upper case": lambda lines: [line.upper() for line in lines],
-    "no final mark": lambda lines: [without_final_mark(line) for line in lines],
-}
-"""Variants whose references are changed as the sources are."""
+"""Change of the sources, and of the references and of translations of the untouched text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class SourceVariant:
     name: str
     sources: Sequence[str]
     references: Sequence[Sequence[str]]
-    adapt: Callable[[Sequence[str]], Sequence[str]] | None = None
+    adapt: Adaptation | None = None
     """Change of translations of the untouched text for a comparison with these references."""
     copied: Sequence[str] = ()
     """Text that was added to each line on both sides."""
@@ -65,9 +66,8 @@ def make_variants(
     `references` has one list for each set.
     """
     variants = [SourceVariant("untouched", sources, references)]
-    for name, change in _LINE_CHANGES.items():
+    for name, (change, adapt) in _LINE_CHANGES.items():
         noisy = [change(text, Random(f"{SEED} {n}")) for n, text in enumerate(sources, 1)]
-        adapt = _REFERENCE_CHANGES.get(name)
         if noisy != list(sources):
             right = [adapt(lines) for lines in references] if adapt else references
             variants.append(SourceVariant(name, noisy, right, adapt))
@@ -86,8 +86,7 @@ def join_lines(lines: Sequence[str], language: str) -> list[str]:
     """
     spaced = not written_without_spaces(language) or count_form(lines, language).is_tokenized
     separator = " " if spaced else ""
-    starts = range(0, len(lines), JOINED)
-    return [separator.join(lines[start : start + JOINED]) for start in starts]
+    return [separator.join(lines[i : i + JOINED]) for i in range(0, len(lines), JOINED)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +95,18 @@ class ScoredVariant:
 
     name: str
     scores: Evaluation
-    bleu_drop: float
-    """Difference from the BLEU of the translations of the untouched text, adapted."""
-    chrf_drop: float
+    baseline: Evaluation
+    """Scores of the translations of the untouched text, adapted."""
     intact: float | None = None
     """Share of the lines that have the added text unchanged."""
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the scores and their drops as plain data."""
+        record: dict[str, Any] = {"name": self.name, "lines": self.scores.sentences}
+        for key in ("bleu", "chrf"):
+            score, before = getattr(self.scores, key), getattr(self.baseline, key)
+            record[key] = {**score.as_record(), "drop": before.value - score.value}
+        return {**record, "intact": self.intact}
 
 
 def score_variants(
@@ -112,14 +118,12 @@ def score_variants(
     untouched = score(translations[0], variants[0].references)
     scored = []
     for variant, lines in zip(variants, translations, strict=True):
-        scores, baseline = score(lines, variant.references), untouched
-        if variant.adapt:
-            baseline = score(variant.adapt(translations[0]), variant.references)
-        bleu = baseline.bleu.value - scores.bleu.value
-        chrf = baseline.chrf.value - scores.chrf.value
+        adapted = variant.adapt and variant.adapt(translations[0])
+        baseline = score(adapted, variant.references) if adapted else untouched
         matches = [text in line for text, line in zip(variant.copied, lines, strict=False)]
         intact = sum(matches) / len(matches) if matches else None
-        scored.append(ScoredVariant(variant.name, scores, bleu, chrf, intact))
+        scores = score(lines, variant.references)
+        scored.append(ScoredVariant(variant.name, scores, baseline, intact))
     return scored
 
 
@@ -134,10 +138,10 @@ class RobustnessCard:
     def as_text(self) -> str:
         """Return a table, the signatures and remarks."""
         rows = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]
-        for row in self.scored:
-            bleu, chrf = f"{row.scores.bleu.value:.2f}", f"{row.scores.chrf.value:.2f}"
-            drops = f"{row.bleu_drop:.2f}", f"{row.chrf_drop:.2f}"
-            rows.append((row.name, f"{row.scores.sentences:,}", bleu, drops[0], chrf, drops[1]))
+        for record in self.as_record()["variants"]:
+            numbers = [record[key][part] for key in ("bleu", "chrf") for part in ("score", "drop")]
+            cells = [f"{number:.2f}" for number in numbers]
+            rows.append((record["name"], f"{record['lines']:,}", *cells))
         scores = self.scored[0].scores.scores()
         signatures = aligned([(score.name, score.signature) for score in scores])
         remarks = (
@@ -150,14 +154,4 @@ class RobustnessCard:
 
     def as_record(self) -> dict[str, Any]:
         """Return the card as plain data, with scores in full precision."""
-        variants = [
-            {
-                "name": row.name,
-                "lines": row.scores.sentences,
-                "bleu": {**row.scores.bleu.as_record(), "drop": row.bleu_drop},
-                "chrf": {**row.scores.chrf.as_record(), "drop": row.chrf_drop},
-                "intact": row.intact,
-            }
-            for row in self.scored
-        ]
-        return {"split": self.split, "variants": variants}
+        return {"split": self.split, "variants": [variant.as_record() for variant in self.scored]}
