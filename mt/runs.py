@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from mt.errors import RunError
 from mt.files import (
@@ -14,9 +14,6 @@ from mt.files import (
     validated,
     write_json,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CONFIG_FILE, MODEL_FILE, WEIGHTS_FILE = "config.yaml", "model.json", "model.safetensors"
 ADAPTER_FILE = "adapter.safetensors"
@@ -190,18 +187,6 @@ def write_description(
             **asdict(provenance),
         },
     )
-
-
-def read_tensors(path: Path) -> dict[str, "Tensor"]:
-    """Return the tensors of a safetensors file by name; raise RunError where it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise RunError(f"{path}: damaged ({error})") from error
-    return tensors
 
 
 def check_weights(folder: Path, sha256: str, *, listed_in: str = MODEL_FILE) -> None:

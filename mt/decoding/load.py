@@ -35,7 +35,6 @@ from mt.runs import (
     check_weights,
     is_exported,
     read_exported,
-    read_tensors,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +46,18 @@ if TYPE_CHECKING:
     from mt.model.transformer import Transformer
 
 _logger = logging.getLogger(__name__)
+
+
+def read_tensors(path: Path) -> dict[str, "Tensor"]:
+    """Return the tensors of a safetensors file by name; raise RunError where it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise RunError(f"{path}: damaged ({error})") from error
+    return tensors
 
 
 @dataclass(frozen=True, slots=True)

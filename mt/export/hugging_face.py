@@ -20,7 +20,7 @@ from mt.config.loading import dump_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.sentencepiece_model import SPECIAL, read_tokens, replace_tokens
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.decoding.load import FinishedRun
+from mt.decoding.load import FinishedRun, read_tensors
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.export.marian import (
     SHARED,
@@ -32,7 +32,7 @@ from mt.export.marian import (
 from mt.files import read_bytes, read_json, replacing, validated, write_json, write_text
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
-from mt.runs import LARGEST_MODEL, Provenance, read_tensors, write_description
+from mt.runs import LARGEST_MODEL, Provenance, write_description
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 from mt.training.run_folder import RunFolder

@@ -27,6 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mt.decoding.load import read_tensors
 from mt.errors import RunError
 from mt.files import file_sha256, naming, read_json, sync, sync_folder, write_json
 from mt.model.weights import load_parameters, parameter_tensors
@@ -36,7 +37,6 @@ from mt.runs import (
     WEIGHTS_FILE,
     ListedFile,
     read_manifest,
-    read_tensors,
 )
 from mt.training.state import TrainState
 from mt.training.step import Learner
