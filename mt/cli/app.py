@@ -39,6 +39,7 @@ REMOVED: dict[str, str] = {
     "mt inspect": "`mt info CONFIG` counts parameters and FLOPs",
     "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",
     "mt plot schedule": "the notebook docs/quickstart.ipynb draws the learning rate",
+    "mt serve --max-waiting": "1,024 lines wait, or those of one request of --max-sentences",
 }
 """Replacement by removed command or option, such as "mt plot masks" or "mt bench --phases"."""
 

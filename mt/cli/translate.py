@@ -175,9 +175,6 @@ def serve(
     max_characters: Annotated[
         int, typer.Option(min=1, metavar="N", help="Maximum number of characters per request.")
     ] = 20_000,
-    max_waiting: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Maximum number of lines in the queue.")
-    ] = 1024,
     api_key_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Ask for an API key; the file has one per line."),
@@ -194,12 +191,14 @@ def serve(
 ) -> None:
     """Serve translations over HTTP: a JSON API, the API of LibreTranslate, a web page."""
     checked = decoding_only(overrides)
-    if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "prometheus_client")):
+    modules = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
+    if any(find_spec(module) is None for module in modules):
         raise UserError(f"`mt serve` needs FastAPI and uvicorn: {install_hint('serve')}")
     from mt.serving.requests import Limits, read_access
     from mt.serving.server import Address, serve_run
 
     access = read_access(api_key_file, allow_origin or ())
-    limits = Limits(sentences=max_sentences, characters=max_characters, waiting=max_waiting)
+    waiting = max(1024, max_sentences)
+    limits = Limits(sentences=max_sentences, characters=max_characters, waiting=waiting)
     address = Address(host, port)
     serve_run(run, address, limits=limits, access=access, overrides=checked, device=device)

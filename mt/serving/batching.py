@@ -4,16 +4,12 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mt.decoding.alignment import Link
-from mt.decoding.engine import ExplainingEngine
 from mt.decoding.translator import Translation, Translator
 from mt.documents.segments import TranslatedLine
 from mt.serving.requests import Metrics
@@ -31,44 +27,24 @@ class StoppedError(Exception):
     """The server is being stopped."""
 
 
-class FailedError(Exception):
+class RequestFailedError(Exception):
     """The engine failed on this request; the traceback is in the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LineOptions:
     """Options of a request for each of its lines."""
 
     n_best: int = 1
-    attention: bool = False
     links: bool = False
     """Find the aligned words, for the places of tags."""
 
-    @property
-    def explains(self) -> bool:
-        """True if the answer needs one more pass of the model."""
-        return self.attention or self.links
-
 
 @dataclass(frozen=True, slots=True)
-class PartAttention:
-    """Attention of a line, or of a part of a split line."""
-
-    source: list[str]
-    """Source tokens, EOS last."""
-    target: list[str]
-    """Target tokens without EOS."""
-    weights: NDArray[np.float32]
-    """Attention of each target token to each source token [T S], from 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
+class LineAnswer:
     """Result for one line."""
 
     translation: Translation
-    attention: tuple[PartAttention, ...] | None = None
-    """Attention of the best translation's parts; None if not requested or not available."""
     links: tuple[Link, ...] | None = None
     """Links of the best translation; None if not requested or not available."""
 
@@ -79,13 +55,13 @@ class Answer:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _PendingRequest:
     """Lines of one request and the answers to the first of them."""
 
     lines: Sequence[str]
-    wanted: Wanted
-    future: Future[list[Answer]] = field(default_factory=Future)
-    answers: list[Answer] = field(default_factory=list)
+    options: LineOptions
+    future: Future[list[LineAnswer]] = field(default_factory=Future)
+    answers: list[LineAnswer] = field(default_factory=list)
     taken: int = 0
 
     @property
@@ -93,8 +69,8 @@ class _Job:
         return len(self.lines) - self.taken
 
 
-_Share = tuple[_Job, Sequence[str]]
-"""Lines of one job within a batch."""
+_Slice = tuple[_PendingRequest, Sequence[str]]
+"""Lines of one request within a batch."""
 
 
 class Batcher:
@@ -111,7 +87,7 @@ class Batcher:
         self.translator = translator
         self.metrics = metrics
         self.most_waiting = most_waiting
-        self._jobs: deque[_Job] = deque()
+        self._requests: deque[_PendingRequest] = deque()
         self._changed = threading.Condition()
         self._stopped = False
         # A daemon, so that a second Ctrl-C does not wait for the current batch.
@@ -121,7 +97,7 @@ class Batcher:
     def waiting(self) -> int:
         """Number of lines in the queue, without the current batch."""
         with self._changed:
-            return sum(job.left for job in self._jobs)
+            return sum(request.left for request in self._requests)
 
     @property
     def working(self) -> bool:
@@ -136,145 +112,115 @@ class Batcher:
         """Refuse all waiting requests with StoppedError; the current batch is still answered."""
         with self._changed:
             self._stopped = True
-            refused = list(self._jobs)
-            self._jobs.clear()
+            refused = list(self._requests)
+            self._requests.clear()
             self._changed.notify_all()
-        for job in refused:
-            _fail(job, StoppedError())
+        for request in refused:
+            _fail(request, StoppedError())
 
     def join(self) -> None:
         """Wait for the current batch, after `stop`."""
         self._thread.join()
 
     def submit(
-        self, lines: Sequence[str], wanted: Wanted = Wanted(), *, is_begun: bool = False
-    ) -> Future[list[Answer]]:
+        self, lines: Sequence[str], options: LineOptions = LineOptions(), *, is_begun: bool = False
+    ) -> Future[list[LineAnswer]]:
         """Return a future of the answers to the lines, in order.
 
-        The future may hold StoppedError or FailedError. Raises QueueFullError if too many lines
-        wait and no earlier lines of the request were answered (`is_begun`), StoppedError after
-        `stop`.
+        The future may hold StoppedError or RequestFailedError. Raises QueueFullError if too many
+        lines wait and no earlier lines of the request were answered (`is_begun`), StoppedError
+        after `stop`.
         """
-        job = _Job(lines, wanted)
+        request = _PendingRequest(lines, options)
         if not lines:
-            job.future.set_result([])
-            return job.future
-        job.future.add_done_callback(lambda _: self._remove(job))
+            request.future.set_result([])
+            return request.future
+        request.future.add_done_callback(lambda _: self._remove(request))
         with self._changed:
             if self._stopped:
                 raise StoppedError
-            waiting = sum(each.left for each in self._jobs)
+            waiting = sum(pending.left for pending in self._requests)
             if not is_begun and waiting + len(lines) > self.most_waiting:
                 raise QueueFullError
-            self._jobs.append(job)
+            self._requests.append(request)
             self._changed.notify_all()
-        return job.future
+        return request.future
 
-    def _remove(self, job: _Job) -> None:
+    def _remove(self, request: _PendingRequest) -> None:
         with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
+            if request in self._requests:
+                self._requests.remove(request)
 
     def _work(self) -> None:
         while not self._stopped:
             if batch := self._next_batch():
                 self._translate(batch)
 
-    def _next_batch(self) -> list[_Share]:
+    def _next_batch(self) -> list[_Slice]:
         """Wait for lines and take a batch; it is empty if a request was cancelled meanwhile."""
         size = self.translator.decoding.sentences_at_once
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._stopped)
+            self._changed.wait_for(lambda: self._requests or self._stopped)
             self._changed.wait_for(
-                lambda: sum(job.left for job in self._jobs) >= size or self._stopped,
+                lambda: sum(request.left for request in self._requests) >= size or self._stopped,
                 timeout=MORE_SECONDS,
             )
             return self._take(size)
 
-    def _take(self, size: int) -> list[_Share]:
-        """Take up to `size` lines; jobs with more lines move to the end of the queue."""
-        alike = [job for job in self._jobs if job.wanted.n_best == self._jobs[0].wanted.n_best]
-        batch: list[_Share] = []
-        for job in alike:
-            lines = job.lines[job.taken : job.taken + size]
+    def _take(self, size: int) -> list[_Slice]:
+        """Take up to `size` lines; requests with more lines move to the end of the queue."""
+        n_best = self._requests[0].options.n_best if self._requests else 0
+        alike = [request for request in self._requests if request.options.n_best == n_best]
+        batch: list[_Slice] = []
+        for request in alike:
+            lines = request.lines[request.taken : request.taken + size]
             if not lines:
                 break
-            batch.append((job, lines))
-            job.taken += len(lines)
+            batch.append((request, lines))
+            request.taken += len(lines)
             size -= len(lines)
-            self._jobs.remove(job)
-            if job.left:
-                self._jobs.append(job)
+            self._requests.remove(request)
+            if request.left:
+                self._requests.append(request)
         return batch
 
-    def _translate(self, batch: list[_Share]) -> None:
-        lines = [line for _, share in batch for line in share]
+    def _translate(self, batch: list[_Slice]) -> None:
+        lines = [line for _, some_lines in batch for line in some_lines]
         try:
-            found = list(self.translator.stream(lines, n_best=batch[0][0].wanted.n_best))
+            translations = list(self.translator.stream(lines, n_best=batch[0][0].options.n_best))
         except Exception as error:
             if len(batch) > 1:  # a failing request must not fail the others
                 for alone in batch:
                     self._translate([alone])
                 return
             _logger.exception("a request could not be translated")
-            _fail(batch[0][0], FailedError(str(error)))
+            _fail(batch[0][0], RequestFailedError(str(error)))
             return
-        self.metrics.count_batch(self.translator.tokenizer, found)
-        translations = iter(found)
-        shares = [(job, [*islice(translations, len(share))]) for job, share in batch]
-        # Requests without attention or links do not wait for those of others.
-        for job, share in sorted(shares, key=lambda each: each[0].wanted.explains):
-            self._answer(job, share)
+        self.metrics.count_batch(self.translator.tokenizer, translations)
+        remaining = iter(translations)
+        results = [(request, [*islice(remaining, len(some))]) for request, some in batch]
+        # Requests without links do not wait for those of others.
+        for request, own in sorted(results, key=lambda result: result[0].options.links):
+            self._answer(request, own)
 
-    def _answer(self, job: _Job, translations: Sequence[Translation]) -> None:
-        """Add answers to a job, and resolve its future once all lines are answered."""
+    def _answer(self, request: _PendingRequest, translations: Sequence[Translation]) -> None:
+        """Add answers to a request, and resolve its future once all lines are answered."""
         try:
-            explained = attention_of(translations, self.translator)
-            attention = explained if job.wanted.attention else itertools.repeat(None)
-            found = self.translator.find_links(translations) if job.wanted.links else ()
-            job.answers += map(Answer, translations, attention, found or itertools.repeat(None))
+            wants_links = request.options.links
+            links = self.translator.find_links(translations) if wants_links else ()
+            request.answers += map(LineAnswer, translations, links or itertools.repeat(None))
         except Exception as error:
-            _logger.exception("the attention of a request could not be computed")
-            _fail(job, FailedError(str(error)))
-        if len(job.answers) == len(job.lines) and _claim(job):
-            job.future.set_result(job.answers)
+            _logger.exception("the aligned words of a request could not be found")
+            _fail(request, RequestFailedError(str(error)))
+        if len(request.answers) == len(request.lines) and _claim(request):
+            request.future.set_result(request.answers)
 
 
-def _fail(job: _Job, error: Exception) -> None:
-    if _claim(job):
-        job.future.set_exception(error)
+def _fail(request: _PendingRequest, error: Exception) -> None:
+    if _claim(request):
+        request.future.set_exception(error)
 
 
-def _claim(job: _Job) -> bool:
+def _claim(request: _PendingRequest) -> bool:
     """Return True if the future can still be resolved; it can then no longer be cancelled."""
-    return not job.future.done() and job.future.set_running_or_notify_cancel()
-
-
-def attention_of(
-    translations: Sequence[Translation], translator: Translator
-) -> Iterator[tuple[PartAttention, ...] | None]:
-    """Yield the attention of each translation's non-empty parts, None if not available."""
-    best = [
-        [part for part in each.alternatives[0].parts if part.hypothesis.ids]
-        for each in translations
-    ]
-    engine = translator.engine
-    if not isinstance(engine, ExplainingEngine):
-        yield from (None for _ in best)
-        return
-    parts = [part for of_line in best for part in of_line]
-    sources, hypotheses = [part.source for part in parts], [part.hypothesis for part in parts]
-    details = iter(engine.explain(sources, hypotheses))
-    tokenizer = translator.tokenizer
-    for of_line in best:
-        pairs = zip(of_line, islice(details, len(of_line)), strict=True)
-        found = [
-            PartAttention(
-                tokenizer.source.processor.id_to_piece(list(part.source)),
-                tokenizer.target.processor.id_to_piece(list(part.hypothesis.ids)),
-                detail.attention,
-            )
-            for part, detail in pairs
-            if detail.attention is not None
-        ]
-        yield tuple(found) if len(found) == len(of_line) else None
+    return not request.future.done() and request.future.set_running_or_notify_cancel()

@@ -85,10 +85,10 @@ def read_libre_request(
 
 def read_texts(body: Any, limits: Limits) -> tuple[str, ...]:
     """Return the texts of the field `q`; raise HTTPException (400) if it is missing or too long."""
-    given = body.get("q") if isinstance(body, dict) else None
-    if given is None:
+    field = body.get("q") if isinstance(body, dict) else None
+    if field is None:
         raise _missing("q")
-    texts = tuple(given) if isinstance(given, list) else (given,)
+    texts = tuple(field) if isinstance(field, list) else (field,)
     if not all(isinstance(text, str) for text in texts):
         raise _invalid("`q`: a string or a list of strings was expected")
     count = sum(map(len, texts))
@@ -102,7 +102,7 @@ def read_key(body: Any) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def detect(texts: Sequence[str]) -> list[dict[str, Any]]:
+def detect_language(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Return the most probable language of texts, as `/detect` answers.
 
     Raises HTTPException: 400 for blank texts, 501 if py3langid is not installed.
@@ -111,10 +111,10 @@ def detect(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not text.strip():
         raise _missing("q")
     try:
-        found = identify(_readable(text))
+        identified = identify(_readable(text))
     except DataError as error:
         raise HTTPException(501, str(error)) from None
-    return [_detected(found.language, found.probability)]
+    return [_describe(identified.language, identified.probability)]
 
 
 def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str, Any]]:
@@ -127,22 +127,24 @@ def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str,
     detected = []
     for text in map(_readable, texts):
         try:
-            found = identify(text)
-            other = in_other_language(text, direction.source)
+            identified = identify(text)
+            is_other = in_other_language(text, direction.source)
         except DataError:
-            detected.append(_detected(direction.source, 0.0))
+            detected.append(_describe(direction.source, 0.0))
             continue
-        if other:
+        if is_other:
             raise _invalid(
-                f"`q`: the text is in {language_name(found.language)} (`{found.language}`); "
+                f"`q`: the text is in {language_name(identified.language)} "
+                f"(`{identified.language}`); "
                 f"the model translates {direction}"
             )
-        is_source = found.language == base_language(direction.source)
-        detected.append(_detected(direction.source, found.probability if is_source else 0.0))
+        is_source = identified.language == base_language(direction.source)
+        probability = identified.probability if is_source else 0.0
+        detected.append(_describe(direction.source, probability))
     return detected
 
 
-def languages(direction: Direction) -> list[dict[str, Any]]:
+def list_languages(direction: Direction) -> list[dict[str, Any]]:
     """Return the languages of the model, each with those that it can be translated into."""
     targets: dict[str, list[str]] = {direction.target: [], direction.source: [direction.target]}
     return [
@@ -151,8 +153,8 @@ def languages(direction: Direction) -> list[dict[str, Any]]:
     ]
 
 
-def as_answer(
-    wanted: LibreRequest,
+def build_answer(
+    request: LibreRequest,
     translations: Sequence[str],
     alternatives: Sequence[Sequence[str]],
     detected: Sequence[dict[str, Any]] | None,
@@ -162,11 +164,11 @@ def as_answer(
     `detected` are the languages of the texts if the source is `auto`.
     """
     fields: dict[str, Sequence[Any]] = {"translatedText": translations}
-    if wanted.is_auto:
+    if request.is_auto:
         fields["detectedLanguage"] = detected or []
-    if wanted.alternatives:
+    if request.alternatives:
         fields["alternatives"] = alternatives
-    return {name: list(each) if wanted.is_list else each[0] for name, each in fields.items()}
+    return {name: list(values) if request.is_list else values[0] for name, values in fields.items()}
 
 
 def _string(body: Mapping[str, Any], name: str) -> str:
@@ -186,7 +188,7 @@ def _same_language(asked: str, own: str) -> bool:
     return is_same and more[:shared] == own_more[:shared]
 
 
-def _detected(language: str, probability: float) -> dict[str, Any]:
+def _describe(language: str, probability: float) -> dict[str, Any]:
     return {"confidence": round(100 * probability, 1), "language": language}
 
 

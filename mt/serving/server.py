@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +23,8 @@ LAST_SECONDS = 8.0
 """Time until open connections are aborted; below the 10 s grace period of containers."""
 HEAD_SECONDS = 30.0
 """Time until a connection without a request is closed."""
-MOST_CONNECTIONS = 4096
-"""Largest number of open connections, as far as the system permits."""
 MOST_ALTERNATIVES = 9
+"""Alternatives of a text, as far as the search finds them."""
 
 _logger = logging.getLogger(__name__)
 
@@ -50,15 +48,9 @@ def serve_run(
 ) -> None:
     """Serve the model of a run until SIGINT or SIGTERM, then end by that signal.
 
-    `overrides` are `decoding.KEY=VALUE`. Raises UserError for an unavailable address and
-    contradicting limits, and the errors of `Translator.load`.
+    `overrides` are `decoding.KEY=VALUE`. Raises UserError for an unavailable address, and the
+    errors of `Translator.load`.
     """
-    if limits.waiting < limits.sentences:
-        raise UserError(
-            f"--max-waiting {limits.waiting} is less than --max-sentences {limits.sentences}: "
-            "a request with that many lines could never be accepted"
-        )
-    _allow_connections()
     with _bind(address) as listener:
         translator = Translator.load(run, overrides=overrides, device=device)
         is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
@@ -72,16 +64,18 @@ def build_server(
     translator: Translator, name: str, *, limits: Limits, access: Access = NO_KEY_OWN_ORIGIN
 ) -> "Server":
     """Return a server to run on a bound socket."""
-    decoding = translator.decoding
-    found = {"greedy": 1, "beam": decoding.beam, "sample": MOST_ALTERNATIVES + 1}
-    most = min(found[decoding.search] - 1, MOST_ALTERNATIVES)
-    limits = replace(limits, alternatives=most)
+    alternatives = MOST_ALTERNATIVES
+    if translator.decoding.search == "greedy":
+        alternatives = 0
+    elif translator.decoding.search == "beam":
+        alternatives = min(translator.decoding.beam - 1, MOST_ALTERNATIVES)
+    limits = replace(limits, alternatives=alternatives)
     metrics = Metrics()
     batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(
         build_app(batcher, metrics, name=name, limits=limits, access=access),
         loop="asyncio",
-        http=_Protocol,
+        http=_TimedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -120,7 +114,7 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
 
-class _Protocol(H11Protocol):
+class _TimedProtocol(H11Protocol):
     """uvicorn's HTTP protocol; closes connections without a request after HEAD_SECONDS."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -130,18 +124,6 @@ class _Protocol(H11Protocol):
     def _close_if_silent(self) -> None:
         if self.cycle is None:
             self.transport.close()
-
-
-def _allow_connections() -> None:
-    """Raise the limit on open files, usually 1,024, to MOST_CONNECTIONS."""
-    if sys.platform == "win32":  # without such a limit
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _bind(address: Address) -> socket.socket:

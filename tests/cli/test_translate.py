@@ -188,13 +188,13 @@ def test_options_of_serve_are_passed_on(
     keys.write_bytes(b"one\r\n\n two \n")
     assert program("serve", "r") == (0, "", "")
     address = ["--host", "::1", "--port", "0", "--device", "cpu", "--set", "decoding.beam=2"]
-    limits = ["--max-sentences", "1", "--max-characters", "2", "--max-waiting", "3"]
+    limits = ["--max-sentences", "1", "--max-characters", "2"]
     origins = ["--allow-origin", "https://Example.org", "--allow-origin", "*"]
     access = ["--api-key-file", str(keys), *origins]
     assert program("serve", "r", *address, *limits, *access) == (0, "", "")
     given = Access((b"one", b"two"), ("https://example.org", "*"))
     defaults = {"limits": Limits(256, 20_000, 1024), "access": Access()}
-    others = {"limits": Limits(1, 2, 3), "access": given}
+    others = {"limits": Limits(1, 2, 1024), "access": given}
     assert calls == [
         (
             (Path("r"), Address("127.0.0.1", 8000)),

@@ -9,26 +9,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 
-from mt.decoding.engine import Engine, ExplainingEngine, Hypothesis, TokenDetails
+from mt.decoding.engine import Engine, Hypothesis
 from mt.decoding.translator import Translator
 from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits
 from mt.serving.server import build_server
 from tests.decoding.fakes import build_translator, text_of
 
 
-class Backwards(ExplainingEngine):
-    """Reverses a text; alternatives get longer and longer; the text "bell" raises an error.
-
-    Each token attends to itself.
-    """
+class Backwards(Engine):
+    """Reverses a text; alternatives get longer and longer; the text "bell" raises an error."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, list[str]]] = []
         self.threads: set[str] = set()
-        self.explained: Callable[[], None] = lambda: None
         self.begun = threading.Event()
         self.open = threading.Event()
         self.open.set()
@@ -49,11 +44,6 @@ class Backwards(ExplainingEngine):
             for text in texts
         ]
 
-    def explain(self, sources: Any, hypotheses: Any) -> list[TokenDetails]:
-        self.explained()
-        eyes = [np.eye(len(source), dtype=np.float32)[-2::-1] for source in sources]
-        return [TokenDetails((), (), eye) for eye in eyes]
-
 
 @pytest.fixture
 def engine() -> Backwards:
@@ -66,22 +56,6 @@ def backwards(engine: Backwards) -> Callable[..., Translator]:
     return lambda **decoding: build_translator(
         engine, longest=1000, **{"repair": "off", **decoding}
     )
-
-
-class Plain(Engine):
-    """An engine without access to attention."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-
-    def n_best_ids(self, *given: Any, **named: Any) -> Any:
-        return self.engine.n_best_ids(*given, **named)
-
-
-@pytest.fixture
-def silent(engine: Backwards) -> Translator:
-    """Return a translator whose engine has no access to attention."""
-    return build_translator(Plain(engine), longest=1000, repair="off")
 
 
 class Client:
@@ -109,17 +83,17 @@ class Client:
     def texts(self, *texts: str) -> list[str]:
         status, answer = self.post({"texts": texts})
         assert status == 200, answer
-        return [each["text"] for each in answer["translations"]]
+        return [text["text"] for text in answer["translations"]]
 
     def metrics(self) -> dict[str, float]:
         text = self.request("GET", "/metrics")[1].decode()
         lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
-        return {name: float(number) for name, _, number in lines}
+        return {name: float(value) for name, _, value in lines}
 
     def wait_for(self, metric: str, value: float) -> None:
         end = time.monotonic() + 10
-        while (found := self.metrics().get(metric)) != value:
-            assert time.monotonic() < end, f"{metric} is {found}"
+        while self.metrics().get(metric) != value:
+            assert time.monotonic() < end, f"{metric} is {self.metrics().get(metric)}"
             time.sleep(0.01)
 
     def connect(self) -> socket.socket:

@@ -114,7 +114,7 @@ def test_page_of_the_server_is_no_other_origin(serve: Serve, backwards: Build) -
     ("origin", "message"),
     [
         ("here.org", "--allow-origin here.org: an origin is a scheme and a host, with a port if "),
-        ("https://here.org/a?b", "needed; did you mean `https://here.org`?"),
+        ("https://here.org/a?b", "as in `https://example.org`"),
         ("https://*.here.org", "as in `https://example.org`"),
         ("", "--allow-origin : an origin is a scheme and a host"),
     ],

@@ -23,7 +23,7 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     client = serve(backwards())
     status, answer = client.post({"texts": ["ab", " ", "a\ud800\0b", "cd\r\n\nef"]})
     assert status == 200
-    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": [], "attention": None}
+    plain = {"status": "ok", "score": -1.0, "notes": [], "alternatives": []}
     assert answer == {
         "translations": [
             {**plain, "text": "ba"},
@@ -35,11 +35,11 @@ def test_texts_become_translations(serve: Serve, backwards: Build) -> None:
     assert client.post({"texts": []}) == (200, {"translations": []})
 
 
-@given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028", "\ud800"])))
+@given(st.lists(st.sampled_from(["a", " ", "\r", "\n", "\r\n", "\u2028"])))
 def test_line_ends_are_preserved(parts: list[str]) -> None:
     text = read_text("".join(parts))
-    assert text.join([*map(TranslatedLine, text.lines)]) == "".join(parts)
-    assert not any(end in each for each in text.lines for end in "\r\n")
+    assert text.join([*map(TranslatedLine, text.lines)]) == "".join(parts).encode()
+    assert not any(end in line for line in text.lines for end in "\r\n")
 
 
 @pytest.mark.parametrize(
@@ -85,45 +85,19 @@ def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
     client = serve(translator)
     html = "<!-- x -->\r\n<p id=a>ab &amp; c</p>\n <script>d</script> 12 <code>e</code><p>gh ij kl"
     asked = {"texts": [html, "<hr>", "<b>a&lt;b</b> "], "format": "html", "alternatives": 1}
-    page, rule, part = client.post(asked | {"attention": True})[1]["translations"]
+    page, rule, part = client.post(asked)[1]["translations"]
     assert page["text"] == (
         "<!-- x -->\r\n<p id=a>c &amp; ba</p>\n <script>d</script> 12 <code>e</code><p>ji hg lk"
     )
     note = "text 2: 9 tokens, the model supports up to 7: translated in 2 parts"
     assert (page["status"], page["notes"], page["score"]) == ("split", [note], -3.0)
-    assert (page["alternatives"], len(page["attention"])) == ([], 3)
+    assert page["alternatives"] == []
     assert (rule["text"], rule["status"], rule["score"]) == ("<hr>", "empty", 0.0)
     assert part["text"] == "<b>b&lt;a</b> "
     assert part["alternatives"] == [{"text": "<b>b&lt;a!</b> ", "score": -2.0}]
     asked = {"texts": ["<p>a\ud800<i title='\udc80'></i></p>"], "format": "html"}
     [text] = client.post(asked)[1]["translations"]
     assert text["text"] == "<p>\ufffda<i title='\ufffd'></i></p>"
-
-
-def test_attention_on_request(
-    serve: Serve, backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translator = backwards()
-    translator.longest_source = 3
-    client = serve(translator)
-    asked = {"texts": ["ab\n \nc de"], "attention": True}
-    [answer] = client.post(asked)[1]["translations"]
-    two = [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
-    assert answer["attention"] == [
-        {"source": ["a", "b", "</s>"], "target": ["b", "a"], "weights": two},
-        {"source": ["c", "</s>"], "target": ["c"], "weights": [[1.0, 0.0]]},
-        {"source": ["d", "e", "</s>"], "target": ["e", "d"], "weights": two},
-    ]
-    assert client.post({**asked, "texts": [" "]})[1]["translations"][0]["attention"] == []
-    monkeypatch.setattr("mt.serving.app.MOST_WEIGHTS", 13)
-    assert client.post(asked)[1]["translations"][0]["attention"] is None
-    message = "`attention`: Input should be a valid boolean"
-    assert client.post({**asked, "attention": 1}) == (422, {"error": message})
-
-
-def test_attention_is_null_if_the_engine_has_no_access(serve: Serve, silent: Translator) -> None:
-    [answer] = serve(silent).post({"texts": ["ab"], "attention": True})[1]["translations"]
-    assert (answer["text"], answer["attention"]) == ("ba", None)
 
 
 @pytest.mark.parametrize(
@@ -141,19 +115,17 @@ def test_number_of_alternatives_depends_on_the_search(
     ("body", "message"),
     [
         (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
-        (b"{", "the body is not JSON: Expecting property name"),
-        (b'{"texts": ["\xff"]}', "the body is not JSON: it is not UTF-8"),
+        (b'{"texts": ["\xff"]}', "the body cannot be read as JSON in UTF-8"),
         (b"[" * 60_000, "the body cannot be read as JSON"),
         (b"1" * 5000, "the body cannot be read as JSON"),
         ([1], 'an object was expected: {"texts": ["...", "..."]}'),
         ({}, "`texts`: is missing"),
-        ({"text": ["a"]}, "`text`: unknown; did you mean `texts`? (and 1 more)"),
+        ({"text": ["a"]}, "`text`: unknown; did you mean `texts`?"),
         ({"texts": "a"}, "`texts`: Input should be a valid list"),
         ({"texts": ["a", 3]}, "`texts.1`: a string was expected"),
         ({"texts": ["a"], "\ud800": 1}, "an object was expected: "),
         ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
         ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
-        ({"texts": ["a"], "alternatives": "1"}, "`alternatives`: Input should be a valid integer"),
         ({"texts": ["a"], "format": "md"}, "`format`: Input should be 'text' or 'html'"),
         ({"texts": ["<p>a<p>b<p>c<p>d"], "format": "html"}, "`texts`: 4 lines in all, the limit "),
         ({"texts": ["<p>" * 34], "format": "html"}, "`texts`: 102 characters in all, the limit is"),
@@ -162,7 +134,7 @@ def test_number_of_alternatives_depends_on_the_search(
         ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
         ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
     ],
-    ids=range(21),
+    ids=range(19),
 )
 def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
     client, engine = strict

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mt.decoding.translator import Translator
-from mt.serving.batching import Batcher, FailedError, QueueFullError, StoppedError, Wanted
+from mt.decoding.alignment import Link
+from mt.decoding.translator import Translation, Translator
+from mt.serving.batching import (
+    Batcher,
+    LineOptions,
+    QueueFullError,
+    RequestFailedError,
+    StoppedError,
+)
 from mt.serving.requests import Metrics
 
 Build = Callable[..., Translator]
@@ -77,7 +84,7 @@ def test_every_request_gets_its_own_answers(
     lines = [[f"{number}.{line}" for line in range(size)] for number, (size, _) in enumerate(jobs)]
     with started(queue):
         futures = [
-            queue.submit(each, Wanted(n_best))
+            queue.submit(each, LineOptions(n_best))
             for each, (_, n_best) in zip(lines, jobs, strict=True)
         ]
         assert [texts(future) for future in futures] == [reverse(each) for each in lines]
@@ -113,36 +120,42 @@ def test_short_request_waits_for_one_batch_of_each_earlier_request(
     assert all(len(lines) == batch_size for lines in batches[:-1])
 
 
-def test_requests_do_not_wait_for_the_attention_of_others(backwards: Build, engine: Any) -> None:
+def test_requests_do_not_wait_for_the_links_of_others(
+    backwards: Build, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
-    engine.explained = lambda: order.append("explained")
-    queue = batcher(backwards(batch_size=8))
-    asks, plain = queue.submit(["ab", ""], Wanted(attention=True)), queue.submit(["cd"])
+    link = Link((0, 1), (1, 2))
+
+    def find_links(translations: Sequence[Translation]) -> list[tuple[Link, ...] | None]:
+        order.append("linked")
+        return [(link,), None]
+
+    translator = backwards(batch_size=8)
+    monkeypatch.setattr(translator, "find_links", find_links)
+    queue = batcher(translator)
+    asks, plain = queue.submit(["ab", ""], LineOptions(links=True)), queue.submit(["cd"])
     plain.add_done_callback(lambda _: order.append("plain"))
     with started(queue):
         assert texts(asks) == ["ba", ""]
         assert texts(plain) == ["dc"]
-    assert order == ["plain", "explained"]
+    assert order == ["plain", "linked"]
     assert engine.calls == [(1, ["ab", "cd"])], "they share a batch"
-    [first, blank] = [answer.attention for answer in asks.result()]
-    assert first is not None
-    assert blank == ()
-    assert (first[0].source, first[0].target) == (["a", "b", "</s>"], ["b", "a"])
-    assert first[0].weights.tolist() == [[0, 1, 0], [1, 0, 0]]
-    assert [answer.attention for answer in plain.result()] == [None]
+    assert [answer.links for answer in asks.result()] == [(link,), None]
+    assert [answer.links for answer in plain.result()] == [None]
 
 
-def test_failing_attention_fails_no_other_request(
-    backwards: Build, engine: Any, caplog: pytest.LogCaptureFixture
+def test_failing_links_fail_no_other_request(
+    backwards: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail() -> None:
+    def fail(translations: Sequence[Translation]) -> None:
         raise MemoryError("too much attention")
 
-    engine.explained = fail
-    queue = batcher(backwards(batch_size=8))
-    asks, plain = queue.submit(["ab"], Wanted(attention=True)), queue.submit(["cd"])
+    translator = backwards(batch_size=8)
+    monkeypatch.setattr(translator, "find_links", fail)
+    queue = batcher(translator)
+    asks, plain = queue.submit(["ab"], LineOptions(links=True)), queue.submit(["cd"])
     with started(queue), caplog.at_level(logging.ERROR):
-        with pytest.raises(FailedError, match="too much attention"):
+        with pytest.raises(RequestFailedError, match="too much attention"):
             asks.result(timeout=10)
         assert texts(plain) == ["dc"]
         assert texts(queue.submit(["ef"])) == ["fe"]
@@ -155,7 +168,7 @@ def test_failing_request_fails_no_other_request(
     good, bad = queue.submit(["ab"]), queue.submit(["c", "bell", "d", "e", "f", "g"])
     with started(queue), caplog.at_level(logging.ERROR):
         assert texts(good) == ["ba"]
-        with pytest.raises(FailedError, match="too much for one"):
+        with pytest.raises(RequestFailedError, match="too much for one"):
             bad.result(timeout=10)
         assert texts(queue.submit(["cd"])) == ["dc"]
     assert caplog.messages == ["a request could not be translated"]

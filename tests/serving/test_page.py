@@ -145,68 +145,11 @@ def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browse
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
     found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
-    assert found == ["Alternatives", "Attention between tokens"] * 2
+    assert found == ["Alternatives"] * 2
     page.click("details summary")
     page.size(390, 900)
     assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
     assert page.errors() == []
-
-
-HEADS, ROWS, CELLS, SHARES = (
-    f"[...document.querySelectorAll('{selector}')].map({read})"
-    for selector, read in (
-        ("thead th", "e => e.textContent"),
-        ("tbody th", "e => e.textContent"),
-        ("tbody tr", "e => [...e.cells].slice(1).map(e => e.textContent)"),
-        ("tbody td", "e => e.style.getPropertyValue('--share')"),
-    )
-)
-
-
-def test_attention_is_a_table_of_tokens(
-    serve: Serve, backwards: Build, engine: Any, page: Browser
-) -> None:
-    client = serve(backwards(beam=2))
-    page.open(client.port)
-    page.type("#input", f"ab{_CONTROL}{_ENTER}")
-    page.wait_for("document.querySelectorAll('#output summary').length == 2")
-    assert page.run("document.querySelector('table')") is None, "the table is built on demand"
-    page.click("details:last-of-type summary")
-    page.wait_for("document.querySelector('table')")
-    assert page.run(HEADS) == ["a", "b", "(end)"]
-    assert page.run(ROWS) == ["b", "a"]
-    assert page.run(CELLS) == [["", "100", ""], ["100", "", ""]]
-    assert page.run(SHARES) == ["0%", "100%", "0%", "100%", "0%", "0%"]
-    assert page.run("document.querySelector('tbody td').title") == "b → a: 0 %"
-    assert page.run("document.querySelector('table').dir") == "ltr"
-    page.click("details:last-of-type summary")
-    page.click("details:last-of-type summary")
-    assert page.run("document.querySelectorAll('table').length") == 1
-    assert page.errors() == []
-
-
-def test_attention_table_of_right_to_left_text_is_mirrored(
-    serve: Serve, backwards: Build, page: Browser
-) -> None:
-    page.open(serve(backwards()).port)
-    page.type("#input", f"\u05d0\u05d1!{_CONTROL}{_ENTER}")
-    page.wait_for("document.querySelector('details')")
-    page.click("details:last-of-type summary")
-    page.wait_for("document.querySelector('table')")
-    assert page.run("document.querySelector('table').dir") == "rtl"
-    places = page.run(
-        "[...document.querySelectorAll('thead th')].map(e => e.getBoundingClientRect().left)"
-    )
-    assert places == sorted(places, reverse=True)
-    assert page.run("getComputedStyle(document.querySelector('.line')).direction") == "rtl"
-
-
-def test_missing_attention_is_shown(serve: Serve, silent: Translator, page: Browser) -> None:
-    page.open(serve(silent).port)
-    page.type("#input", f"ab{_CONTROL}{_ENTER}")
-    message = "Attention is not available here."
-    assert page.wait_for("document.querySelector('#output .quiet')?.textContent") == message
-    assert page.run(LINES) == ["ba"]
 
 
 def test_page_asks_for_a_key_if_the_server_does(
@@ -295,7 +238,7 @@ def test_page_works_by_keyboard_and_in_chinese(
     for _ in range(7):
         page.press(_TAB)
         reached.append(page.run("document.activeElement.id || document.activeElement.localName"))
-    assert reached[:6] == ["button", "file", "button", "summary", "summary", "copy"]
+    assert reached[:5] == ["button", "file", "button", "summary", "copy"]
     page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
     assert page.wait_for("document.getElementById('problem').textContent").startswith("文本过长")
     assert page.run(LINES) == [">b/<ba>b<"], "the old translation stays"
