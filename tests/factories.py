@@ -176,4 +176,4 @@ def extend_tokenizer(
     old = Tokenizer.load(origin / "tokenizer" if (origin / "tokenizer").is_dir() else origin)
     text = TokenizerText(read_models(origin), 1, NewText((), (old.source, old.target)))
     text.add(pairs, ("en", "de"))
-    return provide_tokenizer(settings, folder, origin=origin, text=text)
+    return provide_tokenizer(settings, folder, origin=("tokenizer.from", origin), text=text)

@@ -1,6 +1,6 @@
 """Updates and micro-batches of an epoch: plan, split, collate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -247,3 +247,16 @@ def _padded(rows: Sequence[NDArray[np.integer]]) -> Tensor:
     padded = np.full((len(rows), int(lengths.max())), PAD, dtype=np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
     return torch.from_numpy(padded)
+
+
+def micro_batches(
+    plan: Iterable[Indices], lengths: Lengths, *, max_tokens_per_batch: int
+) -> list[Indices]:
+    """Return the micro-batches of some updates, for one rank, in order."""
+    return [
+        batch
+        for update in plan
+        for batch in split_update(
+            update, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
+        )[0]
+    ]

@@ -61,16 +61,36 @@ TRAINING_TEXT: dict[str, Callable[[Iterator[SentencePair]], Iterator[str]]] = {
 
 
 def provide_tokenizer(
-    settings: TokenizerConfig, folder: Path, *, origin: Path | None, text: "TokenizerText | None"
+    settings: TokenizerConfig,
+    folder: Path,
+    *,
+    origin: tuple[str, Path] | None,
+    text: "TokenizerText | None",
 ) -> Tokenizer:
     """Return the tokenizer in `folder`; create it as the config says if it does not exist.
 
-    It is trained on the sampled `text`, or copied from the run or tokenizer folder `origin`, and
-    extended if the config adds tokens or tags. Raises ConfigError or DataError if it cannot be
-    created.
+    It is trained on the sampled `text`, or copied from `origin`, the config key and the run or
+    tokenizer folder that it names, and extended if the config adds tokens or tags. Raises
+    ConfigError or DataError if it cannot be created, or is not of the configured layout.
     """
     if any(folder.glob("*.json")):
-        return Tokenizer.load(folder)
+        tokenizer = Tokenizer.load(folder)
+    else:
+        place = None if origin is None else origin[1]
+        tokenizer = _create_tokenizer(settings, folder, origin=place, text=text)
+    layout = "joint" if tokenizer.source is tokenizer.target else "separate"
+    if layout != settings.vocabulary:
+        assert origin is not None, "a trained tokenizer has the config's layout"
+        raise ConfigError(
+            f"`{origin[0]}` {origin[1]}: its vocabulary is {layout}, `tokenizer.vocabulary` says "
+            f"{settings.vocabulary}"
+        )
+    return tokenizer
+
+
+def _create_tokenizer(
+    settings: TokenizerConfig, folder: Path, *, origin: Path | None, text: "TokenizerText | None"
+) -> Tokenizer:
     if origin is None:
         assert text is not None, "a new tokenizer is trained on a sample"
         models = {name: train_model(text.take(name), settings) for name in model_files(settings)}

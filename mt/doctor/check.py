@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Protocol
 from zlib import crc32
 
 import numpy as np
@@ -84,17 +85,40 @@ _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
 
 
+class QuickCheck(Protocol):
+    """Check whose warnings `mt train` prints."""
+
+    def warnings(self) -> list[str]:
+        """Return warnings about a corpus, each a clause."""
+        ...
+
+
+@dataclass(frozen=True)
+class LanguageCheck:
+    """Check for swapped sides and other languages in a split."""
+
+    pairs: Sequence[SentencePair]
+    languages: tuple[str, str]
+    """Of source and target."""
+
+    def warnings(self) -> list[str]:
+        """Return the warnings of `check_languages`."""
+        return check_languages(self.pairs, self.languages)
+
+
 class CorpusWatch:
     """Quick check of a training corpus while it is read: a sample, and counts of all pairs.
 
     The result is deterministic.
     """
 
-    def __init__(self, splits: Mapping[str, Iterable[SentencePair]]) -> None:
+    def __init__(self, splits: Mapping[str, Iterable[SentencePair]], cleaning: Cleaning) -> None:
         """Read the validation and test splits whose pairs are looked for in the corpus.
 
-        Held-out ones are not among them, since training leaves their pairs out.
+        Held-out ones are not among them, since training leaves their pairs out. `cleaning` is that
+        of the corpus.
         """
+        self._cleaning = cleaning
         self._unseen = {
             name: {(pair.source, pair.target) for pair in pairs} for name, pairs in splits.items()
         }
@@ -114,12 +138,13 @@ class CorpusWatch:
             yield from chunk
             first += len(chunk)
 
-    def warnings(self, cleaning: Cleaning) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return at most five warnings about the pairs read, the worst first, each a clause.
 
         Defects that the cleaning removes are left out.
         """
-        data, stretches = cleaning.data, self._sampler.stretches
+        cleaning, stretches = self._cleaning, self._sampler.stretches
+        data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
         warnings = list(_find_out_of_step(stretches))
         if len(sample) >= _MIN_PAIRS:

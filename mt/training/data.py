@@ -3,15 +3,14 @@
 import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 
 from mt.config import Config
 from mt.config.data import MixtureSource, needed_tags
 from mt.data.augmentation import AUGMENTATIONS
-from mt.data.batches import Indices, Lengths, plan_updates, split_update
+from mt.data.batches import Indices, Lengths, plan_updates
 from mt.data.corpus_files import cache_folder
 from mt.data.filters import TrainingCorpus
 from mt.data.pairs import Checksums, SentencePair
@@ -21,7 +20,7 @@ from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_stor
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
-from mt.doctor.check import CorpusWatch, check_languages
+from mt.doctor.check import CorpusWatch, LanguageCheck, QuickCheck
 from mt.errors import ConfigError
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
@@ -105,8 +104,8 @@ class ReadCorpora:
     """None for a run that is resumed."""
     text: TokenizerText | None
     """Sample to learn the tokenizer from; None if no token is learnt."""
-    watches: dict[str, CorpusWatch]
-    """Quick check of each training corpus, by key; empty without `data.check`."""
+    checks: dict[str, QuickCheck]
+    """Quick checks of the training corpora and of `valid`, by key; empty without `data.check`."""
 
 
 def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
@@ -117,27 +116,26 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
     """
     data = config.data
     corpora, splits = open_training_corpora(data), read_splits(data)
-    scan, text, watches = None, None, dict[str, CorpusWatch]()
+    scan, text, checks = None, None, dict[str, QuickCheck]()
     if resuming:
         checksums = {corpus.key: corpus.source.checksums() for corpus in corpora}
     else:
-        origin = _tokenizer_folder(config)
+        origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
+        watches: dict[str, CorpusWatch] = {}
         if data.check:
             # Training leaves held-out pairs out.
             given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
-            watches = {corpus.key: CorpusWatch(given) for corpus in corpora}
+            watches = {corpus.key: CorpusWatch(given, corpus.cleaning) for corpus in corpora}
+            own = data.of(data.valid)
+            languages = own.source_language, own.target_language
+            checks = {**watches, "valid": LanguageCheck(splits["valid"].pairs, languages)}
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)
     checksums |= {_split_key(name): split.checksums for name, split in splits.items()}
     pinned = tuple(corpus.pinned(checksums[corpus.key]) for corpus in corpora)
-    return ReadCorpora(pinned, splits, checksums, scan, text, watches)
-
-
-def _tokenizer_folder(config: Config) -> Path | None:
-    """Return the folder from which the tokenizer is copied; None for a new one."""
-    return None if config.tokenizer_origin is None else config.tokenizer_origin[1]
+    return ReadCorpora(pinned, splits, checksums, scan, text, checks)
 
 
 def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = None) -> TrainingData:
@@ -146,20 +144,18 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     `corpora` are those of `read_corpora`, which are read here if they are not given.
     """
     resuming = bool(folder.checkpoints.updates())
+    read = read_corpora(config, resuming=resuming) if corpora is None else corpora
+    initial = None
     # A resumed run has weights of its own; the initial ones may be gone.
     if config.training.init_from is not None and not resuming:
-        initial = read_initial_run(config, config.training.init_from)
-        folder.record_initial_weights(initial.weights_sha256)
-    read = read_corpora(config, resuming=resuming) if corpora is None else corpora
-    folder.record_corpora({key: asdict(sums) for key, sums in read.checksums.items()})
-    origin = _tokenizer_folder(config)
-    tokenizer = provide_tokenizer(config.tokenizer, folder.tokenizer, origin=origin, text=read.text)
-    _check_layout(config, tokenizer)
-    folder.record_tokenizer(tokenizer.fingerprint)
+        initial = read_initial_run(config, config.training.init_from).weights_sha256
+    folder.record_corpora(read.checksums, initial_weights=initial)
+    tokenizer = provide_tokenizer(
+        config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text
+    )
     if config.data.check and not resuming:
+        warn_about_corpora(read.checks, folder)
         warn_about_tags(config)
-        warn_about_corpora(read, folder)
-        warn_about_validation(config, read.splits["valid"].pairs, folder)
     data = _open_data(
         config,
         tokenizer,
@@ -167,7 +163,9 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         sums=read.checksums,
         valid=read.splits["valid"].pairs,
     )
-    folder.record_cleaning({key: store.left_out.cleaned for key, store in data.parts.items()})
+    folder.record_prepared(
+        tokenizer.fingerprint, {key: store.left_out.cleaned for key, store in data.parts.items()}
+    )
     return data
 
 
@@ -184,18 +182,6 @@ def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
 
 def _split_key(name: str) -> str:
     return name if name == "valid" else f"tests.{name}"
-
-
-def _check_layout(config: Config, tokenizer: Tokenizer) -> None:
-    """Raise ConfigError if a copied tokenizer's vocabularies are not of the configured layout."""
-    layout = "joint" if tokenizer.source is tokenizer.target else "separate"
-    expected = config.tokenizer.vocabulary
-    if layout != expected:
-        assert config.tokenizer_origin is not None, "a trained tokenizer has the config's layout"
-        key, origin = config.tokenizer_origin
-        raise ConfigError(
-            f"`{key}` {origin}: its vocabulary is {layout}, `tokenizer.vocabulary` says {expected}"
-        )
 
 
 def _open_data(
@@ -241,6 +227,8 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = joined(stores)
+    spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
+    lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
     return TrainingData(
         tokenizer=tokenizer,
         store=store,
@@ -248,17 +236,11 @@ def _open_data(
         mixture=mixture,
         valid=valid,
         valid_examples=examples,
-        line_shape=_line_shape(store, tokenizer, config.data.source_language),
+        line_shape=line_shape(lines, config.data.source_language),
         target_tokens_per_update=config.training.target_tokens_per_update,
         seed=config.seed,
         drawn=_drawn_epochs(config, tokenizer, stores),
     )
-
-
-def _line_shape(store: PairStore, tokenizer: Tokenizer, language: str) -> LineShape:
-    spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
-    lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
-    return line_shape(lines, language)
 
 
 def _drawn_epochs(
@@ -274,19 +256,6 @@ def _drawn_epochs(
     return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
 
 
-def micro_batches(
-    plan: Iterable[Indices], lengths: Lengths, *, max_tokens_per_batch: int
-) -> list[Indices]:
-    """Return the micro-batches of some updates, for one rank, in order."""
-    return [
-        batch
-        for update in plan
-        for batch in split_update(
-            update, lengths, max_tokens_per_batch=max_tokens_per_batch, ranks=1
-        )[0]
-    ]
-
-
 def warn_about_tags(config: Config) -> None:
     """Log a warning for each split without a tag if every training corpus has one."""
     for name in config.data.split_names() if needed_tags(config.data) else ():
@@ -297,26 +266,13 @@ def warn_about_tags(config: Config) -> None:
             )
 
 
-def warn_about_corpora(read: ReadCorpora, folder: RunFolder) -> None:
-    """Log the faults that the quick check finds in the training corpora; raise nothing."""
-    check = f"mt data check {shlex.quote(str(folder.config))}"
-    for corpus in read.training:
+def warn_about_corpora(checks: Mapping[str, QuickCheck], folder: RunFolder) -> None:
+    """Log the faults that the quick checks have found, by key of the corpus; raise nothing."""
+    command = f"mt data check {shlex.quote(str(folder.config))}"
+    for key, check in checks.items():
         try:
-            warnings = read.watches[corpus.key].warnings(corpus.cleaning)
+            warnings = check.warnings()
         except Exception as error:  # a failed check must not end the training
             warnings = [f"not checked ({error})"]
         for warning in warnings:
-            _logger.warning("warning: data.%s: %s; run `%s`", corpus.key, warning, check)
-
-
-def warn_about_validation(config: Config, pairs: Sequence[SentencePair], folder: RunFolder) -> None:
-    """Log a warning if the validation sides are swapped or in other languages; raise nothing."""
-    direction = config.data.of(config.data.valid)
-    check = f"mt data check {shlex.quote(str(folder.config))}"
-    try:
-        found = check_languages(pairs, (direction.source_language, direction.target_language))
-    except Exception as error:  # a failed check must not end the training
-        _logger.warning("warning: data.valid: not checked (%s); run `%s`", error, check)
-        return
-    for warning in found:
-        _logger.warning("warning: data.valid: %s; run `%s`", warning, check)
+            _logger.warning("warning: data.%s: %s; run `%s`", key, warning, command)

@@ -14,10 +14,10 @@ from typing import Any
 from tqdm import tqdm
 
 from mt.config import TrainingConfig
-from mt.data.batches import Indices, Lengths, PaddingEfficiency, padding_efficiency
+from mt.data.batches import Indices, Lengths, PaddingEfficiency, micro_batches, padding_efficiency
 from mt.errors import UserError, install_hint
 from mt.files import naming
-from mt.training.data import TrainingData, micro_batches
+from mt.training.data import TrainingData
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
 

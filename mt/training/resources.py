@@ -13,13 +13,22 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from mt.config import Config, ModelConfig
-from mt.data.batches import SOURCE, TARGET, Batch, Indices, Lengths, collate, plan_updates
+from mt.data.batches import (
+    SOURCE,
+    TARGET,
+    Batch,
+    Indices,
+    Lengths,
+    collate,
+    micro_batches,
+    plan_updates,
+)
 from mt.data.store import Example
 from mt.errors import UserError
 from mt.model.device import DEVICE_TRAITS, device_traits, is_out_of_memory
 from mt.model.transformer import Transformer
 from mt.special_ids import EOS
-from mt.training.data import TrainingData, micro_batches
+from mt.training.data import TrainingData
 from mt.training.distributed import World
 from mt.training.initial_weights import choose_weights
 from mt.training.progress import Progress

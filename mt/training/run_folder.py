@@ -6,6 +6,7 @@ import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -14,8 +15,6 @@ from mt import __version__
 from mt.config import Config
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
-from mt.data.splits import open_splits, open_training_corpora
-from mt.data.tokenizer_training import copied_layout
 from mt.errors import ConfigError, RunError, UserError
 from mt.files import read_json, validated, write_json, write_text
 from mt.runs import (
@@ -28,7 +27,6 @@ from mt.runs import (
     TOKENIZER_FOLDER,
     WEIGHTS_FILE,
     CorpusRecord,
-    check_finished,
 )
 from mt.training.checkpoint import Checkpoints
 
@@ -76,42 +74,44 @@ class RunFolder:
         """SHA-256 of corpora, tokenizer and initial weights at first use, and cleaning counts."""
         self.checkpoints = Checkpoints(path / CHECKPOINTS_FOLDER)
 
-    def record_corpora(self, checksums: dict[str, dict[str, str]]) -> None:
-        """Record the checksums of the corpora; raise RunError where one has changed since."""
-        known = self._record()
-        for split, side in ((split, side) for split, sums in checksums.items() for side in sums):
-            now = checksums[split][side]
-            before = known.get(split, {}).get(side, now)
-            if before != now:
-                raise RunError(
-                    f"{self.path}: the {side} side of `data.{split}` has changed since this run "
-                    f"began (SHA-256 {str(before)[:12]}... then, {now[:12]}... now); restore the "
-                    "old file, or train a new run with --run"
-                )
-        self._add_to_record(checksums)
+    def record_corpora(
+        self, checksums: Mapping[str, Checksums], *, initial_weights: str | None = None
+    ) -> None:
+        """Record the checksums of corpora and initial weights; the latter None without new ones.
 
-    def record_tokenizer(self, fingerprint: str) -> None:
-        """Record the fingerprint of the tokenizer; raise RunError where it has changed since."""
-        before = self._record().get("tokenizer", {}).get("fingerprint", fingerprint)
-        if before != fingerprint:
+        Raises RunError where a corpus has changed since the run began.
+        """
+        known = self._record()
+        entries: dict[str, object] = {key: asdict(sums) for key, sums in checksums.items()}
+        for split, sums in checksums.items():
+            for side, now in asdict(sums).items():
+                before = known.get(split, {}).get(side, now)
+                if before != now:
+                    raise RunError(
+                        f"{self.path}: the {side} side of `data.{split}` has changed since this "
+                        f"run began (SHA-256 {str(before)[:12]}... then, {now[:12]}... now); "
+                        "restore the old file, or train a new run with --run"
+                    )
+        if initial_weights is not None:
+            entries["init_from"] = {"weights": initial_weights}
+        self._add_to_record(entries)
+
+    def record_prepared(self, tokenizer: str, removed: Mapping[str, Mapping[str, int]]) -> None:
+        """Record the fingerprint of the tokenizer, and the pairs that each filter has removed.
+
+        `removed` has the counts by corpus, whose keys begin with `train`, those in the file with
+        `cleaning`. Raises RunError where the tokenizer has changed since the run began.
+        """
+        before = self._record().get("tokenizer", {}).get("fingerprint", tokenizer)
+        if before != tokenizer:
             raise RunError(
                 f"{self.tokenizer}: is the tokenizer of another run "
-                f"(fingerprint {fingerprint[:12]}, this run began with {str(before)[:12]})"
+                f"(fingerprint {tokenizer[:12]}, this run began with {str(before)[:12]})"
             )
-        self._add_to_record({"tokenizer": {"fingerprint": fingerprint}})
-
-    def record_cleaning(self, removed: dict[str, dict[str, int]]) -> None:
-        """Record how many pairs each filter has removed, by corpus.
-
-        The keys of the corpora begin with `train`, those in the file with `cleaning`.
-        """
-        self._add_to_record(
-            {key.replace("train", "cleaning", 1): each for key, each in removed.items() if each}
-        )
-
-    def record_initial_weights(self, checksum: str) -> None:
-        """Record the SHA-256 of the initial weights."""
-        self._add_to_record({"init_from": {"weights": checksum}})
+        cleaned = {
+            key.replace("train", "cleaning", 1): counts for key, counts in removed.items() if counts
+        }
+        self._add_to_record({"tokenizer": {"fingerprint": tokenizer}, **cleaned})
 
     def initial_weights(self) -> str:
         """Return the recorded SHA-256 of the initial weights; empty without them."""
@@ -146,7 +146,8 @@ class RunFolder:
 
     def write_config(self, config: Config) -> None:
         """Write the config of the run."""
-        write_text(self.config, dump_config(config))
+        text = dump_config(config)
+        write_text(self.config, text)
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
@@ -158,7 +159,7 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
 
     Returns the folder, and the config with the automatic settings of a run that is resumed. Raises
     RunError for a folder with other content, and for a run whose config differs in more than may
-    change. A new folder is made once the inputs are found.
+    change.
     """
     folder = RunFolder(path, is_new=not path.exists())
     if path.exists() and not path.is_dir():
@@ -168,20 +169,8 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         folder.changes = _changes(folder, config)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
-    if not folder.has_trained():
-        _check_inputs(config)
     path.mkdir(parents=True, exist_ok=True)
     return folder, config
-
-
-def _check_inputs(config: Config) -> None:
-    """Raise DataError or RunError unless all corpora, tokenizers and runs of a config exist."""
-    open_training_corpora(config.data)
-    open_splits(config.data)
-    if config.training.init_from is not None:
-        check_finished(config.training.init_from)
-    if config.tokenizer_origin is not None:
-        copied_layout(config.tokenizer_origin[1])
 
 
 def _with_settings_of(folder: RunFolder, config: Config) -> Config:

@@ -14,7 +14,7 @@ from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
 from mt.config.decoding import ONE_SEARCH
 from mt.config.training import Metric
-from mt.data.batches import Batch, Lengths, collate
+from mt.data.batches import Batch, Lengths, collate, micro_batches
 from mt.data.pairs import SentencePair
 from mt.data.store import Example
 from mt.decoding.retries import repeats_itself
@@ -26,7 +26,7 @@ from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
 from mt.tables import aligned, clip, printable
-from mt.training.data import TrainingData, example_lengths, micro_batches
+from mt.training.data import TrainingData, example_lengths
 from mt.training.step import Learner, TrainingPass
 
 T = TypeVar("T")

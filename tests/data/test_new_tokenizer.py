@@ -56,7 +56,7 @@ def provided(new: Config, folder: Path) -> Tokenizer:
     origin = new.tokenizer.from_
     text = TokenizerText.for_run(new.tokenizer, new.data, origin=origin, seed=1)
     scan_corpora(open_training_corpora(new.data), text=text)
-    return provide_tokenizer(new.tokenizer, folder, origin=origin, text=text)
+    return provide_tokenizer(new.tokenizer, folder, origin=new.tokenizer_origin, text=text)
 
 
 def lengths(lines: list[str], *tokenizers: Tokenizer) -> list[int]:

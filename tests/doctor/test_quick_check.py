@@ -47,9 +47,9 @@ def _check(folder: Path, train: Pairs, *settings: str) -> list[str]:
     )
     cleaning = Cleaning(load_config(recipe, overrides=settings).data)
     splits = {"valid": _sentence_pairs(VALID), "test": _sentence_pairs(TEST)}
-    watch, corpus = CorpusWatch(splits), _sentence_pairs(train)
+    watch, corpus = CorpusWatch(splits, cleaning), _sentence_pairs(train)
     assert list(watch.read(corpus)) == corpus
-    return watch.warnings(cleaning)
+    return watch.warnings()
 
 
 def _sentence_pairs(pairs: Pairs) -> list[SentencePair]:

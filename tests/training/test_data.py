@@ -15,15 +15,13 @@ from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
 from mt.data.pairs import SentencePair
 from mt.data.store import PairStore
-from mt.doctor.check import CorpusWatch
+from mt.doctor.check import CorpusWatch, LanguageCheck
 from mt.errors import ConfigError, RunError
-from mt.training import data as module
-from mt.training.data import TrainingData, open_prepared, prepare
+from mt.training.data import TrainingData, open_prepared, prepare, warn_about_corpora
 from mt.training.loader import planned_updates
 from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.state import TrainState
-from tests import factories
 from tests.factories import CPU, DIGITS
 
 Program = Callable[..., tuple[int, str, str]]
@@ -272,16 +270,14 @@ def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
 def test_swapped_validation_sides_are_warned_about_and_a_failing_check_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    side = {"format": "text", "source": "a.en", "target": "a.zh"}
-    data = {"source_language": "en", "target_language": "zh", "train": side, "valid": side}
-    config = factories.config(data=data)
     pairs = [SentencePair(source="零一二三" * 3, target="zero one two three")] * 120
-    module.warn_about_validation(config, pairs, RunFolder(tmp_path))
+    checks = {"valid": LanguageCheck(pairs, ("en", "zh"))}
+    warn_about_corpora(checks, RunFolder(tmp_path))
     (warning,) = warnings(caplog)
     assert warning.startswith(
         "warning: data.valid: the sides look swapped: `zh` on the source side"
     )
-    monkeypatch.setattr(module, "check_languages", None)
-    module.warn_about_validation(config, pairs, RunFolder(tmp_path))
+    monkeypatch.setattr(LanguageCheck, "warnings", None)
+    warn_about_corpora(checks, RunFolder(tmp_path))
     (warning,) = warnings(caplog)
     assert warning.startswith("warning: data.valid: not checked (")

@@ -7,6 +7,7 @@ import pytest
 
 from mt.config import Config
 from mt.config.loading import load_config
+from mt.data.pairs import Checksums
 from mt.errors import RunError
 from mt.training.run_folder import (
     RunFolder,
@@ -106,10 +107,10 @@ def test_folder_with_other_content_is_refused_and_not_changed(tmp_path: Path) ->
 
 def test_changed_corpus_is_an_error(tmp_path: Path) -> None:
     folder, _ = opened(tmp_path / "x", config())
-    folder.record_corpora({"train": {"source": "a" * 64, "target": "b" * 64}})
-    folder.record_corpora({"train": {"source": "a" * 64, "target": "b" * 64}})
+    folder.record_corpora({"train": Checksums("a" * 64, "b" * 64)})
+    folder.record_corpora({"train": Checksums("a" * 64, "b" * 64)})
     with pytest.raises(RunError, match=r"target side of `data\.train` has changed"):
-        folder.record_corpora({"train": {"source": "a" * 64, "target": "c" * 64}})
+        folder.record_corpora({"train": Checksums("a" * 64, "c" * 64)})
 
 
 def test_differences_by_key() -> None:
