@@ -74,7 +74,9 @@ def info(
     lengths = COUNTED_TOKENS, COUNTED_TOKENS
     parts = count_parts(config.model, lengths=lengths, vocabularies=sizes)
     if as_json:
-        record = run.as_record() if run else {"config": config.model_dump(mode="json")}
+        record = (
+            run.as_record() if run else {"config": config.model_dump(mode="json", by_alias=True)}
+        )
         record = {**record, "tokens": lengths, "parts": [asdict(part) for part in parts]}
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
