@@ -1,6 +1,7 @@
 """Small objects for tests: configs, models, learners, pairs."""
 
 import importlib.util
+import io
 import json
 import sys
 import tracemalloc
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import sentencepiece
 import torch
 from hypothesis import strategies as st
 
@@ -18,12 +20,12 @@ from mt.config.loading import load_config
 from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
-from mt.data.tokenizer import Tokenizer, read_models
+from mt.data.tokenizer import Tokenizer, Vocabulary, read_models
 from mt.data.tokenizer_training import NewText, TokenizerText, provide_tokenizer
 from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
 from mt.model.transformer import Transformer
-from mt.special_ids import EOS
+from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.step import Learner, TrainingPass
 
@@ -177,3 +179,23 @@ def extend_tokenizer(
     text = TokenizerText(read_models(origin), 1, NewText((), (old.source, old.target)))
     text.add(pairs, ("en", "de"))
     return provide_tokenizer(settings, folder, origin=("tokenizer.from", origin), text=text)
+
+
+def foreign_vocabulary(lines: Sequence[str], size: int, **options: Any) -> Vocabulary:
+    """Train a vocabulary as others do: unseen characters are unknown, text may be normalized."""
+    model = io.BytesIO()
+    settings: dict[str, Any] = {
+        "model_type": "bpe",
+        "hard_vocab_limit": False,
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "minloglevel": 2,
+    }
+    ids = {"pad_id": PAD, "unk_id": UNK, "bos_id": BOS, "eos_id": EOS}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        vocab_size=size,
+        **{**settings, **ids, **options},
+    )
+    return Vocabulary.from_model(model.getvalue())

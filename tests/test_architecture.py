@@ -14,7 +14,7 @@ from mt.config import Config, Source
 ROOT = Path(__file__).parent.parent
 
 TABLES = {
-    "tokenizer.algorithm": "mt.data.subword_sampling:SAMPLERS",
+    "data.augmentation": "mt.data.augmentation:AUGMENTATIONS",
     "model.positional": "mt.model.positional:POSITIONAL",
     "model.norm": "mt.model.sublayers:NORMS",
     "model.residual": "mt.model.sublayers:RESIDUALS",

@@ -26,6 +26,7 @@ RENAMED_KEYS = {
 _CORPORA = ("data.train", "data.train.corpora.*", "data.valid", "data.tests.*")
 """Places of corpora; `*` stands for any name."""
 _BROKEN = "`data.cleaning.broken_text: [{}]` removes such pairs"
+_DROPOUT = "use `tokenizer.subword_dropout: [SOURCE, TARGET]`, such as `[0.1, 0.1]`"
 _REPAIR = "`decoding.repair: off` switches all repairs off"
 REMOVED_KEYS = {
     **{
@@ -54,6 +55,11 @@ REMOVED_KEYS = {
     "model.relative_buckets": "`model.positional: relative_bias` has 32 buckets, as in T5",
     "model.relative_max_distance": "the last bucket of `relative_bias` begins at 128, as in T5",
     "model.rotary_base": "it is 10,000",
+    "tokenizer.byte_fallback": "unseen characters are spelled in bytes",
+    "tokenizer.normalization": "text is kept as it is; normalize the files instead",
+    "tokenizer.sample_lines": "a vocabulary is learned from at most 1,000,000 lines",
+    "tokenizer.sampling": _DROPOUT,
+    "tokenizer.sampling_target": _DROPOUT,
     "training.compile: graphs": "use `training.compile: on`",
     "training.final_learning_rate": "`cosine` and `linear` end at a learning rate of 0",
     "training.on_divergence": (
@@ -90,6 +96,11 @@ REMOVED_DEFAULTS: dict[str, Any] = {
     "model.rotary_base": 10_000,
     "training.final_learning_rate": 0,
     "training.on_divergence": "stop",
+    "tokenizer.byte_fallback": "on",
+    "tokenizer.normalization": "identity",
+    "tokenizer.sample_lines": 1_000_000,
+    "tokenizer.sampling": 0,
+    "tokenizer.sampling_target": None,
     "training.packing": "off",
     "training.validation_search": "greedy",
 }

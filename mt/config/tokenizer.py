@@ -1,10 +1,13 @@
 """Configuration of the tokenizer."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from mt.config.base import Automatic, LocalPath, Section, TagText
+
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class TokenizerConfig(Section):
@@ -23,15 +26,12 @@ class TokenizerConfig(Section):
     """Tokens per vocabulary, with special and byte tokens; lowered if the text has too few."""
     character_coverage: Annotated[float, Field(gt=0.9, le=1.0), Automatic] = 0.9999
     """Share of the characters with a token of their own; the others are spelled in bytes."""
-    byte_fallback: Literal["on", "off"] = "on"
-    """Spell unseen characters in bytes (lossless), or map them to the unknown token."""
-    normalization: Literal["identity", "nmt_nfkc"] = "identity"
-    """Keep the text, or apply SentencePiece's NFKC rule (lossy: `，` becomes `,`)."""
     tags: Annotated[tuple[TagText, ...], Field(strict=False)] = ()
     """Reserved tokens that `tag` keys put in front of source lines: `<bt>`, `<2de>`."""
-    sample_lines: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000_000
-    """Maximum number of lines, drawn by the seed, for training the tokenizer."""
-    sampling: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """Subword sampling in training: BPE dropout rate, or unigram exponent (low: varied); 0: off."""
-    sampling_target: Annotated[float | None, Field(ge=0.0, le=1.0)] = None
-    """Subword sampling of the target side; null: as `sampling`."""
+    subword_dropout: Annotated[tuple[_Share, _Share], Field(strict=False)] = (0.0, 0.0)
+    """Share of the BPE merges that training skips at random, on the source and the target side."""
+
+    def _broken_rules(self) -> Iterator[str]:
+        is_unigram = self.algorithm == "unigram" and not self.is_open("algorithm")
+        if any(self.subword_dropout) and is_unigram:
+            yield "`tokenizer.subword_dropout` needs `tokenizer.algorithm: bpe`"

@@ -1,4 +1,4 @@
-"""New tokens of the training pairs for each epoch: changed text, and sampled segmentations.
+"""New tokens of the training pairs for each epoch: changed text, and BPE-dropout.
 
 SentencePiece can sample, but version 0.2.3 mixes an entropy of the process into its generator:
 after `set_random_generator_seed` a second process draws other tokens, so a run could not resume
@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import astuple, dataclass
@@ -25,7 +24,6 @@ from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
 from mt.files import locked
 
 Ids = NDArray[np.int32]
-Places = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 _FORMAT = 2
@@ -38,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sampling:
-    """Parameters of the draws: BPE's dropout or the unigram model's exponent, and changed text."""
+    """Parameters of the draws: dropout of BPE merges on each side, and changed text."""
 
     source: float
     """0 keeps the usual segmentation."""
@@ -70,7 +68,7 @@ def drawn_store(
         for unfinished in path.parent.glob(f".{path.name}.*"):
             unfinished.unlink()
         sides = (tokenizer.source, sampling.source), (tokenizer.target, sampling.target)
-        source, target = (SAMPLERS[each.algorithm](each, strength) for each, strength in sides)
+        source, target = (BpeDropout(vocabulary, dropout) for vocabulary, dropout in sides)
 
         def chunks() -> Iterator[Chunk]:
             for number, chunk in enumerate(store.chunks):
@@ -175,13 +173,13 @@ class _Pairs:
         return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
 
 
-class Sampler(ABC):
-    """Draws segmentations of encoded rows."""
+class BpeDropout:
+    """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
 
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        """Take BPE's dropout or the unigram model's exponent; 0 draws nothing."""
+    def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
+        """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
-        self._strength = strength
+        self._dropout = dropout
         self._ids = {text: number for number, text in texts.items()}
         self._scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
         self._spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
@@ -189,6 +187,14 @@ class Sampler(ABC):
         crossing = any(SPACE_MARK in text[1:] for text in self._ids)
         starting = [] if crossing else [n for n, text in texts.items() if text[0] == SPACE_MARK]
         self._begins_word = np.isin(np.arange(size), starting)
+        self._merges = _Pairs(
+            {
+                (self._ids[text[:cut]], self._ids[text[cut:]]): number
+                for text, number in self._ids.items()
+                for cut in range(1, len(text))
+                if text[:cut] in self._ids and text[cut:] in self._ids
+            }
+        )
 
     def _spell(self, number: int, text: str | None) -> list[int]:
         ids = [self._ids.get(character, -1) for character in text or ""]
@@ -196,7 +202,7 @@ class Sampler(ABC):
 
     def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
         """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
-        if not self._strength:
+        if not self._dropout:
             return rows
         random = np.random.Generator(np.random.PCG64(seed))
         drawn = []
@@ -213,36 +219,17 @@ class Sampler(ABC):
             drawn.append(both.take(np.arange(len(plain)) + too_long * len(plain)))
         return concatenate(drawn)
 
-    @abstractmethod
     def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
         """Return [N] the token that begins at each of the symbols `ids`, or -1.
 
         `begins` [N] is True at the first symbol of each word; no token crosses that border.
         """
-
-
-class BpeDropout(Sampler):
-    """BPE that skips possible merges at random (Provilkov et al. 2020, algorithm 1)."""
-
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        super().__init__(vocabulary, strength)
-        ids = self._ids
-        self._merges = _Pairs(
-            {
-                (ids[text[:cut]], ids[text[cut:]]): number
-                for text, number in ids.items()
-                for cut in range(1, len(text))
-                if text[:cut] in ids and text[cut:] in ids
-            }
-        )
-
-    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
         found = np.full(len(ids), -1, np.int32)
         word, place = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
             kept = (merged >= 0) & (word[:-1] == word[1:])
-            kept &= random.random(len(kept)) >= self._strength
+            kept &= random.random(len(kept)) >= self._dropout
             (kept,) = np.nonzero(kept)
             kept = kept[np.lexsort((kept, -self._scores[merged[kept]], word[kept]))]
             best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
@@ -252,72 +239,3 @@ class BpeDropout(Sampler):
             stays[best + 1] = False
             ids, word, place = ids[stays], word[stays], place[stays]
         return found
-
-
-class UnigramSampling(Sampler):
-    """Forward filtering, here from the end, and sampling of a unigram model (Kudo 2018)."""
-
-    def __init__(self, vocabulary: Vocabulary, strength: float) -> None:
-        super().__init__(vocabulary, strength)
-        children: dict[tuple[int, int], int] = {}
-        ends: dict[int, int] = {}
-        for number in range(len(self._scores)):
-            node = 0
-            for symbol in self._spelling[number].tolist():
-                node = children.setdefault((node, symbol), len(children) + 1)
-            ends[node] = number
-        self._children = _Pairs(children)
-        self._ends = np.array([ends.get(node, -1) for node in range(len(children) + 1)], np.int32)
-        self._longest = int(self._spelling.lengths.max())
-        self._weights = np.append(self._strength * self._scores, -np.inf)  # the last: no token
-
-    def _segment(self, ids: Ids, begins: Flags, random: np.random.Generator) -> Ids:
-        count, (here,) = len(ids), np.nonzero(begins)
-        left = np.append(here[1:], count)[np.cumsum(begins) - 1] - np.arange(count)
-        spans = self._spans(ids, left)
-        shares = self._shares(spans, left, begins)
-        found = np.full(count, -1, np.int32)
-        while len(here):
-            sums = np.cumsum(shares[:, here], axis=0)
-            length = (sums < (1 - random.random(len(here))) * sums[-1]).sum(axis=0)
-            found[here] = spans[length, here]
-            here = (here + length + 1)[length + 1 < left[here]]
-        return found
-
-    def _spans(self, ids: Ids, left: Places) -> Ids:
-        """Return [longest, N]: in row k the token of k + 1 symbols that begins at n, or -1.
-
-        `left` [N] counts the symbols to the end of the word.
-        """
-        spans = np.full((self._longest, len(ids)), -1, np.int32)
-        here, node = np.arange(len(ids)), np.zeros(len(ids), np.int32)
-        for length in range(self._longest):
-            inside = left[here] > length
-            here = here[inside]
-            node = self._children.find(node[inside], ids[here + length])
-            here, node = here[node >= 0], node[node >= 0]
-            spans[length, here] = self._ends[node]
-        return spans
-
-    def _shares(self, spans: Ids, left: Places, begins: Flags) -> NDArray[np.float64]:
-        """Return [longest, N] the probability of each span, given that a token begins there."""
-        shares: NDArray[np.float64] = self._weights[spans]
-        # Log of the summed weights of all segmentations from n to the end of its word; 0 at the
-        # begin of a word, where the word before it ends.
-        total = np.zeros(len(left) + self._longest)
-        order = np.argsort(left, kind="stable")
-        for here in np.split(order, np.flatnonzero(np.diff(left[order])) + 1):
-            most = min(self._longest, left[here].max(initial=0))
-            ways = shares[:most, here] + total[here + np.arange(1, most + 1)[:, None]]
-            sums = np.logaddexp.reduce(ways, axis=0)
-            shares[:most, here] = ways - sums
-            total[here] = np.where(begins[here], 0.0, sums)
-        np.exp(shares, out=shares)
-        return shares
-
-
-SAMPLERS: dict[str, Callable[[Vocabulary, float], Sampler]] = {
-    "bpe": BpeDropout,
-    "unigram": UnigramSampling,
-}
-"""Sampler for each `tokenizer.algorithm`."""

@@ -257,8 +257,8 @@ def copied_layout(source: Path) -> Literal["joint", "separate"]:
 def train_model(lines: Iterable[str], config: TokenizerConfig) -> bytes:
     """Return a serialized SentencePiece model trained on `lines`, which all are read.
 
-    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Text is unchanged except for `normalization`. If
-    the text has too few tokens, the vocabulary becomes smaller, which is logged. Raises
+    BPE: Sennrich et al. 2016; unigram: Kudo 2018. Unseen characters are spelled in bytes. If the
+    text has too few tokens, the vocabulary becomes smaller, which is logged. Raises
     `DataError` if all lines are blank, `ConfigError` if the vocabulary is too small for the
     characters.
     """
@@ -301,9 +301,9 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
             vocab_size=config.vocabulary_size,
             hard_vocab_limit=False,
             character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback == "on",
+            byte_fallback=True,
             control_symbols=list(dict.fromkeys(config.tags)),
-            normalization_rule_name=config.normalization,
+            normalization_rule_name="identity",
             remove_extra_whitespaces=False,
             pad_id=PAD,
             unk_id=UNK,
@@ -426,12 +426,13 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
     Characters come first.
     """
     characters = len(set().union(*sample))
-    settings = {
-        "algorithm": old.algorithm,
-        "tags": tuple(old.tags),
-        "vocabulary_size": len(old) + config.added_tokens + characters,
-    }
-    found = Vocabulary.from_model(learn(sample, config.model_copy(update=settings)))
+    settings = config.changed(
+        algorithm=old.algorithm,
+        tags=tuple(old.tags),
+        vocabulary_size=len(old) + config.added_tokens + characters,
+        subword_dropout=(0.0, 0.0),
+    )
+    found = Vocabulary.from_model(learn(sample, settings))
     scores = {text: found.processor.get_score(number) for number, text in found.texts().items()}
     known = old.processor.piece_to_id(list(scores))
     lacking = [text for text, number in zip(scores, known, strict=True) if number == UNK]

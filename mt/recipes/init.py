@@ -80,7 +80,7 @@ SAMPLED_PASSES = 40
 
 With 50 passes over Tatoeba en-zh, typos then cost 12 % of the BLEU in place of 18 %.
 """
-_SAMPLING = 0.05
+_SOURCE_DROPOUT = 0.05
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,7 @@ def _add_augmentation(settings: AutoSettings) -> AutoSettings:
     if settings.passes >= SAMPLED_PASSES and settings.value("tokenizer.algorithm") == "bpe":
         augmentation = "strong"
         reason = "source words are cut in other ways in each epoch, so that typos cost less"
-        settings.chosen["tokenizer.sampling"] = Setting(_SAMPLING, reason)
-        settings.chosen["tokenizer.sampling_target"] = Setting(0.0, "")
+        settings.chosen["tokenizer.subword_dropout"] = Setting([_SOURCE_DROPOUT, 0.0], reason)
     data = settings.given.data.changed(augmentation=augmentation)
     return replace(settings, given=settings.given.changed(data=data))
 

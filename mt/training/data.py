@@ -49,7 +49,7 @@ class TrainingData:
     target_tokens_per_update: int
     seed: int
     drawn: DrawnEpochs | None = None
-    """Stores by epoch, if `tokenizer.sampling` or `data.augmentation` is on."""
+    """Stores by epoch, if `tokenizer.subword_dropout` or `data.augmentation` is on."""
 
     def epoch_store(self, epoch: int) -> PairStore:
         """Return the training pairs in the tokens of an epoch, drawing them if necessary."""
@@ -247,11 +247,16 @@ def _drawn_epochs(
     config: Config, tokenizer: Tokenizer, stores: Sequence[PairStore]
 ) -> DrawnEpochs | None:
     """Return the epochs that subword sampling and augmentation draw; None if both are off."""
-    source, target = config.tokenizer.sampling, config.tokenizer.sampling_target
-    target = source if target is None else target
+    source, target = config.tokenizer.subword_dropout
     changes = AUGMENTATIONS[config.data.augmentation]
     if not source and not target and changes is None:
         return None
+    sides = (source, tokenizer.source), (target, tokenizer.target)
+    if any(dropout and vocabulary.algorithm != "bpe" for dropout, vocabulary in sides):
+        raise ConfigError(
+            "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
+            "unigram model; remove the key"
+        )
     sampling = Sampling(source, target, config.data.max_tokens, config.seed, changes)
     return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
 

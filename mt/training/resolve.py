@@ -296,8 +296,10 @@ def _choose_tokenizer(settings: AutoSettings, corpus: CorpusStatistics) -> None:
         settings.choose("tokenizer.vocabulary", "joint", "one script, which shares names and stems")
     else:
         settings.choose("tokenizer.vocabulary", "separate", "two scripts share few tokens")
-    data = settings.given.data
-    if written_without_spaces(data.source_language) or written_without_spaces(data.target_language):
+    languages = settings.given.data.source_language, settings.given.data.target_language
+    if any(settings.given.tokenizer.subword_dropout):
+        settings.choose("tokenizer.algorithm", "bpe", "for `tokenizer.subword_dropout`")
+    elif any(map(written_without_spaces, languages)):
         settings.choose("tokenizer.algorithm", "bpe", "unigram training is slow without spaces")
     else:
         settings.choose("tokenizer.algorithm", "unigram", "a little better than BPE")

@@ -18,6 +18,9 @@ RATE_IS_ZERO = (
     "`training.max_updates` to at most that"
 )
 BROKEN = {
+    "tokenizer.algorithm=unigram; tokenizer.subword_dropout=[0.1, 0]": (
+        "`tokenizer.subword_dropout` needs `tokenizer.algorithm: bpe`"
+    ),
     "tokenizer.vocabulary=separate; model.tie_embeddings=all": (
         "`model.tie_embeddings: all` needs `tokenizer.vocabulary: "
         "joint`; with separate vocabularies use `decoder` or `none`"

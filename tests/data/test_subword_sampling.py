@@ -24,7 +24,7 @@ from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path, drawn_st
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.special_ids import BOS, EOS, PAD, UNK
-from tests.factories import LINES_OF_TEXT
+from tests.factories import LINES_OF_TEXT, foreign_vocabulary
 
 LINES = [
     *(f"the {noun} sees  the cats, 你好，世界。" for noun in ("dog", "bird", "fish", "horse")),
@@ -39,8 +39,7 @@ def trained(**settings: object) -> Vocabulary:
 
 
 BPE = trained(algorithm="bpe")
-UNIGRAM = trained(algorithm="unigram", vocabulary_size=360)
-BOTH = pytest.mark.parametrize("vocabulary", [BPE, UNIGRAM], ids=["bpe", "unigram"])
+NFKC = foreign_vocabulary(LINES, 400, normalization_rule_name="nmt_nfkc", byte_fallback=True)
 
 familiar = st.lists(
     st.sampled_from(["the", "lowest", "newer", "dogs", "你好", "世界。", "we", "st"]), max_size=8
@@ -75,7 +74,7 @@ def drawn(
     return [source for source, _ in ids(drawn_store(stored(folder, rows), both, sampling, 0))]
 
 
-@pytest.mark.parametrize("vocabulary", [BPE, UNIGRAM, trained(normalization="nmt_nfkc")])
+@pytest.mark.parametrize("vocabulary", [BPE, NFKC])
 @settings(deadline=None, max_examples=25)
 @given(
     lines=st.lists(familiar | LINES_OF_TEXT, min_size=1, max_size=4),
@@ -96,9 +95,8 @@ def test_drawn_tokens_are_the_same_text(
 @settings(deadline=None, max_examples=25)
 @given(lines=st.lists(familiar | LINES_OF_TEXT, min_size=1, max_size=4))
 def test_weak_sampling_is_the_segmentation_of_sentencepiece(folder: Path, lines: list[str]) -> None:
-    for vocabulary, strength in ((BPE, 1e-9), (UNIGRAM, 1000.0)):
-        plain = vocabulary.encode(lines)
-        assert drawn(folder, vocabulary, plain, strength) == plain
+    plain = BPE.encode(lines)
+    assert drawn(folder, BPE, plain, 1e-9) == plain
 
 
 DRAWS = 20_000
@@ -118,29 +116,6 @@ def assert_drawn_as(
     for tokens, share in expected.items():
         deviation = math.sqrt(share * (1 - share) / DRAWS)
         assert abs(found[tokens] / DRAWS - share) <= 5 * deviation, tokens
-
-
-@pytest.mark.parametrize("exponent", [0.1, 1.0])
-def test_unigram_draws_each_segmentation_with_its_probability(
-    folder: Path, exponent: float
-) -> None:
-    """Kudo 2018, section 3.2, against an enumeration of all segmentations."""
-    scores = {text: UNIGRAM.processor.get_score(n) for n, text in UNIGRAM.texts().items()}
-
-    def segmentations(text: str) -> Iterator[tuple[str, ...]]:
-        if not text:
-            yield ()
-        for end in range(1, len(text) + 1):
-            if text[:end] in scores:
-                yield from ((text[:end], *rest) for rest in segmentations(text[end:]))
-
-    weights = {
-        tokens: math.exp(exponent * sum(scores[token] for token in tokens))
-        for tokens in segmentations("▁lowest")
-    }
-    total = sum(weights.values())
-    rows = drawn(folder, UNIGRAM, UNIGRAM.encode(["lowest  a"]) * DRAWS, exponent)
-    assert_drawn_as({each: weight / total for each, weight in weights.items()}, UNIGRAM, rows)
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.6])
@@ -164,18 +139,17 @@ def test_bpe_drops_merges_with_the_probability_of_the_paper(folder: Path, dropou
     assert_drawn_as(outcomes_of(tuple("▁lowest")), BPE, rows)
 
 
-@BOTH
-def test_row_that_would_be_too_long_keeps_its_tokens(folder: Path, vocabulary: Vocabulary) -> None:
-    plain = vocabulary.encode(["the lowest newer"] * 200)
+def test_row_that_would_be_too_long_keeps_its_tokens(folder: Path) -> None:
+    plain = BPE.encode(["the lowest newer"] * 200)
     longest = len(plain[0]) + 2
-    free = drawn(folder, vocabulary, plain, 0.3)
-    bound = drawn(folder, vocabulary, plain, 0.3, max_tokens=longest)
+    free = drawn(folder, BPE, plain, 0.3)
+    bound = drawn(folder, BPE, plain, 0.3, max_tokens=longest)
     assert bound == [row if len(row) <= longest else plain[0] for row in free]
     assert {len(row) > longest for row in free} == {True, False}
 
 
 def test_unknown_characters_and_tags_stay(folder: Path) -> None:
-    vocabulary = trained(vocabulary_size=300, byte_fallback="off", tags=["<bt>"])
+    vocabulary = foreign_vocabulary(LINES, 60, control_symbols=["<bt>"])
     (plain,) = vocabulary.encode(["the ßß lowest"])
     tagged = [vocabulary.tags["<bt>"], *plain]
     (row,) = drawn(folder, vocabulary, [tagged], 0.9)
@@ -185,10 +159,9 @@ def test_unknown_characters_and_tags_stay(folder: Path) -> None:
     assert len(row) > len(tagged)
 
 
-@BOTH
-def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path, vocabulary: Vocabulary) -> None:
-    both = Tokenizer(vocabulary, vocabulary, "")
-    rows = vocabulary.encode(LINES)
+def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path) -> None:
+    both = Tokenizer(BPE, BPE, "")
+    rows = BPE.encode(LINES)
 
     def draw(epoch: int = 0, **keys: Any) -> list[tuple[list[int], list[int]]]:
         plain = stored(folder, rows, rows, rows[:2])

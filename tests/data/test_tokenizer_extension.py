@@ -12,6 +12,7 @@ from mt.config import TokenizerConfig
 from mt.data.tokenizer import Vocabulary
 from mt.data.tokenizer_training import extend_model, former_rows, train_model
 from mt.special_ids import UNK
+from tests.factories import foreign_vocabulary
 
 Algorithm = Literal["bpe", "unigram"]
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram")
@@ -220,7 +221,7 @@ def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algori
 
 
 def test_former_row_of_an_unknown_byte_is_unk() -> None:
-    old = Vocabulary.from_model(train_model(["ab"] * 5, settings(byte_fallback="off")))
+    old = foreign_vocabulary(["ab"] * 5, 20)
     rows = {row.token: row for row in former_rows(OLDER["bpe"], old)}
     assert rows["<0x41>"].ids == rows["h"].ids == rows["<unk>"].ids == (UNK,)
     assert [rows[token].is_new for token in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]

@@ -56,12 +56,9 @@ def test_corpus_without_text_is_an_error(lines: list[str]) -> None:
         train_model(lines, TokenizerConfig())
 
 
-def test_text_is_normalized_only_if_asked() -> None:
+def test_text_is_not_normalized() -> None:
     lines, odd = ["ﬁne，　ｗｉｄｅ"] * 20, {character.encode() for character in "ﬁ，　ｗ"}
     assert odd <= set(vocabulary(lines).token_bytes)
-    normalizing = vocabulary(lines, normalization="nmt_nfkc")
-    assert not odd & set(normalizing.token_bytes)
-    assert normalizing.decode(normalizing.encode(lines)[0]) == "fine, wide"
 
 
 def test_long_lines_and_special_tokens_in_the_text_are_text() -> None:

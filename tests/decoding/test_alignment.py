@@ -9,40 +9,31 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mt.config import DecodingConfig, TokenizerConfig
+from mt.config import DecodingConfig
 from mt.config.data import Direction
-from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.alignment import Link, Span, map_positions, map_spans_to_line
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails
 from mt.decoding.preparation import repair_unicode
 from mt.decoding.translator import Translator
 from mt.special_ids import EOS
 from tests.decoding.fakes import UpperCase, build_translator
-from tests.factories import LINES_OF_TEXT
+from tests.factories import LINES_OF_TEXT, foreign_vocabulary
 
 LINES = [f"The {noun} sees  the cat. 你好，世界。" for noun in ("dog", "bird", "fish", "horse")]
-KINDS: dict[str, dict[str, Any]] = {
-    "bytes": {"vocabulary_size": 330},
-    "nfkc": {"vocabulary_size": 330, "normalization": "nmt_nfkc", "algorithm": "unigram"},
-    "unknown characters": {"vocabulary_size": 300, "byte_fallback": "off"},
-    "tag": {"vocabulary_size": 332, "tags": ["<de>"]},
+NFKC = {"normalization_rule_name": "nmt_nfkc", "model_type": "unigram", "byte_fallback": True}
+KINDS: dict[str, Vocabulary] = {
+    "bytes": foreign_vocabulary(LINES, 330, byte_fallback=True),
+    "nfkc": foreign_vocabulary(LINES, 330, **NFKC),
+    "unknown characters": foreign_vocabulary(LINES, 300),
+    "tag": foreign_vocabulary(LINES, 332, byte_fallback=True, control_symbols=["<de>"]),
 }
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
-    made = {
-        kind: train_tokenizer(
-            lambda: (SentencePair(line, line) for line in LINES),
-            tmp_path_factory.mktemp("tokenizer"),
-            config=TokenizerConfig.model_validate(keys),
-            seed=1,
-        )
-        for kind, keys in KINDS.items()
-    }
-    return {**made, "tag": made["tag"].tagged("<de>")}
+def tokenizers() -> dict[str, Tokenizer]:
+    tokenizers = {kind: Tokenizer(words, words, "") for kind, words in KINDS.items()}
+    return {**tokenizers, "tag": tokenizers["tag"].tagged("<de>")}
 
 
 Align = Callable[[int, int], Iterable[tuple[int, int]]]

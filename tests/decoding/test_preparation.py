@@ -1,17 +1,14 @@
 import random
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mt.config.tokenizer import TokenizerConfig
-from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.data.tokenizer_training import train_model, train_tokenizer
+from mt.data.tokenizer_training import train_model
 from mt.decoding.preparation import (
     Prefix,
     encode_prefixes,
@@ -21,6 +18,7 @@ from mt.decoding.preparation import (
     unknown_characters,
 )
 from mt.decoding.retries import longest_repetition, repeats_itself
+from tests.factories import foreign_vocabulary
 
 LONE = "lone surrogates are read as U+FFFD"
 BYTES = "bytes that are not UTF-8 are read as U+FFFD"
@@ -54,12 +52,9 @@ def test_characters_are_named_by_code_point_and_if_visible_shown() -> None:
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 @pytest.mark.parametrize("text", ["早上好你好吗", "a cat sat on the mat"])
-def test_characters_outside_the_training_text_are_unknown(
-    text: str, algorithm: Literal["bpe", "unigram"], tmp_path: Path
-) -> None:
-    config = TokenizerConfig(vocabulary_size=300, byte_fallback="off", algorithm=algorithm)
-    pairs = [SentencePair(text, text)] * 5
-    tokenizer = train_tokenizer(lambda: iter(pairs), tmp_path, config=config, seed=1)
+def test_characters_outside_the_training_text_are_unknown(text: str, algorithm: str) -> None:
+    vocabulary = foreign_vocabulary([text] * 10, 300, model_type=algorithm)
+    tokenizer = Tokenizer(vocabulary, vocabulary, "")
     line = f"我好☃ my cat ▁ {text} ☃\U000f2581\u2028"
     unknown = [character for character in dict.fromkeys(line) if character not in {*text, " "}]
     assert unknown_characters(line, tokenizer) == unknown
@@ -239,7 +234,8 @@ def test_white_space_at_the_end_of_a_prefix_is_dropped() -> None:
 
 def test_prefix_ends_before_an_unknown_character_where_folding_changes_lengths() -> None:
     lines = ["off we go", "a caf\u00e9"] * 20
-    tokenizer = trained(lines, normalization="nmt_nfkc", byte_fallback="off")
+    vocabulary = foreign_vocabulary(lines, 300, normalization_rule_name="nmt_nfkc")
+    tokenizer = Tokenizer(vocabulary, vocabulary, "")
     prefixes = encode_prefixes(["o\ufb00\u96ea", "cafe\u0301 we \u96ea"], tokenizer)
     note = ("prefix: ends before `\u96ea` (U+96EA), unknown to the tokenizer",)
     assert [each.notes for each in prefixes] == [note, note]

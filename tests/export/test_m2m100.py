@@ -399,7 +399,7 @@ data:
   target_language: eng
   train: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
   valid: {{source: {0}/train.de, target: {0}/train.en, tag: deu_Latn, target_tag: eng_Latn}}
-tokenizer: {{sampling: 0.1}}
+tokenizer: {{subword_dropout: [0.1, 0.1]}}
 training: {{init_from: {0}/run, max_updates: 40, target_tokens_per_update: 300, warmup_updates: 10,
   learning_rate: 1.0e-2, schedule: inverse_sqrt, validate_every: 20, device: cpu, average: best,
   max_tokens_per_batch: 400}}

@@ -104,7 +104,7 @@ def test_config_without_chosen_keys_trains_the_same_model(
     text = Path("train.yaml").read_text(encoding="utf-8")
     assert written.data.augmentation == "strong"
     assert "  # typos, missing marks and the like" in text
-    sampling = TokenizerConfig(sampling=0.05, sampling_target=0.0)
+    sampling = TokenizerConfig(subword_dropout=(0.05, 0.0))
     assert "  # source words are cut in other ways in each epoch" in text
     splits = written.data.valid, written.data.tests["test"]
     assert [split.model_dump()["held_out"] for split in splits] == [17, 17]
@@ -116,7 +116,7 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert caplog.messages[-1].startswith("next: mt train train.yaml; then mt translate runs/train")
 
     minimal = Config(data=written.data, tokenizer=sampling, training=TrainingConfig(budget="30m"))
-    assert {"tokenizer.sampling", "training.budget"} < given(minimal) < given(written)
+    assert {"tokenizer.subword_dropout", "training.budget"} == given(minimal) < given(written)
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
 
 
@@ -134,7 +134,7 @@ def test_a_training_of_few_passes_has_fewer_changes(
     assert program("init", "train.zh", "train.en", "--budget", "30m")[0] == 0
     written = load_config(Path("train.yaml"))
     assert written.data.augmentation == augmentation
-    assert written.tokenizer.sampling == 0
+    assert written.tokenizer.subword_dropout == (0, 0)
 
 
 def given(config: Config) -> set[str]:

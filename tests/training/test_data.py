@@ -60,7 +60,7 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
     _, plain = prepared(tiny_recipe, tmp_path / "plain")
-    settings = ["tokenizer.sampling=0.3", "training.target_tokens_per_update=40"]
+    settings = ["tokenizer.subword_dropout=[0.3, 0.3]", "training.target_tokens_per_update=40"]
     config, corpus = prepared(tiny_recipe, tmp_path / "run", *settings)
     first, second = corpus.epoch_store(0), corpus.epoch_store(1)
     assert texts(corpus) == texts(corpus, first) == texts(corpus, second)
@@ -86,8 +86,8 @@ def test_with_sampling_every_epoch_draws_other_tokens_of_the_same_text(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["tokenizer.sampling=0.3", "tokenizer.sampling_target=0"], [True, False]),
-        (["tokenizer.sampling_target=0.3"], [False, True]),
+        (["tokenizer.subword_dropout=[0.3, 0]"], [True, False]),
+        (["tokenizer.subword_dropout=[0, 0.3]"], [False, True]),
     ],
 )
 def test_tokens_of_one_side_alone_can_be_drawn(
@@ -115,7 +115,7 @@ def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
     settings = (
-        *("tokenizer.sampling=0.3", "data.augmentation=on"),
+        *("tokenizer.subword_dropout=[0.3, 0.3]", "data.augmentation=on"),
         *("training.max_epochs=2", "training.max_updates=null"),
     )
 

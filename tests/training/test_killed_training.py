@@ -40,7 +40,9 @@ def test_killed_run_is_bit_for_bit_the_uninterrupted_one(
     seed = random.SystemRandom().randrange(2**31)
     sys.stdout.write(f"seed of the kills: {seed}\n")  # pytest prints it with a failure
     dropouts = ["model.attention_dropout=0.1", "model.feed_forward_dropout=0.1"]
-    sampling = ["tokenizer.sampling=0.05", "data.augmentation=on"] if kills > 3 else []
+    sampling = (
+        ["tokenizer.subword_dropout=[0.05, 0.05]", "data.augmentation=on"] if kills > 3 else []
+    )
     training = [f"training.{setting}" for setting in (*COMMON, *settings)]
     config = load_config(tiny_recipe, overrides=[*dropouts, *sampling, *training])
     whole, killed = tmp_path / "whole", tmp_path / "killed"

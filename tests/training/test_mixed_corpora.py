@@ -151,7 +151,7 @@ def test_each_corpus_has_a_store_that_does_not_depend_on_the_weights(
 
 
 def test_tokens_are_drawn_for_each_corpus(halves: Path, tmp_path: Path) -> None:
-    _, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.sampling=0.3")
+    _, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "tokenizer.subword_dropout=[0.3, 0.3]")
     plain = corpus.store
     for epoch in (0, 1):
         drawn = corpus.epoch_store(epoch)
@@ -180,7 +180,7 @@ TAGS = (
 
 
 def test_source_lines_begin_with_the_tag_of_their_corpus(halves: Path, tmp_path: Path) -> None:
-    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.sampling=0.3")
+    _, corpus = prepared(halves, tmp_path / "run", *TAGS, "tokenizer.subword_dropout=[0.3, 0.3]")
     numbers = corpus.tokenizer.source.tags
     wanted = [numbers["<bt>"]] * FIRST + [numbers["<2de>"]] * (len(corpus.store) - FIRST)
     for store in (corpus.store, corpus.epoch_store(0), corpus.epoch_store(1)):
