@@ -145,7 +145,8 @@ class _Collector:
         if len(self._open) >= _DEEPEST:
             raise _UnfitXmlError(f"more than {_DEEPEST} elements stand inside each other")
         self._characters += len(name) + len("</>")
-        self._characters += sum(len(f' {key}=""') + len(attributes[key]) for key in attributes)
+        for key, value in attributes.items():
+            self._characters += len(key) + len(value) + len(' =""')
         local = name.rpartition(":")[2]
         if self._unit is not None:
             element = XmlElement(local, attributes, {}, self._place())
