@@ -346,6 +346,16 @@ def test_po_of_another_language_is_an_error(tmp_path: Path) -> None:
         read(written(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n'))
 
 
+@pytest.mark.parametrize("charset", ["UTF-8", "ISO-8859-1", "CHARSET"])
+def test_declared_charset_of_a_po_is_used(tmp_path: Path, charset: str) -> None:
+    text = PO.replace("UTF-8", charset) + 'msgid "twelve"\nmsgstr "zwölf"\n'
+    encoding = "utf-8" if charset == "CHARSET" else charset
+    assert read(written(tmp_path / "a.po", text.encode(encoding))) == [("twelve", "zwölf")]
+    if charset == "UTF-8":
+        with pytest.raises(DataError, match="a.po: is not UTF-8"):
+            read(written(tmp_path / "a.po", text.encode("latin-1")))
+
+
 def test_damaged_po_names_file_and_line(tmp_path: Path) -> None:
     path = written(tmp_path / "a.po", PO + 'msgid "a"\nnonsense here\n')
     with pytest.raises(DataError, match="a.po: line 7: is not a string or comment of gettext"):

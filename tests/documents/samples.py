@@ -19,7 +19,7 @@ def translated(
     document = read_document(content, format, "file")
     return b"".join(
         document.translate(
-            options, lambda texts: (TranslatedLine(translate(each.text)) for each in texts)
+            options, lambda texts: (TranslatedLine(translate(text.text)) for text in texts)
         )
     )
 

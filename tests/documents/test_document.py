@@ -71,10 +71,10 @@ def test_stdin_to_stdout(
     capsysbinary: pytest.CaptureFixture[bytes],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for content, wanted in {PAGE: UPPER, b"<hr>\n": b"<hr>\n", b"": b""}.items():
+    for content, expected in {PAGE: UPPER, b"<hr>\n": b"<hr>\n", b"": b""}.items():
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         translate_document(Path("run"), DocumentJob(None, None, "html"))
-        assert capsysbinary.readouterr() == (wanted, b"")
+        assert capsysbinary.readouterr() == (expected, b"")
     assert caplog.messages == ["stdin: has no text to translate"] * 2
 
 
@@ -95,8 +95,10 @@ def _plain_text(random: Random) -> str:
     text = random.choice(["", "\ufeff", *_ENDS])
     for _ in range(random.randint(1, 3)):
         text += random.choice(_EDGES)
-        for number in range(random.randint(1, 3)):
-            text += random.choice(_GAPS) * (number > 0) + random.choice(_SENTENCES)
+        sentences = random.choices(_SENTENCES, k=random.randint(1, 3))
+        text += sentences[0]
+        for sentence in sentences[1:]:
+            text += random.choice(_GAPS) + sentence
         text += random.choice(_EDGES) + random.choice(_ENDS)
     return text.rstrip() if random.random() < 0.3 else text
 
@@ -117,7 +119,7 @@ def test_white_space_and_paragraphs_come_back(count: int) -> None:
     options = Options("file", "en", "en")
 
     def translate(texts: Iterator[DocumentText]) -> Iterator[TranslatedLine]:
-        return (TranslatedLine(each.text) for each, _ in translate_texts(translator, texts))
+        return (TranslatedLine(line.text) for line, _ in translate_texts(translator, texts))
 
     for _ in range(count):
         text = _plain_text(random)
@@ -166,12 +168,12 @@ def test_failing_translation_keeps_the_old_output(
     page, output = tmp_path / "page.html", tmp_path / "out.html"
     page.write_bytes(PAGE * 3)
     output.write_bytes(b"old")
-    found = engine.n_best_ids
+    search = engine.n_best_ids
 
     def fail(*arguments: Any, **named: Any) -> Any:
         if len(engine.calls) == 3:
             raise KeyboardInterrupt
-        return found(*arguments, **named)
+        return search(*arguments, **named)
 
     monkeypatch.setattr(engine, "n_best_ids", fail)
     with pytest.raises(KeyboardInterrupt):

@@ -75,7 +75,7 @@ TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "BOM"])
 @pytest.mark.parametrize(
-    ("format", "source", "wanted", "column"),
+    ("format", "source", "expected", "column"),
     [
         ("srt", SRT, SRT_UPPER, None),
         ("srt", ODD_SRT, ODD_SRT.upper().replace("X\n", "x\n"), None),
@@ -89,7 +89,7 @@ TSV = "id\ttext\tx\n1\tHello you\ty\n\n2\tBye\n"
 def test_only_text_changes(
     format: Format,
     source: str,
-    wanted: str,
+    expected: str,
     column: str | None,
     mark: str,
     change: Callable[[str], str],
@@ -97,7 +97,7 @@ def test_only_text_changes(
     content = (mark + change(source)).encode()
     assert translated(content, format, str, column=column) == content
     upper = translated(content, format, str.upper, column=column)
-    assert upper == (mark + change(wanted)).encode()
+    assert upper == (mark + change(expected)).encode()
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_only_text_changes(
     ],
 )
 def test_lines_of_a_sentence_are_one_text(format: Format, source: str, texts: list[str]) -> None:
-    found: list[str] = []
+    seen: list[str] = []
 
     def record(text: str) -> str:
-        found.append(text)
+        seen.append(text)
         return text
 
     translated(source.encode(), format, record, column="text")
-    assert found == texts
+    assert seen == texts
 
 
 def test_cue_keeps_its_lines_and_tags_in_other_words() -> None:
@@ -291,17 +291,28 @@ EXCHANGE: list[tuple[Format, str, dict[str, tuple[str, str]]]] = [
 def test_targets_are_written(
     format: Format, file: str, gaps: dict[str, tuple[str, str]], encoding: str, tmp_path: Path
 ) -> None:
-    source, wanted = (
-        file.format(**{name: texts[number] for name, texts in gaps.items()}) for number in (0, 1)
+    source, expected = (
+        file.format(**{name: texts[index] for name, texts in gaps.items()}) for index in (0, 1)
     )
-    assert translated(source.encode(encoding), format, str.upper) == wanted.encode(encoding)
-    assert translated(wanted.encode(), format, str.lower) == wanted.encode(), "all is translated"
+    assert translated(source.encode(encoding), format, str.upper) == expected.encode(encoding)
+    assert translated(expected.encode(), format, str.lower) == expected.encode(), (
+        "all is translated"
+    )
     path = tmp_path / "file"
-    path.write_text(wanted)
+    path.write_text(expected)
     pairs = list(CORPUS_READERS[format](path))
     new = next(texts for texts in pairs if len(texts) > 1)
     languages = [code for code in new if code.lower()[:2] == "en"]
     assert new["de"] == new[languages[0]].upper()
+
+
+def test_units_are_found_behind_long_ones_and_any_character() -> None:
+    notes = f"<note>{'ü 你 😀' * 250_000}</note>"  # more than the longest unit of a corpus
+    text = "<tuv xml:lang='en'><seg>a😀 b</seg></tuv></tu>"
+    source = f"<tmx><!-- ü 😀 --><body><tu>{notes}{text}<tu>{text}</body></tmx>"
+    added = '</seg></tuv><tuv xml:lang="de"><seg>A😀 B</seg></tuv></tu>'
+    expected = source.replace("</seg></tuv></tu>", added)
+    assert translated(source.encode(), "tmx", str.upper).decode() == expected
 
 
 _CUE = b"1\n00:00:01,000 --> 00:00:02,000\na\n"
@@ -377,8 +388,8 @@ def test_byte_order_mark_is_kept() -> None:
         with_mark = "\ufeff" + source
         for encoding in ("utf-8", "utf-16-be"):
             result = translated(with_mark.encode(encoding), format, str.upper)
-            wanted = translated(source.encode(), format, str.upper).decode()
-            assert result.decode(encoding) == f"\ufeff{wanted}"
+            expected = translated(source.encode(), format, str.upper).decode()
+            assert result.decode(encoding) == f"\ufeff{expected}"
 
 
 def test_long_string_of_gettext_takes_little_memory() -> None:
@@ -410,6 +421,12 @@ def test_declared_encodings_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_formats_are_found_by_suffix() -> None:
     assert set(get_args(Format)) == set(FORMATS) == set(SUFFIXES.values())
     names = ["a.MD", "a.tmx.gz", "a.en", "a", "a.b.html", ".gz"]
-    found = [find_format(Path(name)) for name in names]
-    assert found == ["markdown", "tmx", "text", "text", "html", "text"]
+    assert [find_format(Path(name)) for name in names] == [
+        "markdown",
+        "tmx",
+        "text",
+        "text",
+        "html",
+        "text",
+    ]
     assert find_format(None) == "text"

@@ -90,12 +90,12 @@ MARKDOWN = [
 
 
 @pytest.mark.parametrize(
-    ("format", "source", "wanted"),
-    [*(("html", *each) for each in HTML), *(("markdown", *each) for each in MARKDOWN)],
+    ("format", "source", "expected"),
+    [*(("html", *pair) for pair in HTML), *(("markdown", *pair) for pair in MARKDOWN)],
 )
-def test_only_text_changes(format: Format, source: str, wanted: str) -> None:
+def test_only_text_changes(format: Format, source: str, expected: str) -> None:
     assert translated(source.encode(), format, str) == source.encode()
-    assert translated(source.encode(), format, str.upper).decode() == wanted
+    assert translated(source.encode(), format, str.upper).decode() == expected
 
 
 def only(text: str) -> Callable[[str], str]:
@@ -103,7 +103,7 @@ def only(text: str) -> Callable[[str], str]:
 
 
 def test_tags_enclose_words_in_proportion() -> None:
-    for source, translation, wanted in (
+    for source, translation, expected in (
         ("<b>a</b> <i>b</i> c d", "x y", "<b>x</b> <i>y</i>"),
         ("a <b>b <i>c</i></b> d", "v w x y", "v <b>w <i>x</i></b> y"),
         ("a <b>b</b> c", "x", "<b>x</b>"),
@@ -111,11 +111,11 @@ def test_tags_enclose_words_in_proportion() -> None:
         ("a <i>b</i> <code>c</code> d", "这是盔。", "这<i>是盔</i><code>c</code>。"),
         ("a <a><code>c</code></a> d e f", "x y", "<a><code>c</code></a> x y"),
     ):
-        assert translated(source.encode(), "html", only(translation)).decode() == wanted
+        assert translated(source.encode(), "html", only(translation)).decode() == expected
 
 
 def test_translation_that_would_be_markup_is_escaped() -> None:
-    for text, wanted in {
+    for text, expected in {
         "1. a": "1\\. a",
         "- a": "\\- a",
         "# a": "\\# a",
@@ -126,7 +126,7 @@ def test_translation_that_would_be_markup_is_escaped() -> None:
         "&amp;": "\\&amp;",
     }.items():
         assert translated(b"text\n\n[ref]: x", "markdown", only(text)).decode() == (
-            f"{wanted}\n\n[ref]: x"
+            f"{expected}\n\n[ref]: x"
         )
     table = b"| a |\n|---|\n"
     assert translated(table, "markdown", only("b | c")) == b"| b \\| c |\n|---|\n"
@@ -145,8 +145,8 @@ class _Markup(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        kept = [(k, v) for k, v in attrs if k not in {"alt", "title", "placeholder"}]
-        self.tags.append((tag, kept))
+        unchanged = [(k, v) for k, v in attrs if k not in {"alt", "title", "placeholder"}]
+        self.tags.append((tag, unchanged))
 
     def handle_endtag(self, tag: str) -> None:
         self.tags.append(tag)
@@ -270,16 +270,16 @@ def test_any_markdown_keeps_its_blocks(lines: list[str], end: str, last: bool) -
     assume(lines[:1] != ["---"])  # front matter, which CommonMark does not know
     source = end.join(lines) + end * last
     assert translated(source.encode(), "markdown", str).decode() == source
-    wanted = _blocks(source)
+    expected = _blocks(source)
     for translate in (str.upper, longer):
-        assert _blocks(translated(source.encode(), "markdown", translate).decode()) == wanted
+        assert _blocks(translated(source.encode(), "markdown", translate).decode()) == expected
 
 
 def _blocks(source: str) -> list[object]:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    kept = {"fence", "code_block"}
+    code = {"fence", "code_block"}
     return [
-        (token.type, token.tag, token.content if token.type in kept else "")
+        (token.type, token.tag, token.content if token.type in code else "")
         for token in parser.parse(source)
     ]
 

@@ -32,7 +32,7 @@ def word_links(source: str, translation: str, pairs: str) -> list[Link]:
 
 
 @pytest.mark.parametrize(
-    ("source", "translation", "pairs", "wanted"),
+    ("source", "translation", "pairs", "expected"),
     [
         ("a <b>red</b> <i>car</i>", "une voiture rouge", "0-0 1-2 2-1",
          "une <i>voiture</i> <b>rouge</b>"),
@@ -53,9 +53,11 @@ def word_links(source: str, translation: str, pairs: str) -> list[Link]:
         ("buy <b>books</b> there", "在那里买书。", "0-3 1-4 2-1 2-2", "在那里买<b>书</b>。"),
     ],
 )  # fmt: skip
-def test_tags_follow_the_alignment(source: str, translation: str, pairs: str, wanted: str) -> None:
+def test_tags_follow_the_alignment(
+    source: str, translation: str, pairs: str, expected: str
+) -> None:
     links = word_links(" ".join(TAG.sub("", source).split()), translation, pairs)
-    assert rendered(source, translation, links) == wanted
+    assert rendered(source, translation, links) == expected
 
 
 def _tagged(random: Random, depth: int = 0) -> str:
