@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from safetensors.torch import load_file
 
-from mt.config import Config
+from mt.config import Config, DecodingConfig
 from mt.config.base import LocalPath, Section
 from mt.config.document import read_document
 from mt.config.loading import load_config, validate_document
@@ -143,7 +143,7 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationScores:
 
 def _train_and_score(config: Config, run: Path, split: str | None) -> RunScores:
     """Train and score one run; raise DivergedError if it diverges."""
-    folder = RunFolder(run)
+    folder, device = RunFolder(run), config.training.device
     _log(train(config, run))
     events = list(read_events(folder.metrics))
     final = [event for event in events if event["event"] == "final"]
@@ -157,19 +157,18 @@ def _train_and_score(config: Config, run: Path, split: str | None) -> RunScores:
         tokens_per_second=median(event["target_tokens_per_second"] for event in trained),
         valid_loss=final[-1]["loss"],
         valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
-        test_bleu=None if split is None else _score_split(config, run, split),
+        test_bleu=_score_split(run, split, config.decoding, device) if split else None,
     )
 
 
-def _score_split(config: Config, run: Path, split: str) -> Score:
+def _score_split(run: Path, split: str, decoding: DecodingConfig, device: str) -> Score:
     """Score the split, unless it was scored with these weights and decoding settings."""
     with suppress(FileNotFoundError, RunError, KeyError, TypeError):
         record = read_json(run / EVALUATIONS_FOLDER / f"{split}.json", dict[str, Any])
-        decoding = config.decoding.model_dump(mode="json")
-        if (record["weights"], record["decoding"]) == (weights_sha256(run), decoding):
+        settings = decoding.model_dump(mode="json")
+        if (record["weights"], record["decoding"]) == (weights_sha256(run), settings):
             return Score("BLEU", record["bleu"]["score"], record["bleu"]["signature"])
-    job = EvaluationJob(allow=FORMS)
-    return evaluate_run(run, split=split, device=config.training.device, job=job).bleu
+    return evaluate_run(run, split=split, device=device, job=EvaluationJob(allow=FORMS)).bleu
 
 
 def format_scores(scores: AblationScores, split: str | None) -> str:

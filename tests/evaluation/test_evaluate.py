@@ -1,5 +1,4 @@
 import json
-import logging
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -263,23 +262,6 @@ def test_bad_runs_and_splits_are_errors_before_translation(
     (run / "evaluations").write_text("a file where a folder should be")
     with pytest.raises(FileExistsError):
         evaluate_run(run, device="cpu")
-
-
-def test_notes_of_the_first_lines_are_logged(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "mt")
-    table = {f"sentence {number}": f"Satz {number}" for number in range(8)}
-    monkeypatch.setattr(
-        "mt.evaluation.evaluate.load_translator", lambda *_, **__: Table({**table, "s": "Satz"})
-    )
-    sources = write(tmp_path / "s.en", [*table, "s"])
-    right = write(tmp_path / "s.de", [f"{line}!" for line in [*table.values(), "Satz"]])
-    evaluate_run(run, device="cpu", job=EvaluationJob(texts=GivenTexts(sources, (right,))))
-    notes = [message for message in caplog.messages if "was split" in message or "more" in message]
-    assert notes[0] == "line 1: sentence 0 was split"
-    assert len(notes) == 6
-    assert notes[-1] == "and 3 more such lines of 9"
 
 
 def test_unfinished_run_is_scored_without_a_passport(finished_run: Path, tmp_path: Path) -> None:

@@ -89,11 +89,3 @@ def test_missing_card_is_written(run: Path, caplog: pytest.LogCaptureFixture) ->
         (run / name).unlink()
     update_card(run, None)
     assert not path.exists()
-
-
-def test_bars_and_newlines_in_names_are_escaped(run: Path) -> None:
-    info = read_info(run)
-    train = replace(info.corpora[0], places=("a|b.en", "a\nb.de"))
-    assert info.model is not None
-    card = model_card(replace(info, corpora=(train, *info.corpora[1:])), info.model)
-    assert rows(card, "Data")[0][2] == "`a\\|b.en`, `a b.de`"

@@ -148,7 +148,7 @@ def test_finished_runs_are_visited_seed_by_seed_and_not_trained_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(training, "run_updates", refused)
+    monkeypatch.setattr(training.Trainer, "run_updates", refused)
     monkeypatch.setattr(ablation_module, "evaluate_run", refused)
     assert run_ablation(ended.ablation, copied(ended, tmp_path)) == ended.scores
     lines = capsys.readouterr().err.splitlines()
