@@ -170,7 +170,7 @@ def _read_test_set_of_run(
     folder: Path, split: str | None, checks: TextChecks, job: EvaluationJob
 ) -> EvaluationSet:
     config, name = _read_config_and_split(folder, split, job)
-    data, pairs = config.data.of_split(name), tuple(open_split(config.data, name).pairs())
+    data, pairs = config.data.for_split(name), tuple(open_split(config.data, name).pairs())
     further = job.texts.further(len(pairs)) if job.texts else ()
     targets = tuple(pair.target for pair in pairs)
     return EvaluationSet(

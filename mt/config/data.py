@@ -296,7 +296,7 @@ class DataConfig(Section):
         for key, source in {"valid": self.valid, **tests}.items():
             if isinstance(source, CorpusSource) and source.weight != 1:
                 yield f"`data.{key}.weight`: only training corpora have a weight; remove it"
-            if isinstance(source, HeldOutSource) and not self.suppliers(source):
+            if isinstance(source, HeldOutSource) and not self.matching_corpora(source):
                 known = dict.fromkeys(map(self._kind, self.train_corpora().values()))
                 yield (
                     f"`data.{key}.held_out`: no training corpus is {self._kind(source)}; they are "
@@ -314,7 +314,7 @@ class DataConfig(Section):
         sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
         return len({self._languages(each)["target_language"] for each in sources}) > 1
 
-    def of(self, source: SplitSource) -> "DataConfig":
+    def for_source(self, source: SplitSource) -> "DataConfig":
         """Return the same data with the languages of one corpus; all corpora keep their own."""
         if source.source_language is None and source.target_language is None:
             return self
@@ -332,11 +332,11 @@ class DataConfig(Section):
             tests={name: self._with_languages(split) for name, split in self.tests.items()},
         )
 
-    def of_split(self, name: str) -> "DataConfig":
+    def for_split(self, name: str) -> "DataConfig":
         """Return the same data with the languages of `valid` or a test split."""
         source = self.split(name)
         assert source is not None, "the split exists"
-        return self.of(source)
+        return self.for_source(source)
 
     def _languages(self, source: PairSection) -> dict[str, str]:
         return {
@@ -359,7 +359,7 @@ class DataConfig(Section):
             return {f"train.corpora.{name}": each for name, each in self.train.corpora.items()}
         return {"train": self.train}
 
-    def suppliers(self, split: HeldOutSource) -> dict[str, Source]:
+    def matching_corpora(self, split: HeldOutSource) -> dict[str, Source]:
         """Return the training corpora with the languages and tag of a split, by key."""
         corpora = self.train_corpora().items()
         return {key: each for key, each in corpora if self._kind(each) == self._kind(split)}
@@ -440,5 +440,5 @@ def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None =
 
 def _directions(data: DataConfig) -> Iterator[tuple[Direction, Source]]:
     for source in data.train_corpora().values():
-        own = data.of(source)
+        own = data.for_source(source)
         yield Direction(own.source_language, own.target_language), source

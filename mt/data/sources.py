@@ -69,7 +69,7 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     if isinstance(source, MixtureSource):
         parts = tuple(open_source(each, data) for each in source.corpora.values())
         return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
-    data = data.of(source)
+    data = data.for_source(source)
     files = supplied_files(source, data)
     if files is not None:
         return TextPairs(expected_sums(source), files.source, files.target)

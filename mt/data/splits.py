@@ -64,7 +64,7 @@ def open_training_corpora(data: DataConfig) -> tuple[TrainingCorpus, ...]:
         TrainingCorpus(
             key,
             open_source(source, data),
-            Cleaning(data.of(source), held_out),
+            Cleaning(data.for_source(source), held_out),
             weight=source.weight,
             tag=source.tag,
             target_tag=source.target_tag,
@@ -224,10 +224,10 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
 
 
 def _open_candidates(data: DataConfig, name: str, source: HeldOutSource) -> _Split:
-    corpora = {key: open_source(each, data) for key, each in data.suppliers(source).items()}
+    corpora = {key: open_source(each, data) for key, each in data.matching_corpora(source).items()}
     # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
     settings = data.cleaning.changed(overlap=None, duplicates=None)
-    cleaning = Cleaning(data.of(source).changed(cleaning=settings))
+    cleaning = Cleaning(data.for_source(source).changed(cleaning=settings))
     return _Split(name, source.held_out, source.seed, corpora, cleaning)
 
 

@@ -219,7 +219,7 @@ class NewText:
         new: dict[str, None] = {}
         replayed: set[str] = set()
         for source in data.train_corpora().values():
-            own = data.of(source)
+            own = data.for_source(source)
             languages = own.source_language, own.target_language
             if {source.tag, source.target_tag} - {None, *old_tags}:
                 new |= dict.fromkeys(languages)

@@ -328,7 +328,7 @@ def check_corpora(
     lexicons: dict[tuple[str, str], BilingualLexicon] = {}
     with open_map(processes) as parallel:
         splits = [
-            _count_split(name, corpus, data.of(sections[name]), parallel=parallel)
+            _count_split(name, corpus, data.for_source(sections[name]), parallel=parallel)
             for name, corpus in corpora.items()
         ]
         for index, split in enumerate(splits):

@@ -279,7 +279,7 @@ def open_run(
         data, split = with_texts(data, run, split, job.texts, decoding=chosen.decoding)
         config = config.changed(data=data)
     split = choose_split(data, split)
-    source, split_data = open_split(data, split), data.of_split(split)
+    source, split_data = open_split(data, split), data.for_split(split)
     language = split_data.target_language
     tagged = [f"decoding.{key}={tag or 'null'}" for key, tag in config.split_tags(split).items()]
     translator = load_translator(run, overrides=[*tagged, *overrides], device=device)

@@ -280,7 +280,7 @@ def _list_corpora(
         recorded, named = sums.get(split, {}), source.model_dump(mode="json")
         places = [str(named[key]) for key in _PLACE_KEYS if named.get(key) is not None]
         if isinstance(source, HeldOutSource):
-            places = [f"held out of {', '.join(data.suppliers(source))}"]
+            places = [f"held out of {', '.join(data.matching_corpora(source))}"]
         yield CorpusInfo(
             split=split,
             name=named.get("corpus"),

@@ -124,7 +124,7 @@ def reproduce(config: Config, run: Path) -> Verdict:
         evaluation = evaluate_run(
             run, split=split, device=config.training.device, job=EvaluationJob(allow=FORMS)
         )
-        data = config.data.of(source)
+        data = config.data.for_source(source)
         copies = nearest_targets(
             cleaned_pairs(corpora),
             [pair.source for pair in pairs],

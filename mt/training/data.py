@@ -127,7 +127,7 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
             # Training leaves held-out pairs out.
             given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
             watches = {corpus.key: CorpusWatch(given, corpus.cleaning) for corpus in corpora}
-            own = data.of(data.valid)
+            own = data.for_source(data.valid)
             languages = own.source_language, own.target_language
             checks = {**watches, "valid": LanguageCheck(splits["valid"].pairs, languages)}
         watchers = {key: watch.read for key, watch in watches.items()}

@@ -37,7 +37,7 @@ from mt.training.step import Learner
 
 def check_requirements(config: Config) -> None:
     """Raise UserError, with the command that installs it, for a package that is missing."""
-    language = config.data.of(config.data.valid).target_language
+    language = config.data.for_source(config.data.valid).target_language
     choose_tokenizer(language, config.evaluation.bleu_tokenizer)
     require_tensorboard(config.training)
 

@@ -47,7 +47,7 @@ class Validator:
     @classmethod
     def build(cls, config: Config, learner: Learner, data: TrainingData) -> "Validator":
         """Return the validator of a config's validation split."""
-        own = config.data.of(config.data.valid)
+        own = config.data.for_source(config.data.valid)
         return cls(
             learner,
             data,
