@@ -27,7 +27,7 @@ import torch
 from mt.config import Config
 from mt.config.data import CorpusSource
 from mt.config.loading import dump_config, load_config
-from mt.data.corpus_files import supplied_files
+from mt.data.corpus_files import find_supplied_files
 from mt.data.sources import open_source
 from mt.data.tokenizer import copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
@@ -120,7 +120,7 @@ def choose_config(path: Path | None) -> Config:
     config = load_config(REFERENCE)
     corpus = config.data.train
     assert isinstance(corpus, CorpusSource), "the reference has one corpus"
-    if supplied_files(corpus, config.data):
+    if find_supplied_files(corpus, config.data):
         return config
     _say(
         f"{corpus.corpus} is missing ($MT_CORPORA): training on the embedded corpus "

@@ -8,7 +8,7 @@ from typing import Any
 from mt.augment.teacher import base_name, existing_text
 from mt.config.data import DataConfig
 from mt.data.corpus_files import scan
-from mt.data.filters import TrainingCorpus, cleaned_pairs
+from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 from mt.decoding.files import read_lines
@@ -38,7 +38,7 @@ class Sources:
         """Stream the sources and references; a text has the reference ""."""
         if isinstance(self.origin, Path):
             return (SentencePair(line, "") for line in read_lines(self.origin))
-        return cleaned_pairs(_in_direction(self.origin))
+        return read_cleaned_pairs(_in_direction(self.origin))
 
 
 def _in_direction(data: DataConfig) -> list[TrainingCorpus]:

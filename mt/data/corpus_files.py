@@ -275,7 +275,7 @@ class CorpusFiles:
     target: Path
 
 
-def supplied_files(source: CorpusSource, data: DataConfig) -> CorpusFiles | None:
+def find_supplied_files(source: CorpusSource, data: DataConfig) -> CorpusFiles | None:
     """Return the files of `source.corpus` in $MT_CORPORA, or None if there are none.
 
     Raises `DataError` if only one side exists, or the folder does not.
@@ -303,7 +303,7 @@ def _plain_or_gz(stem: Path, language: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def where_looked(corpus: str, language: str) -> str:
+def describe_search(corpus: str, language: str) -> str:
     """Return where one side of a corpus was looked for, for an error message."""
     named = os.environ.get("MT_CORPORA")
     if not named:
@@ -311,6 +311,6 @@ def where_looked(corpus: str, language: str) -> str:
     return f"{Path(named).expanduser() / corpus}.{language}[.gz] ($MT_CORPORA) is not there"
 
 
-def supply_hint(source: CorpusSource) -> str:
+def describe_supply(source: CorpusSource) -> str:
     """Return a hint to supply a corpus through $MT_CORPORA; "" if the corpus has no name."""
     return f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]" * bool(source.corpus)

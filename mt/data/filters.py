@@ -256,7 +256,7 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def text_hash(text: str) -> int:
+def hash_text(text: str) -> int:
     """Return a 64-bit hash of a text, the same on every machine, never 0.
 
     Ten million texts have a collision with a probability of 3 in a million.
@@ -265,11 +265,11 @@ def text_hash(text: str) -> int:
     return int.from_bytes(digest, "little") or 1
 
 
-def hashes_of(pair: SentencePair) -> tuple[int, int]:
+def hash_pair(pair: SentencePair) -> tuple[int, int]:
     """Return the hashes of both sides of a pair, normalized."""
     return (
-        text_hash(normalized(pair.source)),
-        text_hash(normalized(pair.target)),
+        hash_text(normalized(pair.source)),
+        hash_text(normalized(pair.target)),
     )
 
 
@@ -288,7 +288,7 @@ class SeenTexts:
 
     def add(self, text: str) -> bool:
         """Add a text; return True if it is new."""
-        hashed = text_hash(text)
+        hashed = hash_text(text)
         slot = _slot(self._slots, hashed)
         if self._slots[slot] == hashed:
             return False
@@ -316,7 +316,7 @@ def _slot(slots: "array[int]", hashed: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPair:
     """Cleaned pair, and the filter that removes it."""
 
     original: SentencePair
@@ -369,7 +369,7 @@ class Cleaning:
     def held_out_texts(self) -> set[int]:
         """Hashes of the texts of the held-out splits, normalized."""
         pairs = (pair for split in self.held_out for pair in split.pairs())
-        return {hashed for pair in pairs for hashed in hashes_of(pair)}
+        return {hashed for pair in pairs for hashed in hash_pair(pair)}
 
     @cached_property
     def split_texts(self) -> tuple[set[int], set[int]]:
@@ -382,12 +382,12 @@ class Cleaning:
             if isinstance(split, HeldOutSource):
                 continue
             for pair in map(self.changed, open_source(split, self.data).pairs()):
-                sources.add(text_hash(form(pair.source)))
-                targets.add(text_hash(form(pair.target)))
-        nothing = {text_hash("")}
+                sources.add(hash_text(form(pair.source)))
+                targets.add(hash_text(form(pair.target)))
+        nothing = {hash_text("")}
         return sources - nothing, targets - nothing
 
-    def judge(self, pairs: Iterable[SentencePair]) -> Iterator[Judged]:
+    def judge(self, pairs: Iterable[SentencePair]) -> Iterator[JudgedPair]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
 
         Raises `DataError` if a filter needs a package that is not installed.
@@ -397,7 +397,7 @@ class Cleaning:
         for pair in pairs:
             changed = self.changed(pair)
             taken_by = next((name for name, takes in filters.items() if takes(changed)), None)
-            yield Judged(pair, changed, taken_by)
+            yield JudgedPair(pair, changed, taken_by)
 
     def clean(
         self, pairs: Iterable[SentencePair], taken: Counter[str] | None = None
@@ -438,7 +438,7 @@ def _is_on(settings: CleaningConfig, name: str) -> bool:
 
 def _held_out(cleaning: Cleaning) -> Filter:
     texts = cleaning.held_out_texts
-    return lambda pair: not texts.isdisjoint(hashes_of(pair))
+    return lambda pair: not texts.isdisjoint(hash_pair(pair))
 
 
 def _min_characters(cleaning: Cleaning) -> Filter:
@@ -480,7 +480,7 @@ def _overlap(cleaning: Cleaning) -> Filter:
     form = OVERLAP[cleaning.data.cleaning.overlap or "exact"]
     sources, targets = cleaning.split_texts
     return lambda pair: (
-        text_hash(form(pair.source)) in sources or text_hash(form(pair.target)) in targets
+        hash_text(form(pair.source)) in sources or hash_text(form(pair.target)) in targets
     )
 
 
@@ -550,6 +550,6 @@ class TrainingCorpus:
         return replace(self, source=replace(self.source, expected=sums))
 
 
-def cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:
+def read_cleaned_pairs(corpora: Iterable[TrainingCorpus]) -> Iterator[SentencePair]:
     """Stream the cleaned pairs of all corpora, each pair once."""
     return (pair for corpus in corpora for pair in corpus.cleaned())

@@ -31,7 +31,7 @@ class Checksums:
     target: str
 
 
-def expected_sums(source: PairSection) -> Checksums:
+def read_expected_sums(source: PairSection) -> Checksums:
     """Return the checksums of a config section."""
     return Checksums(source.sha256_source, source.sha256_target)
 

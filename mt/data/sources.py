@@ -35,12 +35,12 @@ from mt.data.corpus_files import (
     LONGEST_LINE,
     FileScan,
     LineReader,
+    describe_search,
+    describe_supply,
     download,
+    find_supplied_files,
     scan,
-    supplied_files,
-    supply_hint,
     warn_of_long,
-    where_looked,
 )
 from mt.data.formats import READERS, UnitPairs
 from mt.data.pairs import (
@@ -50,7 +50,7 @@ from mt.data.pairs import (
     FileSource,
     PairSource,
     SentencePair,
-    expected_sums,
+    read_expected_sums,
     verify,
 )
 from mt.errors import DataError, did_you_mean, listed
@@ -70,9 +70,9 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
         parts = tuple(open_source(each, data) for each in source.corpora.values())
         return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
     data = data.for_source(source)
-    files = supplied_files(source, data)
+    files = find_supplied_files(source, data)
     if files is not None:
-        return TextPairs(expected_sums(source), files.source, files.target)
+        return TextPairs(read_expected_sums(source), files.source, files.target)
     return _OPENERS[source.format](source, data)
 
 
@@ -338,7 +338,7 @@ def list_fields(corpus: PairSource) -> list[str]:
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
     path = regular_file(expanded(source.path))
-    return JsonlPairs(expected_sums(source), path, _choose_fields(source, data))
+    return JsonlPairs(read_expected_sums(source), path, _choose_fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
@@ -356,7 +356,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
         # Streaming reads the file itself instead of a copy in the cache.
         return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
 
-    return DatasetPairs(expected_sums(source), str(path), _choose_fields(source, data), load)
+    return DatasetPairs(read_expected_sums(source), str(path), _choose_fields(source, data), load)
 
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
@@ -371,7 +371,7 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
         return load_dataset(str(path.resolve()), split=source.split, streaming=True)
 
     name = f"{path}, split {source.split}"
-    return DatasetPairs(expected_sums(source), name, _choose_fields(source, data), load)
+    return DatasetPairs(read_expected_sums(source), name, _choose_fields(source, data), load)
 
 
 def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
@@ -391,7 +391,11 @@ def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
 
     name = f"{source.name}@{source.revision}, split {source.split}"
     return DatasetPairs(
-        expected_sums(source), name, _choose_fields(source, data), load, supply_hint(source)
+        read_expected_sums(source),
+        name,
+        _choose_fields(source, data),
+        load,
+        describe_supply(source),
     )
 
 
@@ -407,25 +411,25 @@ def _open_text(source: TextSource, data: DataConfig) -> PairSource:
             return _fetch(place, source)
         assert source.corpus is not None, "the config requires places or a name"
         raise DataError(
-            f"corpus `{source.corpus}`: {where_looked(source.corpus, language)}, and the "
+            f"corpus `{source.corpus}`: {describe_search(source.corpus, language)}, and the "
             f"configuration gives no `{name}` to read instead"
         )
 
     left = side("source", source.source, data.source_language)
     return TextPairs(
-        expected_sums(source), left, side("target", source.target, data.target_language)
+        read_expected_sums(source), left, side("target", source.target, data.target_language)
     )
 
 
 def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
-    return TsvPairs(expected_sums(source), path, source.columns)
+    return TsvPairs(read_expected_sums(source), path, source.columns)
 
 
 def _open_units(source: ExchangeSource, data: DataConfig) -> PairSource:
     path = _fetch(source.path, source)
     languages = data.source_language, data.target_language
-    return UnitPairs(expected_sums(source), path, *languages, READERS[source.format])
+    return UnitPairs(read_expected_sums(source), path, *languages, READERS[source.format])
 
 
 def _fetch(place: str, source: CorpusSource) -> Path:
@@ -434,7 +438,7 @@ def _fetch(place: str, source: CorpusSource) -> Path:
         try:
             return download(place)
         except DataError as error:
-            raise DataError(f"{error}{supply_hint(source)}") from error
+            raise DataError(f"{error}{describe_supply(source)}") from error
     if "://" in place:
         raise DataError(f"{place}: only http and https URLs can be read")
     return regular_file(expanded(place))

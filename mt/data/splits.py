@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mt.config.data import DataConfig, HeldOutSource
-from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hashes_of, text_hash
-from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, expected_sums
+from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hash_pair, hash_text
+from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, read_expected_sums
 from mt.data.sources import open_source
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
@@ -218,7 +218,7 @@ def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     splits = [_open_candidates(data, name, each) for name, each in held_out.items()]
     choice = _Choice(tuple(splits), tuple(given))
     return {
-        split.name: HeldOutPairs(expected_sums(held_out[split.name]), split, choice)
+        split.name: HeldOutPairs(read_expected_sums(held_out[split.name]), split, choice)
         for split in splits
     }
 
@@ -271,11 +271,11 @@ class _Choosing:
 @lru_cache(maxsize=4)  # `mt compare` has the configs of several runs
 def _choose_once(job: _Choosing) -> dict[str, list[SentencePair]]:
     """Return the pairs of each split; raise `DataError` if there are too few."""
-    taken = {hashed for each in job.others for pair in each.pairs() for hashed in hashes_of(pair)}
+    taken = {hashed for each in job.others for pair in each.pairs() for hashed in hash_pair(pair)}
     by_corpora: dict[tuple[str, ...], list[_Split]] = {}
     for split in job.splits:
         by_corpora.setdefault(tuple(split.corpora), []).append(split)
-    candidates = {split.name: _Candidates(split) for split in job.splits}
+    candidates = {split.name: _LowestRanks(split) for split in job.splits}
     hashes = {}
     for corpora, splits in by_corpora.items():
         hashes[corpora] = _hash_pairs(splits[0], [candidates[split.name] for split in splits])
@@ -297,11 +297,11 @@ def _check_share(splits: list[_Split], *, distinct: int) -> None:
         )
 
 
-class _Candidates:
+class _LowestRanks:
     """Texts of the pairs of lowest rank, kept while the corpora are read."""
 
     def __init__(self, split: _Split) -> None:
-        self.rank = text_hash(f"{split.seed} {split.name}")
+        self.rank = hash_text(f"{split.seed} {split.name}")
         # Twice as many as are cleaned at first, since others may be taken or removed.
         self._count = 2 * max(_MIN_WINDOW, 2 * split.count)
         self._highest: list[int] = []
@@ -329,7 +329,7 @@ class _Candidates:
         return [pair for pairs in found if pairs for pair in pairs]
 
 
-def _hash_pairs(split: _Split, candidates: Sequence[_Candidates]) -> _Hashes:
+def _hash_pairs(split: _Split, candidates: Sequence[_LowestRanks]) -> _Hashes:
     """Hash the normalized pairs of the corpora: source, target and both [N 3]; 0 for a blank side.
 
     Takes 24 bytes a pair, and twice as much while it grows. Every pair is added to `candidates`.
@@ -341,7 +341,7 @@ def _hash_pairs(split: _Split, candidates: Sequence[_Candidates]) -> _Hashes:
         if has_empty_side(pair.source, pair.target):
             hashes.extend((0, 0, 0))
             continue
-        source, target = hashes_of(pair)
+        source, target = hash_pair(pair)
         both = (source * _MIX[0] + target * _MIX[1]) % (1 << 64)
         hashes.extend((source, target, both))
         for kept in candidates:
@@ -356,7 +356,7 @@ def _distinct(hashes: _Hashes) -> _Rows:
 
 
 def _choose(
-    split: _Split, hashes: _Hashes, candidates: _Candidates, taken: set[int]
+    split: _Split, hashes: _Hashes, candidates: _LowestRanks, taken: set[int]
 ) -> list[SentencePair]:
     """Return the pairs of a split, and add their texts to those that are `taken`.
 
@@ -387,7 +387,7 @@ def _choose(
 
 
 def _texts(
-    split: _Split, hashes: _Hashes, rows: _Rows, candidates: _Candidates
+    split: _Split, hashes: _Hashes, rows: _Rows, candidates: _LowestRanks
 ) -> dict[tuple[int, int], SentencePair]:
     """Return the cleaned pairs of some rows by hash, without those that the cleaning removes.
 
@@ -401,7 +401,7 @@ def _texts(
     texts: dict[tuple[int, int], SentencePair] = {}
     for judged in split.cleaning.judge(pairs):
         if judged.taken_by is None:
-            key = hashes_of(judged.pair)
+            key = hash_pair(judged.pair)
             texts[key] = min(texts.get(key, judged.pair), judged.pair, key=astuple)
     return texts
 

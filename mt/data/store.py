@@ -2,7 +2,7 @@
 
 An Arrow IPC file (https://arrow.apache.org/docs/format/Columnar.html): record batches with two
 columns, lists of int32. The last batch is empty and carries the counts of `LeftOut`. The pairs of
-several corpora are joined, and a mixture takes some of them in each epoch.
+several corpora are join_stores, and a mixture takes some of them in each epoch.
 """
 
 import errno
@@ -324,7 +324,7 @@ class JoinedStore(PairStore):
         self.left_out = reduce(LeftOut.plus, (store.left_out for store in stores))
 
 
-def joined(stores: Sequence[PairStore]) -> PairStore:
+def join_stores(stores: Sequence[PairStore]) -> PairStore:
     """Return several stores as one; a single store is returned unchanged."""
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 

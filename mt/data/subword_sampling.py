@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mt.data.augmentation import Augmentation
-from mt.data.store import Chunk, PairStore, Rows, concatenate, joined, open_store, write_store
+from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
 from mt.files import locked
 
@@ -47,7 +47,7 @@ class Sampling:
     """Changes of the text before it is cut into tokens."""
 
 
-def drawn_store(
+def draw_store(
     store: PairStore,
     tokenizer: Tokenizer,
     sampling: Sampling,
@@ -60,7 +60,7 @@ def drawn_store(
     The tokens follow from seed, epoch and text. Ranks of one host share the file: the first draws,
     the others wait. Raises `CancelledError` soon after `is_cancelled` returns True.
     """
-    path = drawn_path(store, sampling, epoch)
+    path = find_epoch_file(store, sampling, epoch)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent / ".lock"):
         if drawn := open_store(path):
@@ -90,8 +90,8 @@ def drawn_store(
         return PairStore(path)
 
 
-def drawn_path(store: PairStore, sampling: Sampling, epoch: int) -> Path:
-    """Return the file of `drawn_store`; the name of `store` identifies corpus and tokenizer."""
+def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
+    """Return the file of `draw_store`; the name of `store` identifies corpus and tokenizer."""
     key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
@@ -144,17 +144,17 @@ class DrawnEpochs:
             # The interpreter waits for this thread once the main thread has ended.
             return self._drawn.get(epoch) is not drawn or not threading.main_thread().is_alive()
 
-        draw = partial(drawn_store, is_cancelled=is_cancelled)
+        draw = partial(draw_store, is_cancelled=is_cancelled)
         try:
             stores = [draw(each, self._tokenizer, self._sampling, epoch) for each in self._stores]
-            drawn.set_result(joined(stores))
+            drawn.set_result(join_stores(stores))
         except BaseException as error:
             drawn.set_exception(error)
 
     def _discard(self, epoch: int) -> None:
         wait([self._drawn.pop(epoch)])
         for store in self._stores:
-            drawn_path(store, self._sampling, epoch).unlink(missing_ok=True)
+            find_epoch_file(store, self._sampling, epoch).unlink(missing_ok=True)
 
 
 class _Pairs:

@@ -357,7 +357,7 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     if tokens:
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
-            *(f"{len(tokens):,}", f"{len(old):,}", shown_tokens(tokens)),
+            *(f"{len(tokens):,}", f"{len(old):,}", list_tokens(tokens)),
         )
     if unknown:
         lost = [character for character in unknown if character not in tokens]
@@ -365,7 +365,7 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
             "tokenizer: characters that were no tokens: %s (%s of the text), such as %s; %s",
             f"{len(unknown):,}",
             f"{unknown.total() / sum(map(len, sample)):.2%}",
-            shown_tokens(character for character, _ in unknown.most_common()),
+            list_tokens(character for character, _ in unknown.most_common()),
             f"{len(lost):,} of them still are not" if lost else "all are now",
         )
     if len(tokens) < wanted:
@@ -386,7 +386,7 @@ class FormerRow:
     is_new: bool
 
 
-def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
+def find_former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
     """Return the ids in `old` for each token of `new`.
 
     A token that `old` lacks is segmented by `old` like text; an unknown byte is UNK.
@@ -402,7 +402,7 @@ def former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
     return rows
 
 
-def shown_tokens(tokens: Iterable[str]) -> str:
+def list_tokens(tokens: Iterable[str]) -> str:
     """Return the first few tokens for a message, with U+2581 for spaces."""
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mt.config import Config
 from mt.config.decoding import Band, Published
-from mt.data.filters import cleaned_pairs
+from mt.data.filters import read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split, open_training_corpora
 from mt.evaluation.checks import FORMS
@@ -126,7 +126,7 @@ def reproduce(config: Config, run: Path) -> Verdict:
         )
         data = config.data.for_source(source)
         copies = nearest_targets(
-            cleaned_pairs(corpora),
+            read_cleaned_pairs(corpora),
             [pair.source for pair in pairs],
             source_language=data.source_language,
         )

@@ -16,7 +16,7 @@ from mt.data.filters import TrainingCorpus
 from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
 from mt.data.splits import CorpusScan, ReadSplit, open_training_corpora, read_splits, scan_corpora
-from mt.data.store import Example, Mixture, PairStore, joined, mix, prepare_store
+from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
 from mt.data.subword_sampling import DrawnEpochs, Sampling
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
@@ -226,7 +226,7 @@ def _open_data(
         for index, (source, target) in enumerate(encoded)
     )
     stores = [*parts.values()]
-    store = joined(stores)
+    store = join_stores(stores)
     spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
     lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
     return TrainingData(

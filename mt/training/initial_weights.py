@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mt.config import Config
 from mt.data.tokenizer import Tokenizer
-from mt.data.tokenizer_training import FormerRow, former_rows, shown_tokens
+from mt.data.tokenizer_training import FormerRow, find_former_rows, list_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, did_you_mean
 from mt.model.transformer import Transformer
@@ -90,8 +90,8 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     run = read_initial_run(config, config.training.init_from)
     old, weights = run.tokenizer, dict(run.weights)
     rows = {
-        "source": former_rows(tokenizer.source, old.source),
-        "target": former_rows(tokenizer.target, old.target),
+        "source": find_former_rows(tokenizer.source, old.source),
+        "target": find_former_rows(tokenizer.target, old.target),
     }
     for tag, relative in config.training.init_tags.items():
         for side, new, former in (
@@ -155,5 +155,5 @@ def _row_counts(rows: list[FormerRow]) -> str:
         return copied
     return (
         f"{copied}, {len(new):,} new ones are means of the rows of their tokens, such as "
-        f"{shown_tokens(new)}"
+        f"{list_tokens(new)}"
     )

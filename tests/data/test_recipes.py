@@ -8,7 +8,7 @@ import pytest
 from mt.config import Config
 from mt.config.data import DataConfig, HeldOutSource, HubSource, MixtureSource, Source, TextSource
 from mt.config.loading import load_config
-from mt.data.corpus_files import supplied_files
+from mt.data.corpus_files import find_supplied_files
 from mt.data.pairs import UNVERIFIED
 from mt.data.sources import open_source
 
@@ -55,7 +55,7 @@ def test_downloads_of_a_recipe_are_pinned_and_on_the_data_page(recipe: Path) -> 
 @EACH
 def test_checksums_match_the_corpora(recipe: Path, corpora: Path) -> None:
     data = load_config(recipe).data
-    found = [source for source in splits(data).values() if supplied_files(source, data)]
+    found = [source for source in splits(data).values() if find_supplied_files(source, data)]
     if not found:
         pytest.skip(f"{corpora} has nothing of {recipe.stem}")
     for source in found:

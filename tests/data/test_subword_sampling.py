@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data import subword_sampling as sampling_module
 from mt.data.store import Chunk, LeftOut, PairStore, Rows, write_store
-from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path, drawn_store
+from mt.data.subword_sampling import DrawnEpochs, Sampling, draw_store, find_epoch_file
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.special_ids import BOS, EOS, PAD, UNK
@@ -71,7 +71,7 @@ def drawn(
     """Return rows in the tokens of the first epoch."""
     sampling = replace(SAMPLING, source=strength, target=0.0, **keys)
     both = Tokenizer(vocabulary, vocabulary, "")
-    return [source for source, _ in ids(drawn_store(stored(folder, rows), both, sampling, 0))]
+    return [source for source, _ in ids(draw_store(stored(folder, rows), both, sampling, 0))]
 
 
 @pytest.mark.parametrize("vocabulary", [BPE, NFKC])
@@ -165,7 +165,7 @@ def test_draws_follow_from_seed_epoch_and_text_alone(folder: Path) -> None:
 
     def draw(epoch: int = 0, **keys: Any) -> list[tuple[list[int], list[int]]]:
         plain = stored(folder, rows, rows, rows[:2])
-        return ids(drawn_store(plain, both, replace(SAMPLING, **keys), epoch))
+        return ids(draw_store(plain, both, replace(SAMPLING, **keys), epoch))
 
     first = draw()
     with ThreadPoolExecutor(3) as pool:
@@ -190,7 +190,7 @@ def epochs(plain: PairStore) -> Iterator[DrawnEpochs]:
 
 
 def files(plain: PairStore) -> set[str]:
-    return {path.name for path in drawn_path(plain, SAMPLING, 0).parent.glob("*.arrow")}
+    return {path.name for path in find_epoch_file(plain, SAMPLING, 0).parent.glob("*.arrow")}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -231,7 +231,7 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
 ) -> None:
     caplog.set_level("INFO", logger="mt")
     monkeypatch.setattr(sampling_module, "_SILENT_SECONDS", 0.05)
-    path = drawn_path(plain, SAMPLING, 0)
+    path = find_epoch_file(plain, SAMPLING, 0)
     path.parent.mkdir(parents=True)
     (path.parent / ".0.arrow.999999").write_bytes(b"a killed process wrote half a store")
     with (path.parent / ".lock").open("a") as lock:
@@ -241,18 +241,18 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
         assert not path.exists()
     found = ids(opening.result())
     written = path.stat().st_ino
-    assert ids(drawn_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
+    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
     assert path.stat().st_ino == written
     assert not list(path.parent.glob(".0.arrow.*"))
     path.write_bytes(path.read_bytes()[:-100])
-    assert ids(drawn_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
+    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
     assert f"{path}: damaged" in caplog.text
 
 
 def test_failed_draw_is_raised_when_its_epoch_is_opened(
     plain: PairStore, epochs: DrawnEpochs
 ) -> None:
-    path = drawn_path(plain, SAMPLING, 1)
+    path = find_epoch_file(plain, SAMPLING, 1)
     path.mkdir(parents=True)  # a folder cannot be replaced by a file
     epochs.open(0)
     with pytest.raises(OSError, match=str(path)):
@@ -267,7 +267,7 @@ def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
     code = f"""
         from pathlib import Path
         from mt.data.store import PairStore
-        from mt.data.subword_sampling import DrawnEpochs, Sampling, drawn_path
+        from mt.data.subword_sampling import DrawnEpochs, Sampling, find_epoch_file
         from mt.data.tokenizer import Tokenizer
         from mt.data.tokenizer import Vocabulary
 

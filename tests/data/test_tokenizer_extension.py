@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mt.config import TokenizerConfig
 from mt.data.tokenizer import Vocabulary
-from mt.data.tokenizer_training import extend_model, former_rows, train_model
+from mt.data.tokenizer_training import extend_model, find_former_rows, train_model
 from mt.special_ids import UNK
 from tests.factories import foreign_vocabulary
 
@@ -210,7 +210,7 @@ def test_extended_model_is_valid_protobuf(algorithm: Algorithm) -> None:
 @each_algorithm
 def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algorithm) -> None:
     old, new = OLDER[algorithm], NEWER[algorithm]
-    rows = former_rows(new, old)
+    rows = find_former_rows(new, old)
     assert [row.ids for row in rows[: len(old)]] == [(number,) for number in range(len(old))]
     assert [row.is_new for row in rows] == [False] * len(old) + [True] * COUNT
     assert [row.token for row in rows] == tokens_of(new)
@@ -222,6 +222,6 @@ def test_former_row_is_the_old_token_or_the_parts_of_a_new_one(algorithm: Algori
 
 def test_former_row_of_an_unknown_byte_is_unk() -> None:
     old = foreign_vocabulary(["ab"] * 5, 20)
-    rows = {row.token: row for row in former_rows(OLDER["bpe"], old)}
+    rows = {row.token: row for row in find_former_rows(OLDER["bpe"], old)}
     assert rows["<0x41>"].ids == rows["h"].ids == rows["<unk>"].ids == (UNK,)
     assert [rows[token].is_new for token in ("<0x41>", "h", "<unk>", "<s>")] == [1, 1, 0, 0]

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mt.data.batches import collate
-from mt.data.tokenizer_training import former_rows
+from mt.data.tokenizer_training import find_former_rows
 from mt.decoding.load import load_model, read_run
 from mt.errors import RunError
 from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
@@ -130,7 +130,8 @@ def test_the_embedding_of_a_new_tag_is_trained(
     keys = (f"data.{split}.tag={tag}" for split in ("train", "valid", "tests.test"))
     train_with(tiny_recipe, run, *lora(finished_run), *keys, f"tokenizer.tags=[{tag}]")
     new, old = read_run(run), read_run(finished_run)
-    before = former_rows(new.tokenizer.source, old.tokenizer.source)[new.tokenizer.source.tags[tag]]
+    rows = find_former_rows(new.tokenizer.source, old.tokenizer.source)
+    before = rows[new.tokenizer.source.tags[tag]]
     name = "target_embedding.weight"
     row = old.weights[name][list(before.ids)].mean(dim=0)
     assert not torch.equal(new.weights[name][new.tokenizer.source.tags[tag]], row)
