@@ -163,6 +163,8 @@ class BatchFitter:
     """Least size: `data.max_tokens`."""
     is_automatic: bool = False
     """True if the size may be halved; a size that is given stays."""
+    seed: int = 0
+    """Seed of the run, from which dropout is seeded."""
 
     @property
     def device(self) -> torch.device:
@@ -203,12 +205,15 @@ class BatchFitter:
     ) -> T:
         """Call `attempt` with the batches on the device; halve one that does not fit, and repeat.
 
-        `attempt` raises BatchTooLarge; the gradients that it has added until then are dropped.
+        Dropout is seeded before. `attempt` raises BatchTooLarge; the gradients that it has added
+        until then are dropped.
+
         Raises UserError where a single pair does not fit, and where a batch does not fit on one of
         several ranks: the ranks wait for each other batch by batch.
         """
         batches = list(batches)
         while True:
+            seed_dropout(self.seed, update, self.world.rank)
             try:
                 return attempt([batch.to(self.device) for batch in batches])
             except BatchTooLarge as error:
@@ -321,6 +326,15 @@ def training_speed(
         f"the device has too little memory for this model and sentences of {longest} tokens: make "
         "the model smaller, or lower `data.max_tokens`"
     )
+
+
+def seed_dropout(seed: int, update: int, rank: int) -> None:
+    """Seed the generator of dropout from the run's seed, the update and the rank alone.
+
+    A resumed or repeated update thus draws the same numbers without a saved generator state.
+    """
+    words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
+    torch.manual_seed(int(words[0]))
 
 
 def _halve_sizes(most: int, least: int) -> Iterator[int]:

@@ -3,14 +3,13 @@
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 
-import numpy as np
 import torch
 
 from mt.config import Config
-from mt.data.batches import Batch
 from mt.errors import DivergedError
 from mt.model.device import keep_freed_memory, select_device
 from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
@@ -131,6 +130,7 @@ class Trainer:
             tokens=self.training.max_tokens_per_batch,
             longest=config.data.max_tokens,
             is_automatic=is_automatic,
+            seed=config.seed,
         )
         self.pending: list[UpdateResult] = []
         """Updates whose metrics have not been fetched from the device."""
@@ -191,12 +191,8 @@ class Trainer:
         """Take one training step, in smaller batches if the device lacks memory, and count it."""
         state = self.state
         rate = learning_rate(state.update + 1, self.training, self.config.model.d_model)
-
-        def attempt(batches: list[Batch]) -> UpdateResult:
-            seed_dropout(self.config.seed, state.update, self.world.rank)
-            return train_step(self.learner, batches, rate, tokens=planned.tokens)
-
-        result = self.fitter.run(attempt, planned.batches, update=state.update)
+        step = partial(train_step, self.learner, learning_rate=rate, tokens=planned.tokens)
+        result = self.fitter.run(step, planned.batches, update=state.update)
         state.update += 1
         state.epoch, state.update_in_epoch = planned.epoch, planned.number + 1
         state.target_tokens += planned.tokens.target
@@ -341,12 +337,3 @@ class Trainer:
             ).as_text()
         self.world.barrier()
         return result
-
-
-def seed_dropout(seed: int, update: int, rank: int) -> None:
-    """Seed the generator of dropout from the run's seed, the update and the rank alone.
-
-    A resumed or repeated update thus draws the same numbers without a saved generator state.
-    """
-    words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
-    torch.manual_seed(int(words[0]))
