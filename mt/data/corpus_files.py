@@ -29,7 +29,7 @@ from mt.config.data import CorpusSource, DataConfig
 from mt.errors import DataError, UserError, install_hint
 
 _CONVERT = "convert the file first, for example with `iconv -f %s -t UTF-8`"
-_CHUNK_BYTES = LONGEST_LINE = 1 << 20
+CHUNK_BYTES = LONGEST_LINE = 1 << 20
 """Bytes of the longest line of a text, and characters of the longest segment of other formats."""
 _Decompress = Callable[[BinaryIO], Iterator[bytes]]
 _logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def _plain(file: Any) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK_BYTES):
+    while chunk := file.read(CHUNK_BYTES):
         yield chunk
 
 
@@ -253,7 +253,7 @@ def _fetch(url: str, file: BinaryIO) -> None:
 def _receive(url: str, response: BinaryIO) -> bytes:
     """Read a chunk; separate from writing, so that a full disk is not reported as a broken line."""
     try:
-        return response.read(_CHUNK_BYTES)
+        return response.read(CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(url, error) from error
 

@@ -199,7 +199,7 @@ class Identified:
 
 def identify(text: str) -> Identified:
     """Return the most probable language; raise `DataError` if py3langid is not installed."""
-    return Identified(*_identifier().classify(text))
+    return Identified(*load_identifier().classify(text))
 
 
 def language_of(texts: Sequence[str]) -> str | None:
@@ -224,7 +224,7 @@ def in_other_language(text: str, language: str) -> bool:
     wanted = base_language(language)
     if identify(text).language == wanted:  # faster than the probabilities of all languages
         return False
-    return bool(dict(_identifier().rank(text))[wanted] < _UNLIKELY)
+    return bool(dict(load_identifier().rank(text))[wanted] < _UNLIKELY)
 
 
 def can_be_judged(text: str, language: str) -> bool:
@@ -242,11 +242,12 @@ def model_version() -> str:
 @functools.cache
 def known_languages() -> frozenset[str]:
     """Return the codes of the supported languages."""
-    return frozenset(_identifier().labels)
+    return frozenset(load_identifier().labels)
 
 
 @functools.cache
-def _identifier() -> Any:
+def load_identifier() -> Any:
+    """Return py3langid's model, loaded once; raise `DataError` if it is not installed."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier  # an optional package
     except ModuleNotFoundError as error:

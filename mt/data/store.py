@@ -31,7 +31,7 @@ from mt.files import naming, replacing
 
 _FORMAT = 2
 """Part of a store's name; raised whenever the same corpus would be stored differently."""
-_CHUNK_PAIRS = 8192
+CHUNK_PAIRS = 8192
 """Part of the format: subword sampling draws chunk by chunk."""
 _SCHEMA = pyarrow.schema([(side, pyarrow.list_(pyarrow.int32())) for side in ("source", "target")])
 _LEFT_OUT = b"left_out"
@@ -286,7 +286,7 @@ def _encoded(
     left_out = LeftOut(too_long=0, empty=0, total=0)
     removed = Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
-    while read := list(islice(remaining, _CHUNK_PAIRS)):
+    while read := list(islice(remaining, CHUNK_PAIRS)):
         chunk = _encode(read, tokenizer, max_tokens=max_tokens)
         left_out = left_out.plus(chunk.left_out)
         yield chunk

@@ -30,7 +30,7 @@ _FORMAT = 2
 """Part of a folder's name; raised whenever the same seed draws other tokens."""
 _BLOCK_ROWS = 1024
 """Rows segmented at once; part of the format, since they share a generator."""
-_SILENT_SECONDS = 1.0
+SILENT_SECONDS = 1.0
 _logger = logging.getLogger(__name__)
 
 
@@ -121,7 +121,7 @@ class DrawnEpochs:
         for other in set(self._drawn) - {epoch, epoch + 1}:
             self._discard(other)
         drawn = self._begin(epoch)
-        if not wait([drawn], timeout=_SILENT_SECONDS).done:
+        if not wait([drawn], timeout=SILENT_SECONDS).done:
             _logger.info("waiting for the tokens of epoch %d", epoch + 1)
         store = drawn.result()
         if self._epochs is None or epoch + 1 < self._epochs:

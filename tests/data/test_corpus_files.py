@@ -59,7 +59,7 @@ def test_lines_do_not_depend_on_the_chunks(
 ) -> None:
     content = b"\xef\xbb\xbf" + "ein langer Satz\r\n\n三\u2028四\nlast\r".encode()
     path = write(tmp_path, content)
-    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(corpus_files, "CHUNK_BYTES", chunk_bytes)
     reader = LineReader(path)
     assert list(reader) == ["ein langer Satz", "", "三\u2028四", "last"]
     assert reader.seen() == scan(path) == FileScan(4, sha256(content))
@@ -85,7 +85,7 @@ def test_long_lines_are_left_out_and_logged(
         b"12345678\n123456789\n\nkurz\n" + "schöne\nüüüüü\n".encode() + b"x" * 99 + b"\n" + last
     )
     path = write(tmp_path, content)
-    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(corpus_files, "CHUNK_BYTES", chunk_bytes)
     monkeypatch.setattr(corpus_files, "LONGEST_LINE", 8)
     expected = [line if len(line.encode()) <= 8 else "-" for line in content.decode().split("\n")]
     reader = LineReader(path, long_line="-")
@@ -104,7 +104,7 @@ def test_invalid_utf8_names_file_and_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
     path = write(tmp_path, "gut\nschön\n".encode() + b"sch\xf6n\nlast\n")
-    monkeypatch.setattr(corpus_files, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(corpus_files, "CHUNK_BYTES", chunk_bytes)
     with pytest.raises(
         DataError, match=f"^{path}: line 3 is not UTF-8 \\(byte 0xf6\\); convert the file"
     ):

@@ -1,5 +1,4 @@
 import random
-import tracemalloc
 import typing
 from collections import Counter
 from pathlib import Path
@@ -189,15 +188,3 @@ def test_seen_texts_are_a_set() -> None:
 def test_text_hash_is_the_same_on_every_machine() -> None:
     assert hash_text("早上好") == 0xB1FE3810456FE600
     assert hash_text("\ud800") != hash_text("\ud801")
-
-
-def test_seen_texts_take_24_bytes_each_and_half_more_while_growing() -> None:
-    number = 5500  # just above a power of two times 2/3, where the table is emptiest
-    tracemalloc.start()
-    seen = SeenTexts()
-    for text in map(str, range(number)):
-        seen.add(text)
-    now, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert now < 25 * number
-    assert most < 37 * number

@@ -38,9 +38,9 @@ def test_variants_and_what_cannot_be_judged_pass(text: str, language: str) -> No
 
 def test_missing_package_gives_an_install_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    filters._identifier.cache_clear()
+    filters.load_identifier.cache_clear()
     try:
         with pytest.raises(DataError, match="pip install .*py3langid"):
             identify("text")
     finally:
-        filters._identifier.cache_clear()
+        filters.load_identifier.cache_clear()

@@ -230,7 +230,7 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="mt")
-    monkeypatch.setattr(sampling_module, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(sampling_module, "SILENT_SECONDS", 0.05)
     path = find_epoch_file(plain, SAMPLING, 0)
     path.parent.mkdir(parents=True)
     (path.parent / ".0.arrow.999999").write_bytes(b"a killed process wrote half a store")

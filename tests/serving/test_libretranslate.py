@@ -35,7 +35,7 @@ def no_langid(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise DataError("py3langid is not installed")
 
-    monkeypatch.setattr("mt.data.filters._identifier", refuse)
+    monkeypatch.setattr("mt.data.filters.load_identifier", refuse)
 
 
 def parts(fields: dict[str, str]) -> bytes:
