@@ -1,7 +1,4 @@
-"""Robustness card: scores on perturbed sources, against the scores on the unchanged ones.
-
-After Belinkov and Bisk 2018, "Synthetic and Natural Noise Both Break Neural Machine Translation".
-"""
+"""Robustness card: scores on perturbed sources, after Belinkov and Bisk 2018 (ICLR)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +18,8 @@ from mt.evaluation.scores import Evaluation, count_form
 from mt.languages import written_without_spaces
 from mt.tables import aligned
 
-SEED = 1
-"""Seed of the typos and of the copied text, together with the line number."""
-JOINED = 4
-"""Number of neighbouring lines that `long input` joins."""
+SEED, JOINED = 1, 4
+"""Seed of each line, with its number; neighbouring lines that `long input` joins."""
 
 Change = Callable[[str, Random], str]
 Adaptation = Callable[[Sequence[str]], Sequence[str]]
@@ -61,10 +56,7 @@ def make_variants(
     source_language: str,
     target_language: str,
 ) -> list[SourceVariant]:
-    """Return the untouched split and its variants, except those that change no line.
-
-    `references` has one list for each set.
-    """
+    """Return the untouched split and its variants, except those that change no line."""
     variants = [SourceVariant("untouched", sources, references)]
     for name, (change, adapt) in _LINE_CHANGES.items():
         noisy = [change(text, Random(f"{SEED} {n}")) for n, text in enumerate(sources, 1)]
@@ -106,7 +98,7 @@ class ScoredVariant:
         for key in ("bleu", "chrf"):
             score, before = getattr(self.scores, key), getattr(self.baseline, key)
             record[key] = {**score.as_record(), "drop": before.value - score.value}
-        return {**record, "intact": self.intact}
+        return record | {"intact": self.intact}
 
 
 def score_variants(
@@ -139,11 +131,11 @@ class RobustnessCard:
         """Return a table, the signatures and remarks."""
         rows = [("source", "lines", "BLEU", "drop", "chrF2", "drop")]
         for record in self.as_record()["variants"]:
-            numbers = [record[key][part] for key in ("bleu", "chrf") for part in ("score", "drop")]
-            cells = [f"{number:.2f}" for number in numbers]
+            scores = [record["bleu"], record["chrf"]]
+            cells = [f"{score[key]:.2f}" for score in scores for key in ("score", "drop")]
             rows.append((record["name"], f"{record['lines']:,}", *cells))
-        scores = self.scored[0].scores.scores()
-        signatures = aligned([(score.name, score.signature) for score in scores])
+        untouched = self.scored[0].scores.scores()
+        signatures = aligned([(score.name, score.signature) for score in untouched])
         remarks = (
             "drop: how much lower than the translations of the untouched text, joined or changed\n"
             "as the references are. Variants that change no line are left out."
