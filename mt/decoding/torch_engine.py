@@ -35,7 +35,7 @@ from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
 from mt.decoding.search import BeamSettings, beam, greedy
 from mt.errors import UserError
 from mt.model.device import compute_in_halves
-from mt.model.hooks import recording
+from mt.model.hooks import record_weights
 from mt.model.transformer import DecoderState, Transformer
 from mt.special_ids import BOS
 
@@ -388,7 +388,7 @@ def _teacher_forced(
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probabilities [N] of all real target tokens, and the attention [B T S]."""
     attention = model.alignment_attention.weights
-    with torch.inference_mode(), recording(model) as weights:
+    with torch.inference_mode(), record_weights(model) as weights:
         log_probs = F.log_softmax(model(source, target_in).float(), dim=-1)
         return log_probs.gather(1, target_out[:, None])[:, 0], weights[attention].mean(dim=1)
 

@@ -68,16 +68,16 @@ class Attention(nn.Module):
         glorot(self.value, gains.value)
         glorot(self.output, gains.output)
 
-    def keys_values_queries(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_all(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x [B T D] to keys [B G T K], values [B G T V] and queries [B H T K]."""
         k, v, q = _products(x, self.key, self.value, self.query)
         return _split(k, self.key_heads), _split(v, self.key_heads), _split(q, self.heads)
 
-    def queries(self, x: Tensor) -> Tensor:
+    def project_queries(self, x: Tensor) -> Tensor:
         """Project x [B T D] to queries [B H T K]."""
         return _split(self.query(x), self.heads)
 
-    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def project_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project x [B S D] to keys [B G S K] and values [B G S V]."""
         k, v = _products(x, self.key, self.value)
         return _split(k, self.key_heads), _split(v, self.key_heads)
@@ -187,8 +187,8 @@ class LayerCache:
         if self.tokens == self._keys.shape[2]:
             more = max(_INITIAL_CAPACITY, self.tokens)
             self._keys, self._values = (
-                torch.cat((each, self._empty(each, more)), dim=2)
-                for each in (self._keys, self._values)
+                torch.cat((heads, self._empty(heads, more)), dim=2)
+                for heads in (self._keys, self._values)
             )
         self._keys[:, :, self.tokens] = keys
         self._values[:, :, self.tokens] = values
@@ -197,8 +197,8 @@ class LayerCache:
     def keep(self, sentences: Tensor) -> None:
         """Drop all sentences but these, with all of their rows."""
         self._keys, self._values, self.memory_keys, self.memory_values = (
-            each.index_select(0, sentences)
-            for each in (self._keys, self._values, self.memory_keys, self.memory_values)
+            heads.index_select(0, sentences)
+            for heads in (self._keys, self._values, self.memory_keys, self.memory_values)
         )
 
     def _empty(self, like: Tensor, tokens: int) -> Tensor:

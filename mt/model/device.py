@@ -77,8 +77,8 @@ def select_device(name: str) -> torch.device:
 
 def available_devices() -> list[str]:
     """Return the names of this machine's devices, the fastest first and cpu last."""
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return [*(name for name, available in found.items() if available), "cpu"]
+    is_available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [*(name for name, available in is_available.items() if available), "cpu"]
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -30,7 +30,7 @@ def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> A
     `source` is [B S] with EOS, `target_in` [B T] with BOS, both on the model's device. In training
     mode, dropout is applied to the weights.
     """
-    with torch.inference_mode(), recording(model) as weights:
+    with torch.inference_mode(), record_weights(model) as weights:
         model(source, target_in)
 
     def stacked(attentions: list[Attention]) -> Tensor:
@@ -44,7 +44,7 @@ def record_attention(model: Transformer, source: Tensor, target_in: Tensor) -> A
 
 
 @contextmanager
-def recording(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
+def record_weights(model: Transformer) -> Iterator[dict[nn.Module, Tensor]]:
     """Yield a dict that hooks fill with the last output of each `AttentionWeights` of the model."""
     weights: dict[nn.Module, Tensor] = {}
 

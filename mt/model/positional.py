@@ -48,8 +48,8 @@ class Positional(nn.Module):
         """
         return None
 
-    def layer(self, number: int) -> "Positional":
-        """Return the encoding of layer `number`: one object for all layers by default."""
+    def layer(self, index: int) -> "Positional":
+        """Return the encoding of layer `index`: one object for all layers by default."""
         return self
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
@@ -127,9 +127,9 @@ class Relative(Positional):
         layers = config.encoder_layers if side == "encoder" else config.decoder_layers
         self.layers = nn.ModuleList(RelativeLayer(config, side) for _ in range(layers))
 
-    def layer(self, number: int) -> Positional:
-        """Return the tables of layer `number`."""
-        return self.layers[number]  # type: ignore[return-value]
+    def layer(self, index: int) -> Positional:
+        """Return the tables of layer `index`."""
+        return self.layers[index]  # type: ignore[return-value]
 
 
 class RelativeLayer(Positional):
@@ -224,10 +224,10 @@ class Rotary(Positional):
 
     def rotate(self, heads: Tensor, first: int) -> Tensor:
         """Rotate queries or keys [B H T K], whose first column is at position `first`."""
-        return rotated(heads, self.table.slice(first, first + heads.shape[2]))
+        return rotate_pairs(heads, self.table.slice(first, first + heads.shape[2]))
 
 
-def rotated(heads: Tensor, rows: Tensor) -> Tensor:
+def rotate_pairs(heads: Tensor, rows: Tensor) -> Tensor:
     """Rotate heads [B H T K] by the angles of `sinusoids` rows [T K]."""
     sin, cos = rows[:, 0::2], rows[:, 1::2]
     even, odd = heads[..., 0::2], heads[..., 1::2]

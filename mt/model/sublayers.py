@@ -35,8 +35,8 @@ class Dropout(nn.Dropout):
             return super().forward(x)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         dropped = min(round(self.p * _DRAWS), _DRAWS - 1)
-        kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _DRAWS // 2
-        return x * kept.to(x.dtype).mul_(_DRAWS / (_DRAWS - dropped))
+        is_kept = draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - _DRAWS // 2
+        return x * is_kept.to(x.dtype).mul_(_DRAWS / (_DRAWS - dropped))
 
 
 def layer_norm(config: ModelConfig) -> nn.LayerNorm:

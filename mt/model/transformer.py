@@ -147,8 +147,8 @@ class Transformer(nn.Module):
         state.extend()
         mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
         memory_mask = _memory_mask(state.source_mask)
-        for number, layer in enumerate(self.decoder_layers):
-            x = layer.step(x, state.layers[number], mask, memory_mask, positional.layer(number))
+        for index, layer in enumerate(self.decoder_layers):
+            x = layer.step(x, state.layers[index], mask, memory_mask, positional.layer(index))
         return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
 
     def _embed(
@@ -225,14 +225,14 @@ class DecoderLayer(nn.Module):
         self, x: Tensor, mask: Mask, memory: Tensor, memory_mask: Mask, positional: Positional
     ) -> Tensor:
         """Map x [B T D], with the memory [B S D], to [B T D]."""
-        keys, values = self.cross_attention.keys_values(memory)
+        keys, values = self.cross_attention.project_keys_values(memory)
         x = self.self_residual(x, self.self_attention, mask, positional)
         x = self.cross_residual(x, self._attend_to_memory, keys, values, memory_mask)
         return self.feed_forward_residual(x, self.feed_forward)  # type: ignore[no-any-return]
 
     def start(self, memory: Tensor, rows_per_sentence: int) -> LayerCache:
         """Return the cache before the first step over a memory [B S D]."""
-        keys, values = self.cross_attention.keys_values(memory)
+        keys, values = self.cross_attention.project_keys_values(memory)
         return LayerCache(keys, values, rows_per_sentence)
 
     def step(
@@ -253,7 +253,7 @@ class DecoderLayer(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         attention = self.cross_attention
-        queries = attention.queries(x)
+        queries = attention.project_queries(x)
         if cache is not None and cache.records_attention:
             weights = attention.weights(queries, attention.for_queries(keys), mask)
             cache.attention = weights.mean(dim=1)
@@ -269,7 +269,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Mask, positional: Positional) -> Tensor:
         """Map x [B T D] to [B T D]."""
-        keys, values, queries = self.attention.keys_values_queries(x)
+        keys, values, queries = self.attention.project_all(x)
         keys, queries = positional.rotate(keys, 0), positional.rotate(queries, 0)
         attend = positional.choose_attention(self.attention)
         return attend(queries, keys, values, mask)
@@ -284,10 +284,10 @@ class SelfAttention(nn.Module):
             # From one position for each row, [B*K G 1 K'], to one for each sentence, [B G K K'].
             return heads.view(-1, x.shape[1], heads.shape[1], heads.shape[3]).transpose(1, 2)
 
-        each = x.reshape(-1, 1, x.shape[-1])  # all rows are at the same position
-        keys, values = self.attention.keys_values(each)
+        rows = x.reshape(-1, 1, x.shape[-1])  # all rows are at the same position
+        keys, values = self.attention.project_keys_values(rows)
         keys = positional.rotate(keys, cache.tokens)
-        queries = positional.rotate(self.attention.queries(each), cache.tokens)
+        queries = positional.rotate(self.attention.project_queries(rows), cache.tokens)
         cache.append(side_by_side(keys), side_by_side(values))
         attend = positional.choose_attention(self.attention)
         return attend(side_by_side(queries), cache.keys, cache.values, mask)
@@ -322,11 +322,11 @@ class DecoderState:
 
         Set `alignment_cache.records_attention = True` before the step.
         """
-        found = self.alignment_cache.attention
-        assert found is not None, "attention is not kept"
+        attention = self.alignment_cache.attention
+        assert attention is not None, "attention is not recorded"
         if self.source_mask is not None:
-            found = found.masked_fill(~self.source_mask[:, None], 1.0)
-        return found.flatten(0, 1)
+            attention = attention.masked_fill(~self.source_mask[:, None], 1.0)
+        return attention.flatten(0, 1)
 
     def extend(self) -> None:
         """Add a position, at which the prefix of each row goes through its own key."""

@@ -52,10 +52,10 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], name: str) -> 
     """
     parameters = dict(model.named_parameters())
     for key in sorted(parameters.keys() | tensors.keys()):
-        expected, found = _shape(parameters.get(key)), _shape(tensors.get(key))
-        if expected != found:
+        expected, actual = _shape(parameters.get(key)), _shape(tensors.get(key))
+        if expected != actual:
             raise RunError(
-                f"{name}: does not fit the config: `{key}` is {found}, the config needs {expected}"
+                f"{name}: does not fit the config: `{key}` is {actual}, the config needs {expected}"
             )
     with torch.no_grad():
         for key, parameter in parameters.items():
@@ -72,7 +72,8 @@ def lay_out_for_few_rows(model: nn.Module) -> None:
     On a CPU, products of 8 rows take 0.7 of the time, of 64 rows 0.8, of 320 rows as long as
     before. A matrix that is also an embedding table keeps its layout.
     """
-    tables = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    embeddings = (module for module in model.modules() if isinstance(module, nn.Embedding))
+    tables = {id(embedding.weight) for embedding in embeddings}
     for module in model.modules():
         if isinstance(module, nn.Linear) and id(module.weight) not in tables:
             module.weight.data = module.weight.data.T.contiguous().T

@@ -118,8 +118,8 @@ def choose_loss(training: TrainingConfig, device: torch.device) -> ChunkLoss:
     compiled = torch.compile(chunk_loss)
 
     def loss_of(states: Tensor, matrix: Tensor, labels: Tensor, **keys: Any) -> Any:
-        for each in (states, labels):
-            torch._dynamo.maybe_mark_dynamic(each, 0)
+        for tensor in (states, labels):
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)
         return compiled(states, matrix, labels, **keys)
 
     return loss_of
@@ -238,9 +238,9 @@ class TranslationTable:
     probabilities: Tensor
 
     def align(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the place in source [B S] of each token of target [B T]; EOS and PAD have -1.
+        """Return the position in source [B S] of each token of target [B T]; EOS and PAD have -1.
 
-        The places are those of the most probable path, on which a step to a source token that is d
+        They are those of the most probable path, on which a step to a source token that is d
         tokens away costs `_JUMP_COST` times d, up to `_LONGEST_JUMP` (Vogel et al. 1996).
         """
         keys = (source.long() << 32)[:, None, :] + target[:, :, None]
@@ -248,12 +248,12 @@ class TranslationTable:
         known = self.keys[numbers] == keys
         scores = torch.where(known, self.probabilities[numbers], 0.0).clamp(min=_LEAST).log()
         scores.masked_fill_(((source == PAD) | (source == EOS))[:, None], float("-inf"))
-        places = torch.arange(source.shape[1], device=source.device)
-        distances = (places[:, None] - places).abs().clamp(max=_LONGEST_JUMP)
+        positions = torch.arange(source.shape[1], device=source.device)
+        distances = (positions[:, None] - positions).abs().clamp(max=_LONGEST_JUMP)
         best, steps = scores[:, 0], []
         for row in scores.unbind(1)[1:]:
-            found, before = (best[:, :, None] - _JUMP_COST * distances).max(dim=1)
-            best = found + row
+            reached, before = (best[:, :, None] - _JUMP_COST * distances).max(dim=1)
+            best = reached + row
             steps.append(before)
         path = [best.argmax(dim=1)]
         for before in reversed(steps):
@@ -319,28 +319,28 @@ class GuidedPass(nn.Module):
 
     def forward(self, batch: Batch) -> LossSums:
         """Return the loss, summed over the batch's real target tokens."""
-        with _mean_weights(self.attention) as found:
+        with _mean_weights(self.attention) as weights:
             sums: LossSums = self.plain(batch)
-        places = self.table.align(batch.source, batch.target_out)
-        aligned = found[0].gather(2, places.clamp(min=0)[:, :, None])[:, :, 0]
-        nll = -aligned.clamp(min=torch.finfo(aligned.dtype).tiny).log()[places >= 0].sum()
+        aligned = self.table.align(batch.source, batch.target_out)
+        attention = weights[0].gather(2, aligned.clamp(min=0)[:, :, None])[:, :, 0]
+        nll = -attention.clamp(min=torch.finfo(attention.dtype).tiny).log()[aligned >= 0].sum()
         return replace(sums, objective=sums.smoothed + self.weight * nll)
 
 
 @contextmanager
 def _mean_weights(attention: Attention) -> Iterator[list[Tensor]]:
     """Yield a list that gets the weights [B T S] of each call, in fp32, averaged over the heads."""
-    found: list[Tensor] = []
+    means: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
         assert isinstance(module, Attention)
         q, k, _, mask = inputs
         with torch.autocast(q.device.type, enabled=False):
             weights = module.weights(q.float(), module.for_queries(k).float(), mask)
-        found.append(weights.mean(dim=1))
+        means.append(weights.mean(dim=1))
 
     hook = attention.register_forward_hook(keep)
     try:
-        yield found
+        yield means
     finally:
         hook.remove()

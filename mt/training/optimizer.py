@@ -172,18 +172,22 @@ def _faster_in_bf16(device: torch.device, d_model: int) -> bool:
         )
     if device.type != "cpu":
         return False
-    found = _cpu_capabilities()
+    capabilities = _cpu_capabilities()
     return d_model >= next(
-        (width for name, width in _BF16_WIDTHS.items() if found.get(name)), math.inf
+        (width for name, width in _BF16_WIDTHS.items() if capabilities.get(name)), math.inf
     )
 
 
 def why_slow(precision: Precision) -> str:
     """Return why a precision is slower than fp32 on this x86 CPU; an empty string if it is not."""
-    name, found = precision.name.removeprefix("pure_"), _cpu_capabilities()
-    if precision.device.type != "cpu" or name == "fp32" or found.get("architecture") != "x86_64":
+    name, capabilities = precision.name.removeprefix("pure_"), _cpu_capabilities()
+    if (
+        precision.device.type != "cpu"
+        or name == "fp32"
+        or capabilities.get("architecture") != "x86_64"
+    ):
         return ""
-    if found.get(f"amx_{name}") or found.get(f"avx512_{name}"):
+    if capabilities.get(f"amx_{name}") or capabilities.get(f"avx512_{name}"):
         return ""
     return (
         f"training in {name} is slower than in fp32 on this CPU, many times slower without "
@@ -194,8 +198,8 @@ def why_slow(precision: Precision) -> str:
 def _cpu_capabilities() -> Mapping[str, Any]:
     # Not a public function in torch 2.11.
     get_capabilities = getattr(torch.cpu, "get_capabilities", dict)
-    found: Mapping[str, Any] = get_capabilities()
-    return found
+    capabilities: Mapping[str, Any] = get_capabilities()
+    return capabilities
 
 
 class MovingAverage:
@@ -204,17 +208,17 @@ class MovingAverage:
     def __init__(self, weights: Mapping[str, Tensor] | None = None, decay: float = 0.0) -> None:
         self.decay = decay
         self._weights = {**(weights or {})}
-        self._averages = {name: each.detach().clone() for name, each in self._weights.items()}
+        self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
-    def update(self, number: int, gradient_norm: Tensor) -> None:
-        """Average in the weights after update t, `number`; do nothing if it was skipped.
+    def update(self, update: int, gradient_norm: Tensor) -> None:
+        """Average in the weights after update t, `update`; do nothing if it was skipped.
 
         An average becomes d x average + (1 - d) x weight with d = min(decay, (1 + t) / (10 + t)),
         as in TensorFlow's `tf.train.ExponentialMovingAverage`. It soon forgets the first weights.
         The norm shows on the device whether the update was skipped, so the host does not wait.
         """
-        share = 1.0 - min(self.decay, (1 + number) / (10 + number))
+        share = 1.0 - min(self.decay, (1 + update) / (10 + update))
         weight = gradient_norm.isfinite() * share
         averages, weights = [*self._averages.values()], [*self._weights.values()]
         if gradient_norm.device.type == "cpu":
@@ -254,9 +258,9 @@ class MovingAverage:
         # By value: compiled graphs refer to the weights by address.
         for name, average in self._averages.items():
             weight = self._weights[name]
-            kept = weight.clone()
+            former = weight.clone()
             weight.copy_(average)
-            average.copy_(kept)
+            average.copy_(former)
 
 
 def choose_average(model: nn.Module, decay: float | None) -> MovingAverage:

@@ -159,7 +159,7 @@ def fetch_metrics(results: Sequence[UpdateResult], world: World = ALONE) -> list
     if not results:
         return []
     columns = torch.stack(
-        [torch.stack((each.smoothed, each.nll, each.gradient_norm)) for each in results]
+        [torch.stack((result.smoothed, result.nll, result.gradient_norm)) for result in results]
     )
     columns[:, :2] = world.all_reduce_sum(columns[:, :2].clone())
     return [

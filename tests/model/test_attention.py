@@ -35,8 +35,8 @@ def build(**changes: object) -> Attention:
 
 
 def attend(attention: Attention, x: Tensor, memory: Tensor, mask: Mask = EVERYWHERE) -> Tensor:
-    keys, values = attention.keys_values(memory)
-    output: Tensor = attention(attention.queries(x), keys, values, mask)
+    keys, values = attention.project_keys_values(memory)
+    output: Tensor = attention(attention.project_queries(x), keys, values, mask)
     return output
 
 
@@ -49,7 +49,7 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
 def test_attention_is_the_papers_equation_in_each_head(mask: Mask, temperature: float) -> None:
     attention = build(attention_temperature=temperature)
     x, memory = torch.randn(1, 5, 8), torch.randn(1, 5, 8)
-    q, (k, v) = attention.queries(x), attention.keys_values(memory)
+    q, (k, v) = attention.project_queries(x), attention.project_keys_values(memory)
     heads = []
     for head in range(4):
         scores = q[0, head] @ k[0, head].T / (math.sqrt(6) * temperature)
@@ -68,8 +68,8 @@ def test_attention_is_the_papers_equation_in_each_head(mask: Mask, temperature: 
 def test_explicit_weights_are_those_of_the_kernel(mask: Mask) -> None:
     attention = build()
     x, memory = torch.randn(2, 5, 8), torch.randn(2, 5, 8)
-    k, v = attention.keys_values(memory)
-    weights = attention.weights(attention.queries(x), k, mask)
+    k, v = attention.project_keys_values(memory)
+    weights = attention.weights(attention.project_queries(x), k, mask)
     assert weights.shape == (2, 4, 5, 5)
     assert_close(weights.sum(-1), torch.ones(2, 4, 5))
     assert_close(attention.join(weights @ v), attend(attention, x, memory, mask))
@@ -85,7 +85,7 @@ def test_addends_of_the_products_are_scaled_with_them() -> None:
 def test_low_temperature_selects_the_value_of_the_best_key() -> None:
     attention = build(attention_temperature=1e-4)
     x, memory = torch.randn(1, 3, 8), torch.randn(1, 7, 8)
-    q, (k, v) = attention.queries(x), attention.keys_values(memory)
+    q, (k, v) = attention.project_queries(x), attention.project_keys_values(memory)
     best = (q @ k.transpose(2, 3)).argmax(-1)
     weights = attention.weights(q, k, EVERYWHERE)
     assert torch.equal(weights, F.one_hot(best, 7).float())
@@ -107,14 +107,14 @@ def test_grouped_heads_are_full_heads_with_the_same_keys_and_values(
         shared[name] = torch.cat([by_head[head * kv_heads // 4] for head in range(4)])
     full.load_state_dict(shared)
     x, memory = torch.randn(2, 5, 8), torch.randn(2, 5, 8)
-    assert grouped.keys_values(memory)[0].shape == (2, kv_heads, 5, 6)
+    assert grouped.project_keys_values(memory)[0].shape == (2, kv_heads, 5, 6)
     assert_close(attend(grouped, x, memory, mask), attend(full, x, memory, mask))
 
 
 def test_dropout_acts_on_the_weights_and_in_training_only() -> None:
     attention = build(attention_dropout=0.5)
     x = torch.randn(1, 6, 8)
-    q, (k, _) = attention.queries(x), attention.keys_values(x)
+    q, (k, _) = attention.project_queries(x), attention.project_keys_values(x)
     calm = attention.weights(q, k, EVERYWHERE)
     assert torch.equal(attend(attention, x, x), attend(attention, x, x))
     attention.train()
@@ -227,7 +227,7 @@ def test_cpu_autocast_attends_in_fp32_and_projects_in_bf16(mask: Mask) -> None:
     attention.output.register_forward_pre_hook(lambda _, inputs: heads.extend(inputs))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = attention(q, k, v, mask)
-        assert attention.queries(torch.randn(1, 5, 8)).dtype == torch.bfloat16
+        assert attention.project_queries(torch.randn(1, 5, 8)).dtype == torch.bfloat16
     assert heads[0].dtype == torch.float32
     with torch.no_grad():
         attention(q.float(), k.float(), v.float(), mask)
