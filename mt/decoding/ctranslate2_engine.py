@@ -39,7 +39,7 @@ Ids = Sequence[int]
 Tokens = Sequence[str]
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 # Padded positions of a batch for forced decoding, sentences times the longer side.
-_FORCED_POSITIONS = 1024
+FORCED_POSITIONS = 1024
 
 
 class CTranslate2Engine(ExplainingEngine, ScoringEngine):
@@ -397,7 +397,7 @@ def _in_batches(
     """Yield the numbers of some pairs and their results; all batches start before the first."""
     lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
     jobs = []
-    for batch in plan_batches(lengths, lambda longest: _FORCED_POSITIONS // longest):
+    for batch in plan_batches(lengths, lambda longest: FORCED_POSITIONS // longest):
         pairs = [sources[number] for number in batch], [targets[number] for number in batch]
         jobs.append((batch, start(*pairs, max_input_length=0, asynchronous=True)))
     for batch, results in jobs:

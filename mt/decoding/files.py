@@ -309,16 +309,14 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def stdin_chunks() -> Iterator[bytes]:
-    """Yield the bytes of stdin as soon as they arrive; raise UserError at once if it is closed."""
-    if sys.stdin is None:  # after `<&-`
-        raise UserError("stdin is closed and no FILE is given: there is nothing to read")
+    """Yield the bytes of stdin as soon as they arrive."""
     stdin = sys.stdin.buffer
     read = stdin.read1 if isinstance(stdin, io.BufferedReader | io.BytesIO) else stdin.read
     return iter(lambda: read(_CHUNK_BYTES), b"")
 
 
 def stdin_lines() -> Iterator[str]:
-    """Yield the lines of stdin as soon as they are complete; raise UserError if stdin is closed.
+    """Yield the lines of stdin as soon as they are complete.
 
     Bytes that are not UTF-8 become lone surrogates (`surrogateescape`), which the Translator reads
     as U+FFFD with a note.
@@ -405,8 +403,6 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
     """Open stdout, or a temporary file that replaces `path` when it is complete."""
     with ExitStack() as stack:
         if path is None:
-            if sys.stdout is None:  # after `>&-`
-                raise UserError("stdout is closed and no output file is given")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
@@ -426,7 +422,7 @@ def progress_bar(input: Path | None, *, texts: int | None = None) -> Iterator["t
 
     With `texts`, the number of texts of a document, show texts instead of lines.
     """
-    shown = sys.stderr is not None and sys.stderr.isatty()  # None after `2>&-`
+    shown = sys.stderr.isatty()
     total, unit = (texts, " texts") if texts is not None else (None, " lines")
     # A pipe can be read only once: counting its lines would consume them.
     if texts is None and shown and input is not None and input.is_file():

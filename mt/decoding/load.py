@@ -2,14 +2,14 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mt.config import Config, DecodingConfig
-from mt.config.data import tags_as_text
+from mt.config.data import TagKey, tags_as_text
 from mt.config.loading import load_config, require_section
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import (
@@ -351,13 +351,15 @@ def _build(finished: FinishedRun, device: "torch.device") -> "Transformer":
     return model.to(device).eval()
 
 
-def require_tag(config: Config, overrides: Sequence[str] = (), *, name: Path) -> None:
+def require_tag(
+    choices: Mapping[TagKey, Mapping[str | None, Any]], overrides: Sequence[str] = (), *, name: Path
+) -> None:
     """Raise UserError if all training lines of a run had tags and none is chosen.
 
-    The target language would be undefined. `decoding.tag=null` among the `overrides` of `config` is
-    a choice. `name` is the folder of the run, for the message.
+    The target language would be undefined. `choices` are those of `Config.tags_to_choose`;
+    `decoding.tag=null` among the overrides is a choice. `name` is the folder of the run.
     """
-    for key, tags in config.tags_to_choose().items():
+    for key, tags in choices.items():
         if not any(override.startswith(f"decoding.{key}=") for override in overrides):
             raise UserError(
                 f"{name}: each training line begins with a tag; choose one of "

@@ -30,7 +30,7 @@ from mt.files import existing_file, naming, regular_file
 from mt.runs import CONFIG_FILE, check_run_folder
 
 # Read together and sorted by length, so that a batch has little padding.
-_LINES_AT_ONCE = 2048
+LINES_AT_ONCE = 2048
 _MOST_TOKENS = 4096
 """Tokens of a line, because the time of attention grows with their square."""
 # Forced decoding does not choose among translations.
@@ -173,7 +173,7 @@ def _write_shard(
         "json": job.as_json,
         **decoding_settings(run, decoding),
     }
-    extent = Extent(scan(sources).lines, _LINES_AT_ONCE)
+    extent = Extent(scan(sources).lines, LINES_AT_ONCE)
 
     def load() -> Make:
         scorer = Scorer.load(run, overrides, device)
@@ -255,7 +255,7 @@ class Scorer:
         first, last = (lines.start, lines.stop) if lines is not None else (0, None)
         pairs = islice(map(SentencePair, LineReader(sources), LineReader(targets)), first, last)
         done = first
-        while window := list(islice(pairs, _LINES_AT_ONCE)):
+        while window := list(islice(pairs, LINES_AT_ONCE)):
             encoded = self.tokenizer.encode_source([pair.source for pair in window])
             given = self.tokenizer.encode_target([pair.target for pair in window])
             longest = min(self.engine.longest or _MOST_TOKENS, _MOST_TOKENS)

@@ -218,13 +218,13 @@ def _halve(numbers: list[int]) -> tuple[list[int], list[int]]:
             "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
             "the sentence, or use a larger device"
         )
-    _log_halves()
+    log_halves()
     middle = (len(numbers) + 1) // 2
     return numbers[:middle], numbers[middle:]
 
 
 @cache
-def _log_halves() -> None:
+def log_halves() -> None:
     """Log once that a batch did not fit."""
     _logger.info(
         "a batch does not fit the memory of the device and is halved; a smaller "
@@ -352,9 +352,9 @@ class _Steps:
 
 # Padded positions of a batch, sentences times the longer side.
 _EXPLAIN_POSITIONS = 1024
-_SCORE_POSITIONS = 4096
+SCORE_POSITIONS = 4096
 # Logits in memory at once: 64 MiB in fp32.
-_LOGITS_AT_ONCE = 2**24
+LOGITS_AT_ONCE = 2**24
 
 
 def _explain(
@@ -408,7 +408,7 @@ def _score(
         with torch.inference_mode():
             states = model.states(batch.source, batch.target_in, batch.real)
             ids = batch.target_out.flatten()[batch.real]
-            rows = max(1, _LOGITS_AT_ONCE // model.output.out_features)
+            rows = max(1, LOGITS_AT_ONCE // model.output.out_features)
             chunks = zip(torch.split(states, rows), torch.split(ids, rows), strict=True)
             log_probs = torch.cat(
                 [
@@ -421,7 +421,7 @@ def _score(
         return [list(islice(scored, len(targets[number]))) for number in numbers]
 
     scores: list[list[float]] = [[] for _ in targets]
-    for numbers in plan_batches(lengths, lambda longest: _SCORE_POSITIONS // longest):
+    for numbers in plan_batches(lengths, lambda longest: SCORE_POSITIONS // longest):
         for number, found in zip(numbers, _in_smaller_batches(score, numbers), strict=True):
             scores[number] = found
     return scores

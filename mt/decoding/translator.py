@@ -149,7 +149,7 @@ class Translator:
         an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
         loaded = load_model(Path(path), overrides=overrides, device=device)
-        require_tag(loaded.config, overrides, name=Path(path))
+        require_tag(loaded.config.tags_to_choose(), overrides, name=Path(path))
         return cls.of_model(loaded)
 
     @classmethod

@@ -275,7 +275,7 @@ def open_run(
     data = config.data
     if job.texts:
         chosen = load_config(run / CONFIG_FILE, overrides=overrides)
-        require_tag(chosen, overrides, name=run)
+        require_tag(chosen.tags_to_choose(), overrides, name=run)
         data, split = with_texts(data, run, split, job.texts, decoding=chosen.decoding)
         config = config.changed(data=data)
     split = choose_split(data, split)

@@ -208,7 +208,7 @@ def test_details_do_not_depend_on_the_batch(
     found = [Hypothesis(ids, 0.0, 0.0, finished=True) for ids in targets]
     together = engine.explain(some, found)
     assert together[3] == TokenDetails((), ())
-    monkeypatch.setattr(ctranslate2_engine, "_FORCED_POSITIONS", 1)
+    monkeypatch.setattr(ctranslate2_engine, "FORCED_POSITIONS", 1)
     for one, other, ids in zip(together, engine.explain(some, found), targets, strict=True):
         assert len(one.log_probs) == len(ids)
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-5)

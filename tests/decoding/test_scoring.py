@@ -80,7 +80,7 @@ def test_files_are_read_lazily(
         windows.append(len(pairs[0]))
         return score(engine, *pairs)
 
-    monkeypatch.setattr(scoring, "_LINES_AT_ONCE", 3)
+    monkeypatch.setattr(scoring, "LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "score", watched)
     found = score_files(finished_run, sources=files[0], targets=files[1], device="cpu")
     first = next(found)
@@ -95,7 +95,7 @@ def test_files_are_read_lazily(
 def test_line_beyond_the_last_position_is_an_error(
     finished_run: Path, files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "_LINES_AT_ONCE", 3)
+    monkeypatch.setattr(scoring, "LINES_AT_ONCE", 3)
     monkeypatch.setattr(TorchEngine, "longest", 12)
     files[1].write_text("\n".join(["one", "", "two", "two three", "one " * 40, "", ""]) + "\n")
     with pytest.raises(UserError, match=r": line 5 has \d+ tokens, at most 12 can be scored"):

@@ -197,7 +197,7 @@ def test_batches_that_do_not_fit_are_halved(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
-    torch_engine._log_halves.cache_clear()
+    torch_engine.log_halves.cache_clear()
     sources, decoding = sentences(9), config(batch_size=7)
     prefixes = [(5,)] * 9
 
@@ -309,8 +309,8 @@ def test_scores_are_the_cross_entropy_of_each_pair_alone(
         [forced([made], source, target) for source, target in zip(sources, targets, strict=True)],
     )
     for positions, logits in ((4096, 2**24), (1, 1), (60, 5 * VOCABULARY)):
-        monkeypatch.setattr(torch_engine, "_SCORE_POSITIONS", positions)
-        monkeypatch.setattr(torch_engine, "_LOGITS_AT_ONCE", logits)
+        monkeypatch.setattr(torch_engine, "SCORE_POSITIONS", positions)
+        monkeypatch.setattr(torch_engine, "LOGITS_AT_ONCE", logits)
         for one, other in zip(engine.score(sources, targets), wanted, strict=True):
             assert one == pytest.approx(other, abs=1e-5)
 
