@@ -79,10 +79,10 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
     if not _HINT.search(source):
         return []
     plain = unicodedata.normalize("NFKC", translation)  # for example `…` as `...`
-    wanted = Counter(copied_parts(source))
-    lacking = [
+    part_counts = Counter(copied_parts(source))
+    missing = [
         part
-        for part, count in wanted.items()
+        for part, count in part_counts.items()
         if max(translation.count(part), plain.count(unicodedata.normalize("NFKC", part))) < count
     ]
     source, translation = without_copied(source), _in_ascii_digits(without_copied(translation))
@@ -91,7 +91,7 @@ def missing_verbatim(source: str, translation: str) -> list[str]:
     groups = Counter(_GROUP.findall(translation))
     differ = numbers_differ(source, translation)
     in_words = _IN_WORDS.search(translation) is not None
-    return lacking + [
+    return missing + [
         number
         for number, digits in numbers
         if _without_thousands(digits) not in written
@@ -146,7 +146,10 @@ def _without_thousands(number: str) -> str:
 def _in_ascii_digits(text: str) -> str:
     if text.isascii():
         return text
-    return "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
+    return "".join(
+        str(unicodedata.decimal(character)) if character.isdecimal() else character
+        for character in text
+    )
 
 
 def extract_verbatim(text: str) -> tuple[str, list[tuple[int, str]]]:
@@ -165,22 +168,22 @@ def extract_verbatim(text: str) -> tuple[str, list[tuple[int, str]]]:
 
 
 def reinsert(
-    translation: str, parts: Sequence[tuple[int, str]], place: Callable[[int], int]
+    translation: str, parts: Sequence[tuple[int, str]], map_position: Callable[[int], int]
 ) -> str:
     """Return the translation of the rest of `extract_verbatim` with the parts.
 
-    `place` returns the place in the translation for one in the rest. A run of marks replaces a mark
-    before it.
+    `map_position` maps a position in the rest to one in the translation. A run of marks replaces a
+    mark before it.
     """
-    placed = sorted(((place(offset), part) for offset, part in parts), key=itemgetter(0))
+    positioned = sorted(((map_position(offset), part) for offset, part in parts), key=itemgetter(0))
     text, end = "", 0
-    for at, part in [*placed, (len(translation), "")]:
-        between = translation[end:at]
+    for position, part in [*positioned, (len(translation), "")]:
+        between = translation[end:position]
         text = _beside(text, between) if between[:1].isalnum() else text + between
         if part[:1] in [*FINAL_MARKS]:
             text = text.rstrip(FINAL_MARKS)
         text = _beside(text, part)
-        end = at
+        end = position
     return text
 
 

@@ -50,7 +50,9 @@ def align_words(
     if not parts or not isinstance(engine, ExplainingEngine):
         return [None] * len(parts)
     details = engine.explain([part.source for part in parts], [part.hypothesis for part in parts])
-    return [list(_links(part, each, tokenizer)) for part, each in zip(parts, details, strict=True)]
+    return [
+        list(_links(part, detail, tokenizer)) for part, detail in zip(parts, details, strict=True)
+    ]
 
 
 def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Callable[[int], int]:
@@ -61,14 +63,14 @@ def map_positions(links: Sequence[Link] | None, source: str, target: str) -> Cal
     """
     end = len(target.rstrip(FINAL_MARKS + string.whitespace))
 
-    def place(offset: int) -> int:
+    def map_position(offset: int) -> int:
         if links:
-            found = _linked_place(links, offset, target)
+            position = _linked_place(links, offset, target)
         else:
-            found = _word_border(target, round(offset * len(target) / max(len(source), 1)), -1)
-        return min(found, end) if source[offset:].strip() else len(target)
+            position = _word_border(target, round(offset * len(target) / max(len(source), 1)), -1)
+        return min(position, end) if source[offset:].strip() else len(target)
 
-    return place
+    return map_position
 
 
 def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
@@ -87,11 +89,11 @@ def _linked_place(links: Sequence[Link], offset: int, target: str) -> int:
     return _word_border(target, before.target[1], 1) if before else 0
 
 
-def _word_border(text: str, place: int, step: Literal[-1, 1]) -> int:
+def _word_border(text: str, position: int, step: Literal[-1, 1]) -> int:
     """Return the start of the word around a place, or its end for a step of 1."""
-    while 0 < place < len(text) and _is_inside_word(text[place - 1 : place + 1]):
-        place += step
-    return place
+    while 0 < position < len(text) and _is_inside_word(text[position - 1 : position + 1]):
+        position += step
+    return position
 
 
 def _is_inside_word(around: str) -> bool:
@@ -102,9 +104,9 @@ def _links(part: TranslatedPart, details: TokenDetails, tokenizer: Tokenizer) ->
     source = _spans(part.source_text, _source_tokens(part, tokenizer))
     written = part.hypothesis.ids
     target = _spans(tokenizer.decode_target(written), _target_tokens(written, tokenizer.target))
-    for number in reversed(range(len(part.source) - 1)):
-        if number not in source and number + 1 in source:
-            source[number] = source[number + 1]
+    for token in reversed(range(len(part.source) - 1)):
+        if token not in source and token + 1 in source:
+            source[token] = source[token + 1]
     first = tokenizer.tags_in_front
     for source_token, target_token in details.alignment:
         if source_token >= first and source_token in source and target_token in target:
@@ -119,41 +121,47 @@ def map_spans_to_line(
     White space may differ. Text that was put into the line or taken out, and other case, change the
     words; None: a span that begins or ends in a word which the line does not have.
     """
-    wanted = [
-        (number, place)
-        for number, text in enumerate(texts)
-        for place, character in enumerate(text)
+    in_texts = [
+        (index, position)
+        for index, text in enumerate(texts)
+        for position, character in enumerate(text)
         if not character.isspace()
     ]
-    there = [
+    in_line = [
         match.span()
         for match in _AS_READ.finditer(line)
         for character in repair_unicode(match[0])[0]
         if not character.isspace()
     ]
-    if len(wanted) == len(there):
-        places = dict(zip(wanted, there, strict=True))
+    if len(in_texts) == len(in_line):
+        span_by_character = dict(zip(in_texts, in_line, strict=True))
     else:
-        places = dict(_by_words(texts, line))
-    for number, some in enumerate(spans):
-        ends = [(places.get((number, a)), places.get((number, b - 1))) for a, b in some]
+        span_by_character = dict(_by_words(texts, line))
+    for index, text_spans in enumerate(spans):
+        ends = [
+            (span_by_character.get((index, a)), span_by_character.get((index, b - 1)))
+            for a, b in text_spans
+        ]
         yield [(first[0], last[1]) if first and last else None for first, last in ends]
 
 
 def _by_words(texts: Sequence[str], line: str) -> Iterator[tuple[tuple[int, int], Span]]:
     """Yield text, place and span in the line of the characters of words that both have."""
-    ours = [(number, word) for number, text in enumerate(texts) for word in _WORD.finditer(text)]
-    there = list(_WORD.finditer(line))
-    left, right = [word[0].casefold() for _, word in ours], [word[0].casefold() for word in there]
+    in_texts = [(index, word) for index, text in enumerate(texts) for word in _WORD.finditer(text)]
+    in_line = list(_WORD.finditer(line))
+    left, right = (
+        [word[0].casefold() for _, word in in_texts],
+        [word[0].casefold() for word in in_line],
+    )
     for block in SequenceMatcher(None, left, right).get_matching_blocks():
-        for (number, word), found in zip(
-            ours[block.a : block.a + block.size],
-            there[block.b : block.b + block.size],
+        for (index, word), line_word in zip(
+            in_texts[block.a : block.a + block.size],
+            in_line[block.b : block.b + block.size],
             strict=True,
         ):
-            for place in range(word.start(), word.end()):
-                first = min(found.start() + place - word.start(), found.end() - 1)
-                yield (number, place), (first, first + 1)
+            for position in range(word.start(), word.end()):
+                first = min(line_word.start() + position - word.start(), line_word.end() - 1)
+                yield (index, position), (first, first + 1)
 
 
 _Tokens = list[list[int]]
@@ -165,25 +173,25 @@ _WORD = re.compile(r"[^\W\d_\u3040-\u9fff]+|\d+|\S")
 
 def _spans(text: str, tokens: _Tokens) -> dict[int, Span]:
     """Return the place of each token in a text."""
-    places = [place for place, character in enumerate(text) if not character.isspace()]
+    positions = [position for position, character in enumerate(text) if not character.isspace()]
     spans: dict[int, Span] = {}
-    for place, numbers in zip(places, tokens, strict=True):
-        for number in numbers:
-            spans[number] = spans.get(number, (place, 0))[0], place + 1
+    for position, token_indices in zip(positions, tokens, strict=True):
+        for token in token_indices:
+            spans[token] = spans.get(token, (position, 0))[0], position + 1
     return spans
 
 
 def _target_tokens(ids: Sequence[int], vocabulary: Vocabulary) -> _Tokens:
     """Return the tokens of each character in the text of `ids`."""
-    owners = [token for token, number in enumerate(ids) for _ in vocabulary.token_bytes[number]]
-    content = b"".join(vocabulary.token_bytes[number] for number in ids)
-    text, tokens, place = "", [], 0
+    owners = [token for token, token_id in enumerate(ids) for _ in vocabulary.token_bytes[token_id]]
+    content = b"".join(vocabulary.token_bytes[token_id] for token_id in ids)
+    text, tokens, start = "", [], 0
     for character in content.decode("utf-8", "surrogateescape"):
         length = len(character.encode("utf-8", "surrogateescape"))
         if not "\udc80" <= character <= "\udcff":  # invalid bytes are left out
             text += character
-            tokens.append(owners[place : place + length])
-        place += length
+            tokens.append(owners[start : start + length])
+        start += length
     return _unescaped(text, tokens)
 
 
@@ -199,14 +207,14 @@ def _source_tokens(part: TranslatedPart, tokenizer: Tokenizer) -> _Tokens:
     first, tags = tokenizer.tags_in_front, int(tokenizer.tag is not None)
     assert len(tokens) == len(part.source) - 1 - tags, "the text is that of the tokens"
     surfaces = [token.get(_SURFACE, b"").decode() for token in tokens]
-    owners = [[number] for number, surface in enumerate(surfaces, start=first) for _ in surface]
+    owners = [[index] for index, surface in enumerate(surfaces, start=first) for _ in surface]
     return _unescaped("".join(surfaces), owners)
 
 
 def _unescaped(text: str, tokens: _Tokens) -> _Tokens:
     """Return the tokens of each character of the unescaped text, without white space."""
     return [
-        [token for each in tokens[match.start() : match.end()] for token in each]
+        [token for owners in tokens[match.start() : match.end()] for token in owners]
         for match in _ESCAPED_CHARACTER.finditer(text)
         if not match[0].isspace()
     ]

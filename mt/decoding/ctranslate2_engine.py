@@ -68,7 +68,7 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         self.positions = positions
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)
-        self.target_ids = {token: number for number, token in enumerate(self.target_tokens)}
+        self.target_ids = {token: index for index, token in enumerate(self.target_tokens)}
         gpu = choose_rank_device(ctranslate2.get_cuda_device_count()) if device == "cuda" else None
         try:
             self.translator = ctranslate2.Translator(
@@ -99,28 +99,28 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
             raise UserError(reason)
         prefixes = prefixes or [()] * len(sources)
         constrained = decoding.no_repeat_ngram is not None or bool(decoding.min_length_ratio)
-        found: dict[int, list[Hypothesis]] = {}
+        by_source: dict[int, list[Hypothesis]] = {}
         unscored: dict[int, list[list[str]]] = {}
-        again = []
-        for number, texts, hypotheses in self._results(sources, decoding, prefixes):
-            limit = self._limit(len(sources[number]), decoding)
-            if _is_settled(hypotheses, limit) and not (constrained or prefixes[number]):
-                found[number] = _ranked(hypotheses, count)
+        retried = []
+        for index, texts, hypotheses in self._results(sources, decoding, prefixes):
+            limit = self._limit(len(sources[index]), decoding)
+            if _is_settled(hypotheses, limit) and not (constrained or prefixes[index]):
+                by_source[index] = _ranked(hypotheses, count)
             elif _is_settled(hypotheses, limit):
-                unscored[number] = texts
+                unscored[index] = texts
             elif decoding.search == "greedy" and _generates_text(hypotheses[0].ids[:limit]):
                 # Greedy search under the source's own limit would have taken the same steps.
-                unscored[number] = [texts[0][:limit]]
+                unscored[index] = [texts[0][:limit]]
             else:
-                again.append(number)
-        for number, [waiting] in [
-            (number, self._start([number], sources, decoding, prefixes, is_strict=True))
-            for number in again
+                retried.append(index)
+        for index, [pending] in [
+            (index, self._start([index], sources, decoding, prefixes, is_strict=True))
+            for index in retried
         ]:
-            unscored[number] = waiting.result().hypotheses
-        for number, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
-            found[number] = _ranked(hypotheses, count)
-        return [found[number] for number in range(len(sources))]
+            unscored[index] = pending.result().hypotheses
+        for index, hypotheses in self._rescored(unscored, sources, decoding, prefixes):
+            by_source[index] = _ranked(hypotheses, count)
+        return [by_source[index] for index in range(len(sources))]
 
     def best_as_in_torch(
         self, sources: Sequence[Ids], decoding: DecodingConfig, prefixes: TargetPrefixes
@@ -134,21 +134,21 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         """
         limits = [length_limit(len(source), decoding) for source in sources]
         fitting = [
-            number
-            for number, source in enumerate(sources)
-            if max(len(source), limits[number]) <= self.positions
+            index
+            for index, source in enumerate(sources)
+            if max(len(source), limits[index]) <= self.positions
         ]
-        some = [sources[number] for number in fitting]
-        forced = [prefixes[number] for number in fitting] if prefixes else [()] * len(some)
+        fitting_sources = [sources[index] for index in fitting]
+        forced = [prefixes[index] for index in fitting] if prefixes else [()] * len(fitting_sources)
         if decoding.search == "greedy":
-            found = self.n_best_ids(some, decoding, 1, prefixes=forced)
-            return dict(zip(fitting, found, strict=True))
+            lists = self.n_best_ids(fitting_sources, decoding, 1, prefixes=forced)
+            return dict(zip(fitting, lists, strict=True))
         assert decoding.no_repeat_ngram is None and not decoding.min_length_ratio
         assert not any(forced)
         return {
-            fitting[place]: _ranked(hypotheses, 1)
-            for place, _, hypotheses in self._results(some, decoding, forced)
-            if _is_settled(hypotheses, limits[fitting[place]])
+            fitting[position]: _ranked(hypotheses, 1)
+            for position, _, hypotheses in self._results(fitting_sources, decoding, forced)
+            if _is_settled(hypotheses, limits[fitting[position]])
         }
 
     def _results(
@@ -157,21 +157,21 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         """Yield number, tokens and hypotheses of each source, in batches under a common limit."""
         lengths = [len(source) for source in sources]
         # All batches start before the first result is awaited.
-        for numbers, results in [
-            (numbers, self._start(numbers, sources, decoding, prefixes))
-            for numbers in _batches(lengths, decoding, prefixes)
+        for batch, results in [
+            (batch, self._start(batch, sources, decoding, prefixes))
+            for batch in _batches(lengths, decoding, prefixes)
         ]:
-            for number, waiting in zip(numbers, results, strict=True):
-                result = waiting.result()
+            for index, pending in zip(batch, results, strict=True):
+                result = pending.result()
                 hypotheses = [
                     self._hypothesis(tokens, log_prob, decoding)
                     for tokens, log_prob in zip(result.hypotheses, result.scores, strict=True)
                 ]
-                yield number, result.hypotheses, hypotheses
+                yield index, result.hypotheses, hypotheses
 
     def _start(
         self,
-        numbers: list[int],
+        batch: list[int],
         sources: Sequence[Ids],
         decoding: DecodingConfig,
         prefixes: TargetPrefixes,
@@ -185,12 +185,12 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         own limit with PAD, UNK and BOS suppressed, for the few translations that are too long or
         hold one of these tokens.
         """
-        longest = max(len(sources[number]) for number in numbers)
+        longest = max(len(sources[index]) for index in batch)
         rows = 1 if decoding.search == "greedy" else decoding.beam
-        forced = self._as_target([prefixes[number] for number in numbers])
-        never_generated = self._as_target([[number] for number in sorted(_NEVER_GENERATED)])
+        forced = self._as_target([prefixes[index] for index in batch])
+        never_generated = self._as_target([[token] for token in sorted(_NEVER_GENERATED)])
         results: list[Any] = self.translator.translate_batch(
-            self._as_source([sources[number] for number in numbers]),
+            self._as_source([sources[index] for index in batch]),
             forced if any(forced) else None,
             asynchronous=True,
             beam_size=rows,
@@ -219,21 +219,23 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         count in the log-probability but not in the score.
         """
         end = self.source_tokens[EOS]
-        pairs = [(number, tokens) for number, some in unscored.items() for tokens in some]
+        pairs = [
+            (index, tokens) for index, token_lists in unscored.items() for tokens in token_lists
+        ]
         scores = self._score(
-            self._as_source([sources[number] for number, _ in pairs]),
+            self._as_source([sources[index] for index, _ in pairs]),
             [[token for token in tokens if token != end] for _, tokens in pairs],
         )
         scored = zip(pairs, scores, strict=True)
-        for number, group in itertools.groupby(scored, key=lambda item: item[0][0]):
-            found = []
+        for index, group in itertools.groupby(scored, key=lambda item: item[0][0]):
+            hypotheses = []
             for (_, tokens), all_log_probs in group:
                 # Forced decoding scores an EOS, which unfinished hypotheses lack.
                 log_probs = all_log_probs[: len(tokens)]
-                free = sum(log_probs[len(prefixes[number]) :])
+                free = sum(log_probs[len(prefixes[index]) :])
                 hypothesis = self._hypothesis(tokens, free, decoding)
-                found.append(replace(hypothesis, log_prob=sum(log_probs)))
-            yield number, found
+                hypotheses.append(replace(hypothesis, log_prob=sum(log_probs)))
+            yield index, hypotheses
 
     def _hypothesis(self, tokens: Tokens, log_prob: float, decoding: DecodingConfig) -> Hypothesis:
         ids = tuple(self.target_ids[token] for token in tokens)
@@ -258,17 +260,19 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         the mean over the heads of the layer that the exported model names for alignment.
         """
         texts = self._as_source(sources)
-        targets = self._as_target([each.ids for each in hypotheses])
+        targets = self._as_target([hypothesis.ids for hypothesis in hypotheses])
         log_probs = self._score(texts, targets)
         details = [TokenDetails((), ())] * len(targets)
-        filled = [number for number, target in enumerate(targets) if target]
-        for number, result in _in_batches(self._follow, texts, targets, filled):
-            length, end = len(targets[number]), len(sources[number]) - 1
+        filled = [index for index, target in enumerate(targets) if target]
+        for index, result in _in_batches(self._follow, texts, targets, filled):
+            length, end = len(targets[index]), len(sources[index]) - 1
             attention = np.asarray(result.attention[0][:length], dtype=np.float32)
-            places = attention.argmax(axis=1).tolist()
-            details[number] = TokenDetails(
-                tuple(log_probs[number][:length]),
-                tuple((place, token) for token, place in enumerate(places) if place < end),
+            positions = attention.argmax(axis=1).tolist()
+            details[index] = TokenDetails(
+                tuple(log_probs[index][:length]),
+                tuple(
+                    (position, token) for token, position in enumerate(positions) if position < end
+                ),
                 attention,
             )
         return details
@@ -286,9 +290,9 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
 
     def _score(self, sources: Sequence[Tokens], targets: Sequence[Tokens]) -> list[list[float]]:
         """Return the log-probabilities of targets without EOS, and of the EOS after each."""
-        numbers = range(len(targets))
-        found = dict(_in_batches(self.translator.score_batch, sources, targets, numbers))
-        return [list(found[number].log_probs) for number in numbers]
+        indices = range(len(targets))
+        results = dict(_in_batches(self.translator.score_batch, sources, targets, indices))
+        return [list(results[index].log_probs) for index in indices]
 
     def _follow(self, sources: list[Tokens], targets: list[Tokens], **keys: Any) -> Any:
         """Start a greedy search forced along each target; unlike forced scoring, it has attention.
@@ -392,17 +396,17 @@ def _in_batches(
     start: Callable[..., Any],
     sources: Sequence[Tokens],
     targets: Sequence[Tokens],
-    numbers: Sequence[int],
+    indices: Sequence[int],
 ) -> Iterator[tuple[int, Any]]:
     """Yield the numbers of some pairs and their results; all batches start before the first."""
-    lengths = {number: max(len(sources[number]), len(targets[number]) + 1) for number in numbers}
+    lengths = {index: max(len(sources[index]), len(targets[index]) + 1) for index in indices}
     jobs = []
     for batch in plan_batches(lengths, lambda longest: FORCED_POSITIONS // longest):
-        pairs = [sources[number] for number in batch], [targets[number] for number in batch]
+        pairs = [sources[index] for index in batch], [targets[index] for index in batch]
         jobs.append((batch, start(*pairs, max_input_length=0, asynchronous=True)))
     for batch, results in jobs:
-        for number, result in zip(batch, results, strict=True):
-            yield number, result.result()
+        for index, result in zip(batch, results, strict=True):
+            yield index, result.result()
 
 
 def _is_settled(hypotheses: Sequence[Hypothesis], limit: int) -> bool:
@@ -428,14 +432,14 @@ def _ranked(hypotheses: Sequence[Hypothesis], count: int) -> list[Hypothesis]:
 
 
 def _tokens(vocabulary: Vocabulary) -> list[str]:
-    return [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
+    return [vocabulary.processor.id_to_piece(token) for token in range(len(vocabulary))]
 
 
 def _cores() -> int:
     # OMP_NUM_THREADS may be a list, one number per nesting level. OpenMP ignores invalid values.
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if given.isdecimal() and int(given):
-        return int(given)
+    threads = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if threads.isdecimal() and int(threads):
+        return int(threads)
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))  # fewer than the machine has if it is shared
     return os.cpu_count() or 1

@@ -118,8 +118,8 @@ def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[
     texts = islice(read_lines(job.input), lines.start, lines.stop)
     if prefixes is not None:
         prefixes = islice(prefixes, lines.start, lines.stop)
-    for each in translated_windows(translator, texts, prefixes, job, first=lines.start):
-        yield each if job.report else replace(each, texts=each.texts[:1])
+    for window in translated_windows(translator, texts, prefixes, job, first=lines.start):
+        yield window if job.report else replace(window, texts=window.texts[:1])
 
 
 def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
@@ -193,7 +193,10 @@ def translated_windows(
     )
     while window := list(islice(translations, look_ahead)):
         if first:
-            window = [replace(each, line_number=first + each.line_number) for each in window]
+            window = [
+                replace(translation, line_number=first + translation.line_number)
+                for translation in window
+            ]
         for translation in window:
             log_notes(translation)
         text = "".join(write(window, translator)).encode()
@@ -211,9 +214,9 @@ def as_n_best(translations: Sequence[Translation], _: Translator) -> Iterator[st
     The text may contain the separator; the first and the last of a line are unambiguous.
     """
     for translation in translations:
-        number = translation.line_number - 1
-        for each in translation.alternatives:
-            yield f"{number} ||| {each.text} ||| {each.score:.6f}\n"
+        line = translation.line_number - 1
+        for alternative in translation.alternatives:
+            yield f"{line} ||| {alternative.text} ||| {alternative.score:.6f}\n"
 
 
 def as_json(translations: Sequence[Translation], translator: Translator) -> Iterator[str]:
@@ -224,22 +227,26 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
     tokenizer = translator.tokenizer
     details: Iterator[TokenDetails] = iter(())
     if isinstance(translator.engine, ExplainingEngine):
-        every = [part for each in translations for part in each.alternatives[0].parts]
-        sources, hypotheses = ([part.source for part in every], [part.hypothesis for part in every])
+        parts_of_all = [part for line in translations for part in line.alternatives[0].parts]
+        sources = [part.source for part in parts_of_all]
+        hypotheses = [part.hypothesis for part in parts_of_all]
         details = iter(translator.engine.explain(sources, hypotheses))
     for translation in translations:
         parts = translation.alternatives[0].parts
-        found = list(islice(details, len(parts)))
-        is_known = len(found) == len(parts)
-        source_ids = [number for part in parts for number in part.source[:-1]]
+        of_line = list(islice(details, len(parts)))
+        is_known = len(of_line) == len(parts)
+        log_probs = [log_prob for detail in of_line for log_prob in detail.log_probs]
+        source_ids = [token for part in parts for token in part.source[:-1]]
         alternatives = [
             {
-                "text": each.text,
-                "score": each.score,
-                "log_prob": sum((part.hypothesis.log_prob for part in each.parts), start=0.0),
-                "tokens": tokenizer.target.processor.id_to_piece(list(each.ids)),
+                "text": alternative.text,
+                "score": alternative.score,
+                "log_prob": sum(
+                    (part.hypothesis.log_prob for part in alternative.parts), start=0.0
+                ),
+                "tokens": tokenizer.target.processor.id_to_piece(list(alternative.ids)),
             }
-            for each in translation.alternatives
+            for alternative in translation.alternatives
         ]
         record = {
             "line": translation.line_number,
@@ -248,8 +255,8 @@ def as_json(translations: Sequence[Translation], translator: Translator) -> Iter
             "sentences": translation.sentences,
             **alternatives[0],
             "source_tokens": tokenizer.source.processor.id_to_piece(source_ids),
-            "token_log_probs": [x for each in found for x in each.log_probs] if is_known else None,
-            "alignment": list(_number_alignment(parts, found)) if is_known else None,
+            "token_log_probs": log_probs if is_known else None,
+            "alignment": list(_number_alignment(parts, of_line)) if is_known else None,
             "alternatives": alternatives,
         }
         yield json.dumps(record, ensure_ascii=False) + "\n"
@@ -260,8 +267,8 @@ def _number_alignment(
 ) -> Iterator[tuple[int, int]]:
     """Yield the aligned pairs of a line, with its tokens numbered across the parts."""
     read = written = 0
-    for part, each in zip(parts, details, strict=True):
-        yield from ((read + source, written + target) for source, target in each.alignment)
+    for part, detail in zip(parts, details, strict=True):
+        yield from ((read + source, written + target) for source, target in detail.alignment)
         read, written = read + len(part.source) - 1, written + len(part.hypothesis.ids)
 
 
@@ -335,24 +342,24 @@ def _split(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
     Raises DataError for a line of more than LONGEST_LINE bytes, which may have no end.
     """
     unfinished: list[bytes] = []
-    number = 1
+    line_number = 1
     for chunk in chunks:
         first, *others = chunk.split(b"\n")
         unfinished.append(first)
         if len(unfinished) * _CHUNK_BYTES > LONGEST_LINE:
-            _check_length(unfinished, name, number)
+            _check_length(unfinished, name, line_number)
         for line in others:
             yield b"".join(unfinished).removesuffix(b"\r")
             unfinished = [line]
-            number += 1
+            line_number += 1
     if rest := b"".join(unfinished):
         yield rest.removesuffix(b"\r")
 
 
-def _check_length(parts: Sequence[bytes], name: str, number: int) -> None:
+def _check_length(parts: Sequence[bytes], name: str, line_number: int) -> None:
     if sum(map(len, parts)) > LONGEST_LINE:
         raise DataError(
-            f"{name}: line {number} has more than {LONGEST_LINE:,} bytes; divide it into lines"
+            f"{name}: line {line_number} has more than {LONGEST_LINE:,} bytes; divide it into lines"
         )
 
 
@@ -361,11 +368,11 @@ def _decoded(lines: Iterator[bytes], name: str) -> Iterator[str]:
 
     Raises DataError for UTF-16 with a byte-order mark.
     """
-    for number, line in enumerate(lines, start=1):
-        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    for line_number, line in enumerate(lines, start=1):
+        if line_number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise DataError(f"{name}: is UTF-16, not UTF-8; convert it with iconv")
         text = line.decode("utf-8", errors="surrogateescape")
-        yield text.removeprefix(_BYTE_ORDER_MARK) if number == 1 else text
+        yield text.removeprefix(_BYTE_ORDER_MARK) if line_number == 1 else text
 
 
 def check_output(path: Path) -> None:
@@ -376,26 +383,26 @@ def check_output(path: Path) -> None:
         raise UserError(f"{path}: there is no folder {path.parent} to write it into")
     if _is_special(path):
         return
-    place = resolved(path)
-    for must_be_writable in (place.parent, place) if place.exists() else (place.parent,):
+    target = resolved(path)
+    for must_be_writable in (target.parent, target) if target.exists() else (target.parent,):
         if not os.access(must_be_writable, os.W_OK):
             raise UserError(f"{must_be_writable}: no permission to write there")
 
 
-def check_outputs(paths: Iterable[Path | None], given: Iterable[Path | None]) -> None:
+def check_outputs(paths: Iterable[Path | None], inputs: Iterable[Path | None]) -> None:
     """Check each output path; raise UserError if it is an input or occurs twice.
 
-    Files inside a folder of `given`, such as a run, may not be replaced either.
+    Files inside a folder of `inputs`, such as a run, may not be replaced either.
     """
-    taken = {resolved(each) for each in given if each}
+    taken = {resolved(path) for path in inputs if path}
     for path in filter(None, paths):
         check_output(path)
-        place = resolved(path)
-        if place in taken:
+        target = resolved(path)
+        if target in taken:
             raise UserError(f"{path}: is named twice, and would be written over")
-        if place.is_file() and not taken.isdisjoint(place.parents):
+        if target.is_file() and not taken.isdisjoint(target.parents):
             raise UserError(f"{path}: is a file of the input, and not written over")
-        taken.add(place)
+        taken.add(target)
 
 
 @contextmanager
@@ -407,8 +414,8 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
             return
         # Links stay links; devices and pipes cannot be replaced.
-        place = path if _is_special(path) else stack.enter_context(replacing(resolved(path)))
-        with place.open("wb") as file:
+        target = path if _is_special(path) else stack.enter_context(replacing(resolved(path)))
+        with target.open("wb") as file:
             yield file
 
 

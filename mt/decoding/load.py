@@ -219,7 +219,7 @@ def _choose_engine(stored: _StoredModel, device: str) -> tuple[Engine, str]:
     from mt.decoding.sampling import check_candidates
     from mt.model.device import select_device
 
-    decoding, place = stored.config.decoding, select_device(device)
+    decoding, torch_device = stored.config.decoding, select_device(device)
     check_candidates(decoding)
     differing = find_differing_key(decoding)
     is_finished = stored.record.listed_in == MODEL_FILE
@@ -236,7 +236,7 @@ def _choose_engine(stored: _StoredModel, device: str) -> tuple[Engine, str]:
             raise UserError(f"{stored.path}: {reason}; `{command}` makes one")
         return _load_combined(stored, device), ""
     advice = ""
-    is_open = decoding.engine == "auto" and place.type == "cpu" and differing is None
+    is_open = decoding.engine == "auto" and torch_device.type == "cpu" and differing is None
     if is_open and is_finished:
         reason = _find_export_problem(stored)
         if reason is None and find_spec("ctranslate2") is not None:
@@ -247,7 +247,7 @@ def _choose_engine(stored: _StoredModel, device: str) -> tuple[Engine, str]:
         if reason is not None:
             speed = "an export decodes 1.4 to 1.9 times as fast on this CPU"
             advice = f"{reason}; {speed}: {command}"
-    return load_torch_engine(_read_weights(stored), place), advice
+    return load_torch_engine(_read_weights(stored), torch_device), advice
 
 
 def _find_export_problem(stored: _StoredModel) -> str | None:
@@ -274,8 +274,8 @@ def _load_combined(stored: _StoredModel, device: str) -> Engine:
     record = stored.record
     check_weights(record.folder, record.sha256, listed_in=record.listed_in)
     fast = open_export(stored.path / EXPORT_FOLDER, stored.tokenizer, device)
-    place = select_device(device)
-    return CombinedEngine(fast, lambda: load_torch_engine(_read_weights(stored), place))
+    torch_device = select_device(device)
+    return CombinedEngine(fast, lambda: load_torch_engine(_read_weights(stored), torch_device))
 
 
 def load_torch_engine(finished: FinishedRun, device: "torch.device") -> "TorchEngine":

@@ -84,9 +84,9 @@ def draw(
     last = (cumulative < settings.top_p * cumulative[:, -1:]).sum(dim=1, keepdim=True)
     last = last.clamp(max=count - 1)
     threshold = uniforms[:, None] * cumulative.gather(1, last)
-    place = (cumulative <= threshold).sum(dim=1, keepdim=True).minimum(last)
-    log_probs = best.values.gather(1, place) - normaliser
-    return (best.indices.gather(1, place) + EOS).flatten(), log_probs.flatten().to(values.dtype)
+    position = (cumulative <= threshold).sum(dim=1, keepdim=True).minimum(last)
+    log_probs = best.values.gather(1, position) - normaliser
+    return (best.indices.gather(1, position) + EOS).flatten(), log_probs.flatten().to(values.dtype)
 
 
 def uniform_numbers(
@@ -97,10 +97,10 @@ def uniform_numbers(
     The samples of a sentence therefore do not depend on its place in the input.
     """
     rows = []
-    for source, number in zip(sources, draws, strict=True):
+    for source, draw_number in zip(sources, draws, strict=True):
         digest = hashlib.sha256(np.asarray(source, dtype=np.int64).tobytes()).digest()
         words = np.frombuffer(digest, dtype=np.uint32).tolist()
-        random = np.random.Generator(np.random.PCG64([seed, number, *words]))
+        random = np.random.Generator(np.random.PCG64([seed, draw_number, *words]))
         rows.append(random.random(length))
     return torch.from_numpy(np.stack(rows))
 

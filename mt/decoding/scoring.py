@@ -134,9 +134,9 @@ def write_scores(
             run, sources=sources, targets=targets, overrides=overrides, device=device
         )
         out = stack.enter_context(open_output(job.output))
-        for each in scores:
-            out.write(job.text(each).encode())
-            totals.add(each)
+        for score in scores:
+            out.write(job.text(score).encode())
+            totals.add(score)
     return totals
 
 
@@ -190,8 +190,8 @@ def _write_shard(
 def _windows_of(scorer: "Scorer", job: ScoreJob, lines: range) -> Iterator[Window]:
     for scores in scorer.windows(job.sources, job.targets, lines):
         totals = Totals()
-        for each in scores:
-            totals.add(each)
+        for score in scores:
+            totals.add(score)
         yield Window(len(scores), ("".join(map(job.text, scores)).encode(),), asdict(totals))
 
 
@@ -257,9 +257,9 @@ class Scorer:
         done = first
         while window := list(islice(pairs, LINES_AT_ONCE)):
             encoded = self.tokenizer.encode_source([pair.source for pair in window])
-            given = self.tokenizer.encode_target([pair.target for pair in window])
+            target_ids = self.tokenizer.encode_target([pair.target for pair in window])
             longest = min(self.engine.longest or _MOST_TOKENS, _MOST_TOKENS)
-            for line, pair in enumerate(zip(encoded, given, strict=True), start=done + 1):
+            for line, pair in enumerate(zip(encoded, target_ids, strict=True), start=done + 1):
                 length = max(map(len, pair))
                 if length > longest:
                     path = sources if length == len(pair[0]) else targets
@@ -267,6 +267,6 @@ class Scorer:
                         f"{path}: line {line} has {length:,} tokens, at most {longest:,} can be "
                         "scored; leave the line out of both files"
                     )
-            found = zip(given, self.engine.score(encoded, given), strict=True)
-            yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in found]
+            scored = zip(target_ids, self.engine.score(encoded, target_ids), strict=True)
+            yield [ForcedScore(tuple(names(ids)), tuple(log_probs)) for ids, log_probs in scored]
             done += len(window)

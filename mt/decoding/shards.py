@@ -110,8 +110,8 @@ class Extent:
         """Return the positions of a shard's lines, from 0: whole windows, about equally many."""
         windows = -(-self.lines // self.window)
         first, last = (
-            min(windows * number // shard.of * self.window, self.lines)
-            for number in (shard.number - 1, shard.number)
+            min(windows * border // shard.of * self.window, self.lines)
+            for border in (shard.number - 1, shard.number)
         )
         return range(first, last)
 
@@ -395,7 +395,7 @@ def _open_at(path: Path, size: int) -> Iterator[IO[bytes]]:
 def _add_counts(*counts: Mapping[str, float]) -> dict[str, float]:
     """Add up numbers by key."""
     keys = dict.fromkeys(chain.from_iterable(counts))
-    return {key: sum(each.get(key, 0) for each in counts) for key in keys}
+    return {key: sum(mapping.get(key, 0) for mapping in counts) for key in keys}
 
 
 def _finish(job: Job) -> None:

@@ -102,7 +102,8 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         source = collate_sources(sources).to(self.device).source
         if decoding.search == "greedy":
             return [
-                [found] for found in greedy(_Steps(self.models, source, 1), limits, constraints)
+                [hypothesis]
+                for hypothesis in greedy(_Steps(self.models, source, 1), limits, constraints)
             ]
         settings = BeamSettings(
             decoding.beam,
@@ -120,19 +121,21 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         self, sources: Sequence[Ids], decoding: DecodingConfig, count: int, prefixes: TargetPrefixes
     ) -> list[list[Hypothesis]]:
         """Draw `count` translations of each source; return them by falling probability."""
-        each = [source for source in sources for _ in range(count)]
-        limits = self._limits(each, decoding)
+        repeated_sources = [source for source in sources for _ in range(count)]
+        limits = self._limits(repeated_sources, decoding)
         draws = [*range(count)] * len(sources)
-        uniforms = uniform_numbers(each, seed=decoding.seed, draws=draws, length=max(limits))
+        uniforms = uniform_numbers(
+            repeated_sources, seed=decoding.seed, draws=draws, length=max(limits)
+        )
         uniforms = uniforms.to(self.device, sum_dtype(self.device))
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
-        source = collate_sources(each).to(self.device).source
+        source = collate_sources(repeated_sources).to(self.device).source
         repeated = [prefix for prefix in prefixes for _ in range(count)]
-        constraints = _constraints(each, decoding, repeated, self.device)
+        constraints = _constraints(repeated_sources, decoding, repeated, self.device)
         steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
-        found = sample(steps, longest, uniforms, settings, constraints)
-        lists = [found[first : first + count] for first in range(0, len(found), count)]
-        return [sorted(some, key=lambda hypothesis: -hypothesis.score) for some in lists]
+        hypotheses = sample(steps, longest, uniforms, settings, constraints)
+        lists = [hypotheses[first : first + count] for first in range(0, len(hypotheses), count)]
+        return [sorted(drawn, key=lambda hypothesis: -hypothesis.score) for drawn in lists]
 
     def _limits(self, sources: Sequence[Ids], decoding: DecodingConfig) -> list[int]:
         """Return the maximum length of each translation."""
@@ -150,9 +153,12 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
             replace(best, ids=best.ids[: len(prefix)], finished=False)
             for (best, *_), prefix in zip(lists, prefixes, strict=True)
         ]
-        added = [math.fsum(each.log_probs) for each in self.explain(sources, forced)]
+        added = [math.fsum(hypothesis.log_probs) for hypothesis in self.explain(sources, forced)]
         return [
-            [replace(each, log_prob=each.log_prob + log_prob) for each in hypotheses]
+            [
+                replace(hypothesis, log_prob=hypothesis.log_prob + log_prob)
+                for hypothesis in hypotheses
+            ]
             for hypotheses, log_prob in zip(lists, added, strict=True)
         ]
 
@@ -167,24 +173,24 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         """
         targets = [hypothesis.ids for hypothesis in hypotheses]
         pairs = zip(sources, targets, strict=True)
-        lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs) if pair[1]}
+        lengths = {index: max(map(len, pair)) for index, pair in enumerate(pairs) if pair[1]}
         details = [TokenDetails((), ())] * len(targets)
         with _evaluation_mode(self.models):
             # Copies of the modules over the same tensors: the hooks reach no other thread.
             models = [
-                copy.deepcopy(each, {id(x): x for x in (*each.parameters(), *each.buffers())})
-                for each in self.models
+                copy.deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
+                for model in self.models
             ]
 
-            def explain(numbers: list[int]) -> list[TokenDetails]:
-                some = [sources[number] for number in numbers]
-                of = [targets[number] for number in numbers]
-                return [*_explain(models, some, of, self.device)]
+            def explain(batch: list[int]) -> list[TokenDetails]:
+                batch_sources = [sources[index] for index in batch]
+                batch_targets = [targets[index] for index in batch]
+                return [*_explain(models, batch_sources, batch_targets, self.device)]
 
-            for numbers in plan_batches(lengths, lambda longest: _EXPLAIN_POSITIONS // longest):
-                found = _in_smaller_batches(explain, numbers)
-                for number, each in zip(numbers, found, strict=True):
-                    details[number] = each
+            for batch in plan_batches(lengths, lambda longest: _EXPLAIN_POSITIONS // longest):
+                results = _in_smaller_batches(explain, batch)
+                for index, detail in zip(batch, results, strict=True):
+                    details[index] = detail
         return details
 
     @property
@@ -206,21 +212,21 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         ]
 
 
-def _in_smaller_batches(work: Callable[[list[int]], list[T]], numbers: list[int]) -> list[T]:
+def _in_smaller_batches(work: Callable[[list[int]], list[T]], batch: list[int]) -> list[T]:
     """Return the results of `work` for sentences, in halves where the device lacks memory."""
-    return [*chain.from_iterable(compute_in_halves(work, numbers, _halve))]
+    return [*chain.from_iterable(compute_in_halves(work, batch, _halve))]
 
 
-def _halve(numbers: list[int]) -> tuple[list[int], list[int]]:
+def _halve(batch: list[int]) -> tuple[list[int], list[int]]:
     """Return the halves of a batch; raise UserError for a single sentence."""
-    if len(numbers) == 1:
+    if len(batch) == 1:
         raise UserError(
             "the device has too little memory for a single sentence: lower `decoding.beam`, cut "
             "the sentence, or use a larger device"
         )
     log_halves()
-    middle = (len(numbers) + 1) // 2
-    return numbers[:middle], numbers[middle:]
+    middle = (len(batch) + 1) // 2
+    return batch[:middle], batch[middle:]
 
 
 @cache
@@ -338,7 +344,7 @@ class _Steps:
         logits = [model.step(last_ids, state) for model, state in pairs]
         if len(logits) == 1:
             return logits[0]
-        log_probs = torch.stack([each.float().log_softmax(dim=1) for each in logits])
+        log_probs = torch.stack([scores.float().log_softmax(dim=1) for scores in logits])
         return log_probs.logsumexp(dim=0) - math.log(len(logits))
 
     def reorder(self, parents: Tensor) -> None:
@@ -370,16 +376,16 @@ def _explain(
     summed = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
     log_probs = iter((summed - math.log(len(models))).tolist())
     attention = torch.stack([weights for _, weights in passes]).mean(0).float()
-    best_places = attention.argmax(-1).tolist()
+    best_positions = attention.argmax(-1).tolist()
     weights = attention.cpu().numpy()
-    for number, (ids, target) in enumerate(zip(sources, targets, strict=True)):
+    for row, (ids, target) in enumerate(zip(sources, targets, strict=True)):
         end = len(ids) - 1
-        pairs = enumerate(best_places[number][: len(target)])
-        alignment = tuple((place, token) for token, place in pairs if place < end)
+        pairs = enumerate(best_positions[row][: len(target)])
+        alignment = tuple((position, token) for token, position in pairs if position < end)
         yield TokenDetails(
             tuple(islice(log_probs, len(target))),
             alignment,
-            weights[number, : len(target), : end + 1],
+            weights[row, : len(target), : end + 1],
         )
 
 
@@ -397,12 +403,12 @@ def _score(
     model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], device: torch.device
 ) -> list[list[float]]:
     pairs = zip(sources, targets, strict=True)
-    lengths = {number: max(map(len, pair)) for number, pair in enumerate(pairs)}
+    lengths = {index: max(map(len, pair)) for index, pair in enumerate(pairs)}
 
-    def score(numbers: list[int]) -> list[list[float]]:
+    def score(batch_indices: list[int]) -> list[list[float]]:
         examples = [
-            Example(number, np.asarray(sources[number]), np.asarray(targets[number]))
-            for number in numbers
+            Example(index, np.asarray(sources[index]), np.asarray(targets[index]))
+            for index in batch_indices
         ]
         batch = collate(examples).to(device)
         with torch.inference_mode():
@@ -412,16 +418,20 @@ def _score(
             chunks = zip(torch.split(states, rows), torch.split(ids, rows), strict=True)
             log_probs = torch.cat(
                 [
-                    F.log_softmax(model.output(some).float(), dim=-1).gather(1, of[:, None])[:, 0]
-                    for some, of in chunks
+                    F.log_softmax(model.output(chunk).float(), dim=-1).gather(
+                        1, chunk_ids[:, None]
+                    )[:, 0]
+                    for chunk, chunk_ids in chunks
                 ]
             ).cpu()
         require_finite(log_probs.isfinite().numpy())
         scored = iter(log_probs.tolist())
-        return [list(islice(scored, len(targets[number]))) for number in numbers]
+        return [list(islice(scored, len(targets[index]))) for index in batch_indices]
 
     scores: list[list[float]] = [[] for _ in targets]
-    for numbers in plan_batches(lengths, lambda longest: SCORE_POSITIONS // longest):
-        for number, found in zip(numbers, _in_smaller_batches(score, numbers), strict=True):
-            scores[number] = found
+    for batch_indices in plan_batches(lengths, lambda longest: SCORE_POSITIONS // longest):
+        for index, log_probs in zip(
+            batch_indices, _in_smaller_batches(score, batch_indices), strict=True
+        ):
+            scores[index] = log_probs
     return scores

@@ -215,31 +215,33 @@ class Translator:
 
         See `align_words`; text that was put back has no links. None: the engine does not explain.
         """
-        every = [each.alternatives[0].parts for each in translations]
-        found = iter(align_words([*chain.from_iterable(every)], self.engine, self.tokenizer))
+        parts_by_line = [translation.alternatives[0].parts for translation in translations]
+        links = iter(
+            align_words([*chain.from_iterable(parts_by_line)], self.engine, self.tokenizer)
+        )
         return [
-            self._map_links(each, parts, [*islice(found, len(parts))])
-            for each, parts in zip(translations, every, strict=True)
+            self._map_links(translation, parts, [*islice(links, len(parts))])
+            for translation, parts in zip(translations, parts_by_line, strict=True)
         ]
 
     def _map_links(
         self,
         translation: Translation,
         parts: Sequence[TranslatedPart],
-        found: list[list[Link] | None],
+        links_by_part: list[list[Link] | None],
     ) -> tuple[Link, ...] | None:
         """Return the links of parts with their places in the line and its translation."""
         if not isinstance(self.engine, ExplainingEngine):
             return None
-        links = [each or [] for each in found]
+        links = [of_part or [] for of_part in links_by_part]
         written = [self.tokenizer.decode_target(part.hypothesis.ids) for part in parts]
         sources = map_spans_to_line(
-            [[link.source for link in each] for each in links],
+            [[link.source for link in of_part] for of_part in links],
             [part.source_text for part in parts],
             translation.source,
         )
         targets = map_spans_to_line(
-            [[link.target for link in each] for each in links], written, translation.text
+            [[link.target for link in of_part] for of_part in links], written, translation.text
         )
         pairs = zip(chain.from_iterable(sources), chain.from_iterable(targets), strict=True)
         return tuple(Link(source, target) for source, target in pairs if source and target)
@@ -271,14 +273,14 @@ class Translator:
             done += len(lines)
 
     def _translation(
-        self, number: int, line: PreparedLine, found: list[SearchResult], n_best: int
+        self, line_number: int, line: PreparedLine, results: list[SearchResult], n_best: int
     ) -> Translation:
-        choices = _best_choices([each.parts for each in found], n_best)
+        choices = _best_choices([result.parts for result in results], n_best)
         alternatives = tuple(self._alternative(line, choice) for choice in choices)
         best = alternatives[0]
-        statuses = self._statuses(line, found, best.text)
+        statuses = self._statuses(line, results, best.text)
         return Translation(
-            line_number=number,
+            line_number=line_number,
             source=line.line,
             text=best.text,
             status=statuses[0][0] if statuses else "ok",
@@ -312,19 +314,19 @@ class Translator:
         )
 
     def _statuses(
-        self, line: PreparedLine, found: list[SearchResult], text: str
+        self, line: PreparedLine, results: list[SearchResult], text: str
     ) -> list[tuple[Status, str]]:
         """Return each status that applies to a line, with a note, in the order of `Status`."""
         if not line.text.strip():
             return [("empty", "")]
-        bests = [each.parts[0].hypothesis for each in found]
+        bests = [result.parts[0].hypothesis for result in results]
         altered = missing_verbatim(line.text, text)
-        restored = [part for each in found for part in each.restored]
+        restored = [part for result in results for part in result.restored]
         has_invalid = any(self.tokenizer.target.has_invalid_bytes(best.ids) for best in bests)
         unknown = f"the tokenizer does not know {name_characters(line.unknown)}"
         statuses: list[tuple[object, Status, str]] = [
             (not text.strip(), "empty", "the translation is empty"),
-            (any(each.repeated for each in found), "repeated", _REPEATED_NOTE),
+            (any(result.repeated for result in results), "repeated", _REPEATED_NOTE),
             (not all(best.finished for best in bests), "length-limited", _LIMITED_NOTE),
             (
                 line.inputs and any(map(str.isalpha, text)) and text.strip() == line.text.strip(),
