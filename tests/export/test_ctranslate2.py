@@ -98,13 +98,13 @@ def check_steps(folder: Path, model: Transformer, tokenizer: Tokenizer, search: 
     decoding = DecodingConfig(search=search, beam=3, max_length_extra=12)
     sources = [[*ids, EOS] for ids in sentences(tokenizer, (2, 9, 40))]
     for source, hypotheses in zip(sources, engine.n_best_ids(sources, decoding, 3), strict=True):
-        for found in hypotheses:
-            ids = [*found.ids, *([EOS] if found.finished else [])]
+        for hypothesis in hypotheses:
+            ids = [*hypothesis.ids, *([EOS] if hypothesis.finished else [])]
             assert not {PAD, UNK, BOS} & set(ids)
             with torch.inference_mode():
                 logits = model(torch.tensor([source]), torch.tensor([[BOS, *ids[:-1]]]))
             log_prob = float(logits.log_softmax(-1)[range(len(ids)), ids].sum())
-            assert found.log_prob == pytest.approx(log_prob, abs=1e-4)
+            assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-4)
 
 
 def check_details(folder: Path, model: Transformer, tokenizer: Tokenizer) -> None:
@@ -112,10 +112,10 @@ def check_details(folder: Path, model: Transformer, tokenizer: Tokenizer) -> Non
     engine = engine_of(folder, tokenizer)
     sources = [[*ids, EOS] for ids in sentences(tokenizer, (3, 30, 1, 8))]
     targets = sentences(tokenizer, (5, POSITIONS, 2, 0))
-    found = [Hypothesis(tuple(ids), 0.0, 0.0, finished=False) for ids in targets]
-    expected = TorchEngine(model, torch.device("cpu")).explain(sources, found)
-    details = engine.explain(sources, found)
-    assert sum(len(each.alignment) for each in expected) > 40
+    hypotheses = [Hypothesis(tuple(ids), 0.0, 0.0, finished=False) for ids in targets]
+    expected = TorchEngine(model, torch.device("cpu")).explain(sources, hypotheses)
+    details = engine.explain(sources, hypotheses)
+    assert sum(len(detail.alignment) for detail in expected) > 40
     for theirs, ours in zip(details, expected, strict=True):
         assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-5)
         assert theirs.alignment == ours.alignment

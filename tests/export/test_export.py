@@ -38,7 +38,7 @@ def test_an_export_translates_and_evaluates_like_its_run(
     assert translated == program("translate", run, *greedy, stdin=lines)
     assert translated[0] == 0
     assert translated[1].count("\n") == 3
-    scores = [program("evaluate", each, "--split", "test", *greedy) for each in (alone, run)]
+    scores = [program("evaluate", path, "--split", "test", *greedy) for path in (alone, run)]
     assert scores[0][:2] == scores[1][:2]
     record = json.loads((alone / "evaluations" / "test.json").read_text())
     assert record["weights"] == json.loads((run / "model.json").read_text())["weights"]
@@ -110,7 +110,7 @@ def test_failed_export_is_a_warning_after_training(
     status, out, _ = program("train", run, *AUTO)
     assert status == 0
     assert "finished already" in out
-    (warning,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    (warning,) = [entry for entry in caplog.records if entry.levelno == logging.WARNING]
     assert "lines have equal translations" in warning.getMessage()
     assert not (run / "ctranslate2").exists()
 
@@ -131,7 +131,7 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
     lines = [" ".join(numbers.choices(words, k=numbers.randint(3, 15))) for _ in range(60)]
     sample = tmp_path / "sample.en"
     sample.write_text("".join(f"{line}\n" for line in lines))
-    statuses = {each.status for each in load_translator(run, device="cpu").stream(lines)}
+    statuses = {line.status for line in load_translator(run, device="cpu").stream(lines)}
     assert "repeated" in statuses
     result = export_ctranslate2(run, tmp_path / "exported", sample=sample, device="cpu")
     assert result.failure is None
@@ -141,10 +141,10 @@ def test_repetition_loops_do_not_fail_the_parity(run: Path, tmp_path: Path) -> N
 def test_a_quantized_export_records_its_difference(run: Path, tmp_path: Path) -> None:
     result = export_ctranslate2(run, tmp_path / "small", quantization="int8", device="cpu")
     assert result.failure is None
-    kept = json.loads((tmp_path / "small" / "export.json").read_text())
-    assert kept["quantization"] == "int8"
-    assert kept["parity"]["identical"] == result.parity.identical
-    assert kept["parity"]["export"]["bleu"] == result.parity.export.bleu
+    record = json.loads((tmp_path / "small" / "export.json").read_text())
+    assert record["quantization"] == "int8"
+    assert record["parity"]["identical"] == result.parity.identical
+    assert record["parity"]["export"]["bleu"] == result.parity.export.bleu
 
 
 @pytest.mark.parametrize("exported", [False, True])
@@ -220,8 +220,8 @@ def test_unsupported_decoding_is_refused_before_writing(
 def test_the_limits_of_parity(identical: int, bleu: float | None, reason: str | None) -> None:
     run = ModelResult(None if bleu is None else 30.0, 50.0, 1.0)
     export = ModelResult(bleu, 50.0, 1.0)
-    found = Parity("x", 1000, identical, run=run, export=export, signature="", worst=())
-    assert found.why_not_equal() is None if reason is None else reason in str(found.why_not_equal())
+    parity = Parity("x", 1000, identical, run=run, export=export, signature="", worst=())
+    assert reason in str(parity.why_not_equal()) if reason else parity.why_not_equal() is None
 
 
 def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,11 +234,11 @@ def test_the_worst_differences_come_first(monkeypatch: pytest.MonkeyPatch) -> No
 
     sample = ParitySample(("a", "b", "c"), None, "de", "auto", "x")
     one, other = Fixed("same", "the old house", "the tree"), Fixed("same", "the house", "water")
-    found = compare(one, other, sample)  # type: ignore[arg-type]
-    assert found.identical == 1
-    assert [each.source for each in found.worst] == ["c", "b"]
-    assert np.isfinite(found.worst[0].chrf)
-    assert "export: water" in found.as_text()
+    result = compare(one, other, sample)  # type: ignore[arg-type]
+    assert result.identical == 1
+    assert [line.source for line in result.worst] == ["c", "b"]
+    assert np.isfinite(result.worst[0].chrf)
+    assert "export: water" in result.as_text()
 
 
 def test_positions_suffice_for_the_longest_translation(run: Path, tmp_path: Path) -> None:
