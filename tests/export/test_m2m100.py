@@ -178,28 +178,28 @@ def test_an_import_is_exported_as_it_was(
     sample.write_text("\n".join(LINES[:4]))
     assert export_huggingface(run, tmp_path / "exported", sample=sample).failure is None
     tensors, back = (
-        load_file(each / "model.safetensors") for each in (folder, tmp_path / "exported")
+        load_file(path / "model.safetensors") for path in (folder, tmp_path / "exported")
     )
     assert tensors.keys() == back.keys()
     assert all(torch.equal(tensors[name], back[name]) for name in tensors)
     before, after = (
-        sentencepiece.SentencePieceProcessor(str(each / "sentencepiece.bpe.model"))
-        for each in (folder, tmp_path / "exported")
+        sentencepiece.SentencePieceProcessor(str(path / "sentencepiece.bpe.model"))
+        for path in (folder, tmp_path / "exported")
     )
-    for each in (*LINES, *ODD):
-        assert before.encode(each, out_type=str) == after.encode(each, out_type=str)
-    pieces = [[*read_tokens(each.serialized_model_proto())] for each in (before, after)]
+    for line in (*LINES, *ODD):
+        assert before.encode(line, out_type=str) == after.encode(line, out_type=str)
+    tokens = [[*read_tokens(spm.serialized_model_proto())] for spm in (before, after)]
     if kind == "m2m":  # in the order of vocab.json
-        pieces = [sorted(each) for each in pieces]
+        tokens = [sorted(side) for side in tokens]
         one, other = (
-            json.loads((each / "vocab.json").read_text())
-            for each in (folder, tmp_path / "exported")
+            json.loads((path / "vocab.json").read_text())
+            for path in (folder, tmp_path / "exported")
         )
         assert one == other
-    assert pieces[0] == pieces[1]
+    assert tokens[0] == tokens[1]
     if algorithm == "bpe":  # the tokenizer of transformers for NLLB knows no other
         theirs, ours = (
-            AutoTokenizer.from_pretrained(each) for each in (folder, tmp_path / "exported")
+            AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "exported")
         )
         assert theirs.get_vocab() == ours.get_vocab()
         assert theirs(LINES)["input_ids"] == ours(LINES)["input_ids"]
@@ -245,7 +245,7 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
         folder, tmp_path / "run", pruning=Pruning(codes, (tmp_path / "sample.txt",))
     )
     full, run = load_translator(tmp_path / "full"), load_translator(tmp_path / "run")
-    before, after = (each.tokenizer.target for each in (full, run))
+    before, after = (translator.tokenizer.target for translator in (full, run))
     assert imported.tokens == (len(before), len(after))
     assert len(after) < len(before) - 20
     assert before.algorithm == after.algorithm == algorithm

@@ -41,8 +41,8 @@ def test_translating_needs_a_key_of_the_server(
     ]
     with caplog.at_level(logging.DEBUG):
         for body, path, headers, status in refused:
-            found, answer = client.post(body, path, headers)
-            assert (found, list(answer)) == (status, ["error"]), (body, headers)
+            answered, answer = client.post(body, path, headers)
+            assert (answered, list(answer)) == (status, ["error"]), (body, headers)
             assert "key" in answer["error"]
             assert not any(key in answer["error"] for key in ("first", "orang"))
         assert engine.calls == []

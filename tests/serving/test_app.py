@@ -192,7 +192,7 @@ def test_overload_is_refused_with_retry_after(
         assert json.loads(body) == {"error": message}
         assert client.request("GET", "/health")[0].status == 200
         engine.open.set()
-        assert (current.result(), waits.result()) == (["ba"], [each[::-1] for each in second])
+        assert (current.result(), waits.result()) == (["ba"], [line[::-1] for line in second])
     assert client.texts("gh") == ["hg"], "there is room again"
 
 
@@ -255,7 +255,7 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
     client.texts("ab", "cde\nf")
     client.post(b"")
     client.request("GET", "/health")
-    found = client.metrics()
+    counts = client.metrics()
     expected = {
         'mt_requests_total{status="200"}': 1,
         'mt_requests_total{status="422"}': 1,
@@ -267,8 +267,8 @@ def test_metrics_count_requests_lines_and_tokens(serve: Serve, backwards: Build)
         'mt_batch_sentences_bucket{le="2.0"}': 2,
         "mt_waiting_sentences": 0,
     }
-    assert {name: found[name] for name in expected} == expected
-    assert 0 < found["mt_request_seconds_sum"] < 10
+    assert {name: counts[name] for name in expected} == expected
+    assert 0 < counts["mt_request_seconds_sum"] < 10
 
 
 def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
@@ -283,8 +283,10 @@ def test_health_and_openapi_description(serve: Serve, backwards: Build) -> None:
     own, libre = post["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
     assert own["properties"]["texts"]["items"] == {"type": "string"}
     assert libre["required"] == ["q", "source", "target"]
-    formats = [each["properties"]["format"] for each in (own, libre)]
-    assert [(each["enum"], each["default"]) for each in formats] == [(["text", "html"], "text")] * 2
+    formats = [schema["properties"]["format"] for schema in (own, libre)]
+    assert [(field["enum"], field["default"]) for field in formats] == [
+        (["text", "html"], "text")
+    ] * 2
     statuses = {"200", "400", "401", "403", "413", "422", "429", "503"}
     assert set(post["responses"]) == statuses
 
@@ -311,6 +313,6 @@ def test_concurrent_clients_all_get_their_own_answer(serve: Serve, finished_run:
 
     with ThreadPoolExecutor(60) as clients:
         assert list(clients.map(ask, lines)) == expected
-    found = client.metrics()
-    assert found["mt_sentences_total"] == 60
-    assert found["mt_batch_sentences_count"] < 30, "they share batches"
+    counts = client.metrics()
+    assert counts["mt_sentences_total"] == 60
+    assert counts["mt_batch_sentences_count"] < 30, "they share batches"

@@ -84,16 +84,16 @@ def test_every_request_gets_its_own_answers(
     lines = [[f"{number}.{line}" for line in range(size)] for number, (size, _) in enumerate(jobs)]
     with started(queue):
         futures = [
-            queue.submit(each, LineOptions(n_best))
-            for each, (_, n_best) in zip(lines, jobs, strict=True)
+            queue.submit(own, LineOptions(n_best))
+            for own, (_, n_best) in zip(lines, jobs, strict=True)
         ]
-        assert [texts(future) for future in futures] == [reverse(each) for each in lines]
+        assert [texts(future) for future in futures] == [reverse(own) for own in lines]
         for future, (_, n_best) in zip(futures, jobs, strict=True):
-            found = [answer.translation.alternatives for answer in future.result()]
-            assert all(len(alternatives) == n_best for alternatives in found)
+            lists = [answer.translation.alternatives for answer in future.result()]
+            assert all(len(alternatives) == n_best for alternatives in lists)
     assert all(len(batch) <= batch_size for _, batch in engine.calls)
     translated = [line for _, batch in engine.calls for line in batch]
-    assert sorted(translated) == sorted(line for each in lines for line in each)
+    assert sorted(translated) == sorted(line for own in lines for line in own)
 
 
 @settings(

@@ -50,13 +50,13 @@ def chinese(backwards: Build) -> Translator:
 def test_files_of_all_formats_come_back(serve: Serve, chinese: Translator) -> None:
     client = serve(chinese)
     formats = set()
-    for name, (source, wanted) in FILES.items():
+    for name, (source, translated) in FILES.items():
         column = {"column": "t"} if name[-1] in "Lv" else {}
         response, body = client.request("POST", path(f"to/{name}", **column), source.encode())
-        assert (response.status, body.decode()) == (200, wanted), name
+        assert (response.status, body.decode()) == (200, translated), name
         stem, _, suffix = name.rpartition(".")
-        wanted_name = f"attachment; filename*=UTF-8''{stem}.zh.{suffix}"
-        assert response.headers["Content-Disposition"] == wanted_name
+        disposition = f"attachment; filename*=UTF-8''{stem}.zh.{suffix}"
+        assert response.headers["Content-Disposition"] == disposition
         assert response.headers["Content-Type"] == "application/octet-stream"
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         formats.add(SUFFIXES[f".{suffix.lower()}"])
@@ -93,8 +93,8 @@ def test_unfit_file_is_refused_in_one_line(
 ) -> None:
     client, engine = strict
     engine.calls.clear()
-    found, answer = client.post(content, f"/document{query}")
-    assert (found, list(answer)) == (status, ["error"])
+    answered, answer = client.post(content, f"/document{query}")
+    assert (answered, list(answer)) == (status, ["error"])
     assert message in answer["error"]
     assert "\n" not in answer["error"]
     assert engine.calls == []

@@ -32,15 +32,15 @@ def french(backwards: Build) -> Translator:
 
 @pytest.fixture
 def no_langid(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+    def refuse(text: str) -> None:
         raise DataError("py3langid is not installed")
 
-    monkeypatch.setattr("mt.data.filters.load_identifier", refuse)
+    monkeypatch.setattr("mt.serving.libretranslate.identify", refuse)
 
 
 def parts(fields: dict[str, str]) -> bytes:
     head = '--line\r\nContent-Disposition: form-data; name="{}"\r\n\r\n{}\r\n'
-    return ("".join(head.format(*each) for each in fields.items()) + "--line--\r\n").encode()
+    return ("".join(head.format(*field) for field in fields.items()) + "--line--\r\n").encode()
 
 
 def test_requests_and_answers(serve: Serve, french: Translator) -> None:
@@ -123,8 +123,8 @@ def test_invalid_requests_have_one_line_of_error(
         ({"q": ["a", "\n\r"]}, 400, "`q`: 4 lines in all, the limit is 3"),
         ({"x": "a" * 99_999}, 413, "the body is larger than the limit of 66,736 bytes"),
     ):
-        found, answer = client.post({"q": "ab", **PAIR, **change})
-        assert (found, list(answer)) == (status, ["error"]), change
+        answered, answer = client.post({"q": "ab", **PAIR, **change})
+        assert (answered, list(answer)) == (status, ["error"]), change
         assert answer["error"].startswith(message)
         assert "\n" not in answer["error"]
     not_utf8 = "the body cannot be read as a form in UTF-8"
@@ -150,7 +150,7 @@ def test_source_is_identified_if_it_is_auto(serve: Serve, french: Translator) ->
     assert answer["detectedLanguage"]["language"] == "fr"
     assert 90 < answer["detectedLanguage"]["confidence"] <= 100
     status, answer = client.post(ask | {"q": [FRENCH, "OK \ud800"]})
-    assert [each["language"] for each in answer["detectedLanguage"]] == ["fr", "fr"]
+    assert [detected["language"] for detected in answer["detectedLanguage"]] == ["fr", "fr"]
     message = "`q`: the text is in English (`en`); the model translates fr to zh"
     assert client.post(ask | {"q": [FRENCH, ENGLISH]}) == (400, {"error": message})
     assert client.post(ask | {"q": ENGLISH, "source": "fr"})[0] == 200, "only auto is checked"
@@ -159,9 +159,9 @@ def test_source_is_identified_if_it_is_auto(serve: Serve, french: Translator) ->
 
     assert client.post({"q": [""]}, "/detect")[0] == 400
     for body, headers in (({"q": ENGLISH}, None), (urlencode({"q": ENGLISH}).encode(), FORM)):
-        status, [found] = client.post(body, "/detect", headers)
-        assert (status, found["language"]) == (200, "en")
-        assert 90 < found["confidence"] <= 100
+        status, [detected] = client.post(body, "/detect", headers)
+        assert (status, detected["language"]) == (200, "en")
+        assert 90 < detected["confidence"] <= 100
     for body, status in ((b"{", 400), (b"[1]", 400), (b"", 400), (b"a" * 999_999, 413)):
         assert client.post(body, "/detect")[0] == status
 
@@ -197,9 +197,9 @@ def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None
     api = LibreTranslateAPI(url, "se+c=r&t")
     assert api.translate("Ça va ?\n\nOui & non.", "fr", "zh") == "? av aÇ\n\n.non & iuO"
     assert api.translate(FRENCH, "auto", "zh") == FRENCH[::-1]
-    assert [each["code"] for each in api.languages()] == ["fr", "zh"]
-    [found] = api.detect(ENGLISH)
-    assert found["language"] == "en"
+    assert [language["code"] for language in api.languages()] == ["fr", "zh"]
+    [detected] = api.detect(ENGLISH)
+    assert detected["language"] == "en"
     for key, status in (("wrong", 403), (None, 400)):
         with pytest.raises(HTTPError) as error:
             LibreTranslateAPI(url, key).translate("ab", "fr", "zh")
