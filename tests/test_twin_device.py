@@ -19,9 +19,9 @@ from mt.config import DecodingConfig, TrainingConfig
 from mt.data.batches import collate
 from mt.data.store import Example
 from mt.decoding.engine import Hypothesis
-from mt.decoding.torch_engine import TorchEngine, _Steps
+from mt.decoding.torch_engine import TorchEngine
 from mt.model.device import DEVICE_TRAITS, DeviceTraits
-from mt.model.transformer import Memory, Transformer
+from mt.model.transformer import DecoderState, Memory, Transformer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.initial_weights import freeze
@@ -178,7 +178,7 @@ def test_a_step_of_a_search_has_few_launches(
     search: str, most: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attend: Any = F.scaled_dot_product_attention
-    step, counts = _Steps.step, list[int]()
+    step, counts = Transformer.step, list[int]()
 
     def as_one(*heads: Tensor, **keys: Any) -> Tensor:
         before = launches.total()
@@ -186,12 +186,12 @@ def test_a_step_of_a_search_has_few_launches(
         launches["attention"] -= launches.total() - before - 1
         return found
 
-    def seen(steps: _Steps, last_ids: Tensor) -> Tensor:
+    def seen(model: Transformer, last_ids: Tensor, state: DecoderState) -> Tensor:
         counts.append(launches.total())
-        return step(steps, last_ids)
+        return step(model, last_ids, state)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", as_one)
-    monkeypatch.setattr(_Steps, "step", seen)
+    monkeypatch.setattr(Transformer, "step", seen)
     decoding = DecodingConfig.model_validate({"max_length_extra": 3, **SEARCHES[search]})
     launches.clear()
     TorchEngine(on_twin(transformer(**LAYERS).eval()), device).n_best_ids(SOURCES, decoding, 1)
@@ -250,13 +250,13 @@ def engines(models: Sequence[Transformer], device: torch.device) -> tuple[TorchE
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list of the traffic before each step."""
-    step, found = _Steps.step, list[int]()
+    step, found = Transformer.step, list[int]()
 
-    def seen(steps: _Steps, last_ids: Tensor) -> Tensor:
+    def seen(model: Transformer, last_ids: Tensor, state: DecoderState) -> Tensor:
         found.append(traffic.total())
-        return step(steps, last_ids)
+        return step(model, last_ids, state)
 
-    monkeypatch.setattr(_Steps, "step", seen)
+    monkeypatch.setattr(Transformer, "step", seen)
     return found
 
 
@@ -281,13 +281,13 @@ def test_searches_are_those_of_the_cpu(
     if removal == "one by one":
         monkeypatch.setitem(DEVICE_TRAITS, NAME, DeviceTraits(drops_ended_at_once=True))
     removals = list[tuple[int, int]]()
-    keep = _Steps.keep
+    keep = DecoderState.keep
 
-    def watched(steps: _Steps, sentences: Tensor) -> None:
-        removals.append((len(steps.states[0].ancestry), len(sentences)))
-        keep(steps, sentences)
+    def watched(state: DecoderState, sentences: Tensor) -> None:
+        removals.append((len(state.ancestry), len(sentences)))
+        keep(state, sentences)
 
-    monkeypatch.setattr(_Steps, "keep", watched)
+    monkeypatch.setattr(DecoderState, "keep", watched)
     plain, twin = engines(decoders(models, kind), device)
     decoding = DecodingConfig.model_validate({"max_length_extra": 6, **SEARCHES[name]})
     forced = PREFIXES if name.startswith("constrained") else ()
