@@ -123,6 +123,8 @@ def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
     above what the reference with the most tokens for its source needs, so that it cuts only
     translations that are longer, for their source, than any reference.
     """
+    if not len(lengths):  # ranks other than 0 do not validate
+        return decoding.max_length_extra
     excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
     return min(decoding.max_length_extra, max(1, math.ceil(float(excess.max())) + _LENGTH_MARGIN))
 
