@@ -64,7 +64,7 @@ def train(made: Learner, first: int = 0) -> tuple[list[StepMetrics], Counter[str
         results = []
         for number in range(first, first + UPDATES):
             results.append(train_step(made, batches, 0.01))
-            made.average.update(number + 1, results[-1].gradient_norm)
+            made.average.include(number + 1, results[-1].gradient_norm)
         return results
 
     results, in_updates = counted(updates)

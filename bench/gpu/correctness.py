@@ -192,7 +192,7 @@ def _take(made: Learner, batches: Sequence[Batch], first: int, number: int) -> l
     for update in range(first, first + number):
         torch.manual_seed(update)
         results.append(train_step(made, [batch.to(device) for batch in batches], 1e-3))
-        made.average.update(update + 1, results[-1].gradient_norm)
+        made.average.include(update + 1, results[-1].gradient_norm)
     return results
 
 

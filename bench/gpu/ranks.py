@@ -43,7 +43,7 @@ def main() -> None:
     place = f"file://{folder}/rendezvous"
     dist.init_process_group(backend, init_method=place, rank=rank, world_size=size)
     # A world of one rank has no collectives; here it must have them.
-    world = World(rank, max(size, 2), 0, dist.group.WORLD)
+    world = World(rank, max(size, 2), group=dist.group.WORLD)
     found = losses(device_of(name), rank, size, world)
     if rank == 0:
         print(*found, sep="\n", flush=True)

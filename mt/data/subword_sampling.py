@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
+from mt.errors import ConfigError
 from mt.files import locked
 
 Ids = NDArray[np.int32]
@@ -95,6 +96,24 @@ def find_epoch_file(store: PairStore, sampling: Sampling, epoch: int) -> Path:
     key = json.dumps([_FORMAT, store.path.name, *astuple(sampling)])
     folder = hashlib.sha256(key.encode()).hexdigest()[:32]
     return store.path.parent.with_name("epochs") / folder / f"{epoch}.arrow"
+
+
+def open_drawn(
+    stores: Sequence[PairStore], tokenizer: Tokenizer, sampling: Sampling, *, epochs: int | None
+) -> "DrawnEpochs | None":
+    """Return the epochs that `sampling` draws; None if it changes nothing.
+
+    Raises ConfigError for a tokenizer whose algorithm has no subword dropout.
+    """
+    if not sampling.source and not sampling.target and sampling.augmentation is None:
+        return None
+    sides = (sampling.source, tokenizer.source), (sampling.target, tokenizer.target)
+    if any(dropout and vocabulary.algorithm != "bpe" for dropout, vocabulary in sides):
+        raise ConfigError(
+            "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
+            "unigram model; remove the key"
+        )
+    return DrawnEpochs(stores, tokenizer, sampling, epochs=epochs)
 
 
 class DrawnEpochs:

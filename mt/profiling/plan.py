@@ -24,7 +24,6 @@ from mt.profiling.cost import BYTES_PER_NUMBER, count_training_flops, synchroniz
 from mt.profiling.training_speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
 from mt.training.progress import measure_padding
-from mt.training.resolve import resolve
 from mt.training.resources import available_memory, estimate_memory, heaviest
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
@@ -94,12 +93,10 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
     here, and RunError where the disk of `run` is too small.
     """
     device = select_device(config.training.device)
-    settings = resolve(config, device)
-    config = settings.config
     free = available_memory() if device.type == "cpu" else None
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    with temporary_trainer(config, MAX_UPDATES) as trainer:
+    with temporary_trainer(config, MAX_UPDATES) as (trainer, settings):
         data = trainer.data
         config = settings.resolve_length(data, device)
         training = config.training

@@ -21,9 +21,10 @@ from mt.profiling.cost import (
     synchronize,
 )
 from mt.special_ids import PAD
-from mt.training.data import prepare
+from mt.training.data import prepare, read_corpora
+from mt.training.distributed import World
 from mt.training.loader import planned_updates
-from mt.training.resolve import resolve
+from mt.training.resolve import AutoSettings, resolve
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import Trainer
@@ -60,8 +61,8 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
 
     Raises the errors of training for a config that cannot be trained here.
     """
-    config = resolve(config, select_device(config.training.device)).config
-    with temporary_trainer(config, WARMUP_UPDATES + updates) as trainer:
+    with temporary_trainer(config, WARMUP_UPDATES + updates) as (trainer, _):
+        config = trainer.config
         rate = _measure_model_rate(trainer)
         seconds, cpu_seconds = time_updates(trainer, updates, warmup=WARMUP_UPDATES)
         rate = (rate + _measure_model_rate(trainer)) / 2  # the speed of a shared machine varies
@@ -96,19 +97,23 @@ def measure_training(config: Config, updates: int) -> TrainingSpeed:
 
 
 @contextmanager
-def temporary_trainer(config: Config, updates: int) -> Iterator[Trainer]:
-    """Yield a new training in a temporary folder, which ends after `updates`."""
+def temporary_trainer(config: Config, updates: int) -> Iterator[tuple[Trainer, AutoSettings]]:
+    """Yield a new training in a temporary folder, which ends after `updates`, and its settings."""
     keep_freed_memory()
-    device = select_device(config.training.device)
+    world = World(device=select_device(config.training.device))
+    corpora = read_corpora(config)
+    settings = resolve(config, world.device, corpora.scan)
+    config = settings.config
     config = config.changed(training=end_after(config.training, updates))
     with ExitStack() as stack:
         folder = RunFolder(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-"))))
-        data = prepare(config, folder)
+        data = prepare(config, folder, corpora)
         stack.callback(data.close)
-        trainer = Trainer(config, folder, data, device)
+        trainer = Trainer(config, folder, data, world)
+        trainer.begin()
         stack.enter_context(trainer.progress)
         trainer.fit_batches()
-        yield trainer
+        yield trainer, settings
 
 
 def end_after(training: TrainingConfig, updates: int) -> TrainingConfig:

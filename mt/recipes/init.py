@@ -35,6 +35,7 @@ from mt.config.loading import dump_yaml
 from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source
+from mt.data.splits import open_training_corpora, scan_corpora
 from mt.decoding.files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
@@ -121,7 +122,7 @@ def write_new_config(request: Request) -> Path:
     config = Config(**sections)
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
-    settings = resolve(config, device)
+    settings = resolve(config, device, scan_corpora(open_training_corpora(data)))
     if settings.passes >= AUGMENTED_PASSES:
         settings = _add_augmentation(settings)
     _log_cost(settings, device)

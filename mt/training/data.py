@@ -4,11 +4,12 @@ import logging
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from mt.config import Config
-from mt.config.data import MixtureSource, needed_tags
+from mt.config.data import MixtureSource
 from mt.data.augmentation import AUGMENTATIONS
 from mt.data.batches import Indices, Lengths, plan_updates
 from mt.data.corpus_files import cache_folder
@@ -17,7 +18,7 @@ from mt.data.pairs import Checksums, SentencePair
 from mt.data.sentences import line_shape
 from mt.data.splits import CorpusScan, ReadSplit, open_training_corpora, read_splits, scan_corpora
 from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare_store
-from mt.data.subword_sampling import DrawnEpochs, Sampling
+from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
 from mt.doctor.check import CorpusWatch, LanguageCheck, QuickCheck
@@ -44,8 +45,7 @@ class TrainingData:
     """Pairs that an epoch takes from each part."""
     valid: tuple[SentencePair, ...]
     valid_examples: tuple[Example, ...]
-    line_shape: LineShape
-    """From a sample."""
+    source_language: str
     target_tokens_per_update: int
     seed: int
     drawn: DrawnEpochs | None = None
@@ -72,6 +72,15 @@ class TrainingData:
         """Delete the drawn stores, after the end of the run."""
         if self.drawn:
             self.drawn.close()
+
+    @cached_property
+    def line_shape(self) -> LineShape:
+        """Sentences of the training sources, counted in a sample."""
+        store, count = self.store, min(len(self.store), _SAMPLED_LINES)
+        spread = np.linspace(0, len(store) - 1, count).astype(np.int64)
+        examples = store.examples(spread)
+        lines = [self.tokenizer.decode_source(example.source.tolist()) for example in examples]
+        return line_shape(lines, self.source_language)
 
     @property
     def vocabularies(self) -> tuple[int, int]:
@@ -155,7 +164,7 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
-        warn_about_tags(config)
+        warn_about_tags(config, read.training)
     data = _open_data(
         config,
         tokenizer,
@@ -227,8 +236,12 @@ def _open_data(
     )
     stores = [*parts.values()]
     store = join_stores(stores)
-    spread = np.linspace(0, len(store) - 1, min(len(store), _SAMPLED_LINES)).astype(np.int64)
-    lines = [tokenizer.decode_source(each.source.tolist()) for each in store.examples(spread)]
+    sampling = Sampling(
+        *config.tokenizer.subword_dropout,
+        config.data.max_tokens,
+        config.seed,
+        AUGMENTATIONS[config.data.augmentation],
+    )
     return TrainingData(
         tokenizer=tokenizer,
         store=store,
@@ -236,34 +249,18 @@ def _open_data(
         mixture=mixture,
         valid=valid,
         valid_examples=examples,
-        line_shape=line_shape(lines, config.data.source_language),
+        source_language=config.data.source_language,
         target_tokens_per_update=config.training.target_tokens_per_update,
         seed=config.seed,
-        drawn=_drawn_epochs(config, tokenizer, stores),
+        drawn=open_drawn(stores, tokenizer, sampling, epochs=config.training.max_epochs),
     )
 
 
-def _drawn_epochs(
-    config: Config, tokenizer: Tokenizer, stores: Sequence[PairStore]
-) -> DrawnEpochs | None:
-    """Return the epochs that subword sampling and augmentation draw; None if both are off."""
-    source, target = config.tokenizer.subword_dropout
-    changes = AUGMENTATIONS[config.data.augmentation]
-    if not source and not target and changes is None:
-        return None
-    sides = (source, tokenizer.source), (target, tokenizer.target)
-    if any(dropout and vocabulary.algorithm != "bpe" for dropout, vocabulary in sides):
-        raise ConfigError(
-            "`tokenizer.subword_dropout` needs byte-pair encoding, but the copied tokenizer is a "
-            "unigram model; remove the key"
-        )
-    sampling = Sampling(source, target, config.data.max_tokens, config.seed, changes)
-    return DrawnEpochs(stores, tokenizer, sampling, epochs=config.training.max_epochs)
-
-
-def warn_about_tags(config: Config) -> None:
+def warn_about_tags(config: Config, corpora: Iterable[TrainingCorpus]) -> None:
     """Log a warning for each split without a tag if every training corpus has one."""
-    for name in config.data.split_names() if needed_tags(config.data) else ():
+    if not all(corpus.tag for corpus in corpora):
+        return
+    for name in config.data.split_names():
         if not config.split_tags(name)["tag"]:
             key = f"data.{_split_key(name)}"
             _logger.warning(

@@ -43,6 +43,8 @@ class World:
     size: int = 1
     local_rank: int = 0
     """Rank among the processes of the same host."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Device of this rank."""
     group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
     """Process group of an update's collectives."""
     patient_group: dist.ProcessGroup | None = field(default=None, repr=False, compare=False)
@@ -182,6 +184,7 @@ def sync_gradients(module: nn.Module, *, enabled: bool) -> AbstractContextManage
 def connect_ranks(device_name: str) -> Iterator[World]:
     """Connect the ranks that torchrun has started; without torchrun there is one.
 
+    `device_name` is the value of `training.device`; `World.device` is this rank's own.
     UserErrors name the rank. Where a collective fails, one rank of each host raises a UserError
     with the ranks that do not answer any more, and the others exit.
     """
@@ -190,7 +193,7 @@ def connect_ranks(device_name: str) -> Iterator[World]:
         for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
     )
     if size == 1:
-        yield ALONE
+        yield World(device=select_device(device_name))
         return
     try:
         device = World(rank, size, local_rank).place(select_device(device_name))
@@ -213,7 +216,7 @@ def connect_ranks(device_name: str) -> Iterator[World]:
                 timeout=TIMEOUT,
             )
             patient = dist.new_group(backend="gloo", timeout=PATIENCE)
-            yield World(rank, size, local_rank, dist.group.WORLD, patient)
+            yield World(rank, size, local_rank, device, dist.group.WORLD, patient)
             dist.destroy_process_group()
         except RuntimeError as error:
             if not isinstance(error, dist.DistError) and "gloo" not in str(error):

@@ -14,7 +14,7 @@ from mt.config.training import LoraConfig
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
 from mt.evaluation.model_card import render_card, update_card
-from mt.files import aside, file_sha256, read_json, replacing
+from mt.files import aside, read_json, replacing
 from mt.model.device import select_device
 from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
@@ -22,38 +22,12 @@ from mt.training.checkpoint import STATE, Written, is_valid, save_tensors
 from mt.training.data import TrainingData, prepare
 from mt.training.progress import Progress
 from mt.training.resolve import resolve_for_device
-from mt.training.run_folder import RunFolder, peak_memory_mib
+from mt.training.run_folder import RunFolder, ends_of, peak_memory_mib
 from mt.training.setup import build_learner, new_model
 from mt.training.state import TrainState
 from mt.training.validation import Validation, Validator
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Final:
-    """The part of model.json that depends on the end of the run."""
-
-    ends: dict[str, int | None]
-    weights: str
-    score: str
-
-
-def final_score(folder: RunFolder, training: TrainingConfig) -> str | None:
-    """Return the validation score of a run that has ended as `config` sets; None before that.
-
-    A missing or damaged final model does not count: it can be made from the checkpoints again.
-    """
-    if not folder.model.exists():
-        return None
-    try:
-        described = read_json(folder.model, _Final)
-    except RunError as error:
-        raise RunError(f"{error}; delete it to write it again") from None
-    if described.ends != _ends(training) or not folder.weights.exists():
-        return None
-    intact = file_sha256(folder.weights) == described.weights
-    return described.score if intact else None
 
 
 def write_final_model(
@@ -141,7 +115,7 @@ def _provenance(
         "empty": left_out.empty,
         "valid": len(data.valid),
     }
-    return Provenance(score, updates, averaged_updates, pairs, _ends(training))
+    return Provenance(score, updates, averaged_updates, pairs, ends_of(training))
 
 
 def _write_model(
@@ -179,10 +153,6 @@ def _write_model(
         provenance=provenance,
     )
     update_card(folder.path, card)
-
-
-def _ends(training: TrainingConfig) -> dict[str, int | None]:
-    return {key: getattr(training, key) for key in ("max_updates", "max_epochs", "patience")}
 
 
 @dataclass(frozen=True)

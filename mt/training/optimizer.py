@@ -211,7 +211,7 @@ class MovingAverage:
         self._averages = {name: weight.detach().clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
-    def update(self, update: int, gradient_norm: Tensor) -> None:
+    def include(self, update: int, gradient_norm: Tensor) -> None:
         """Average in the weights after update t, `update`; do nothing if it was skipped.
 
         An average becomes d x average + (1 - d) x weight with d = min(decay, (1 + t) / (10 + t)),

@@ -77,7 +77,7 @@ class TensorBoard:
             RecordWriter(file).write(record)
 
 
-def append(journal: Path, event: str, **values: object) -> None:
+def append_event(journal: Path, event: str, **values: object) -> None:
     """Append one line to a journal."""
     line = json.dumps({"event": event, **values}, ensure_ascii=False) + "\n"
     with naming(journal), journal.open("ab+") as file:
@@ -187,7 +187,7 @@ class Progress:
 
     def record(self, event: str, **values: object) -> None:
         """Append one line to the journal, and its numbers to TensorBoard if that is on."""
-        append(self.journal, event, **values)
+        append_event(self.journal, event, **values)
         if self.board:
             self.board.add(event, values)
 
@@ -275,15 +275,16 @@ def describe_data(
     Cleaned corpora and mixtures have lines of their own.
     """
     store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
+    cleaning, mixture = [*_cleaning_lines(corpus)], [*_mixture_lines(corpus, epoch)]
     efficiency = measure_padding(plan, store.lengths, max_tokens_per_batch)
     about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
     lines = [
-        *_cleaning_lines(corpus),
+        *cleaning,
         f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
         f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens",
-        *_mixture_lines(corpus, epoch),
+        *mixture,
         f"{about}{len(plan):,} updates an epoch; padding efficiency "
         f"{efficiency.source:.1%} source, {efficiency.target:.1%} target",
     ]

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from mt.config import Config, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
-from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
+from mt.data.splits import CorpusScan
 from mt.data.tokenizer_training import copied_layout
 from mt.decoding.load import read_run
 from mt.errors import ConfigError
@@ -259,19 +259,18 @@ DROPOUT = ((100, 0.3), (25, 0.2), (0, 0.1))
 """Least number of passes over the corpus, and dropout."""
 
 
-def resolve(config: Config, device: torch.device, scan: CorpusScan | None = None) -> AutoSettings:
+def resolve(config: Config, device: torch.device, scan: CorpusScan | None) -> AutoSettings:
     """Choose all settings of a new run but the length of the training.
 
-    `scan` is that of the training corpora, which are read here if it is not given. Raises
-    DataError for a corpus that cannot be read, and RunError for a run named by the config that
-    cannot.
+    `scan` is that of the training corpora; None if the config has no open key. Raises RunError for
+    a run named by the config that cannot be read.
     """
     settings = AutoSettings(config)
     if not settings.open_keys:
         return settings
     initial = config.training.init_from
     shape = None if initial is None else read_run(initial).config.model
-    scan = scan or scan_corpora(open_training_corpora(config.data))
+    assert scan is not None, "open keys are chosen from a scan"
     statistics = settings.statistics = measure_corpora(scan, config.data.max_tokens)
     _choose_tokenizer(settings, statistics)
     if shape is None:

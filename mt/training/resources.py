@@ -63,6 +63,7 @@ def estimate_memory(
 
     `lengths` [B 2] are those of the heaviest batch. The tensors alone are counted to about a tenth.
     """
+    activations = _activations(config.model, lengths, recompute=config.training.recompute == "on")
     with torch.device("meta"):
         model = Transformer(
             config.model, source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary
@@ -79,7 +80,6 @@ def estimate_memory(
         max(DEVICE_TRAITS["cpu"].max_logits, 64 * target_vocabulary),
         passes**2 * tokens * target_vocabulary,
     )
-    activations = _activations(config.model, lengths, recompute=training.recompute == "on")
     update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
     lasting = 2 * weights + moments + averages
@@ -358,9 +358,20 @@ def _measure(
     plan = plan_updates(lengths, config.training.target_tokens_per_update, seed=0, epoch=0)
     learner = build_learner(config, new_model(config.model, vocabularies, device), device)
     learner.model.train()
+    budget = config.training.max_tokens_per_batch
+
+    def draw(index: int) -> Example:
+        sides = zip(lengths[index].tolist(), vocabularies, strict=True)
+        ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
+        return Example(index, *ids)
+
     tokens, began, taken = 0, time.perf_counter(), 0.0
     for number in range(len(plan) + 1):
-        batches = _random_batches(plan[number % len(plan)], lengths, config, vocabularies, random)
+        update = plan[number % len(plan)]
+        batches = [
+            collate([draw(index) for index in indices.tolist()])
+            for indices in micro_batches([update], lengths, max_tokens_per_batch=budget)
+        ]
         result = train_step(learner, [batch.to(device) for batch in batches], learning_rate=0.0)
         float(result.gradient_norm)  # waits for the device
         if number == 0:
@@ -371,31 +382,3 @@ def _measure(
         if taken > seconds:
             break
     return tokens / taken
-
-
-def _random_batches(
-    update: Indices,
-    lengths: Lengths,
-    config: Config,
-    vocabularies: tuple[int, int],
-    random: np.random.Generator,
-) -> list[Batch]:
-    """Return the batches of an update with random tokens of the given lengths."""
-
-    def tokens(length: int, vocabulary: int) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
-        return random.integers(EOS, vocabulary, length).astype(np.int32)
-
-    budget = config.training.max_tokens_per_batch
-    return [
-        collate(
-            [
-                Example(
-                    index,
-                    tokens(int(lengths[index, SOURCE]), vocabularies[SOURCE]),
-                    tokens(int(lengths[index, TARGET]), vocabularies[TARGET]),
-                )
-                for index in indices.tolist()
-            ]
-        )
-        for indices in micro_batches([update], lengths, max_tokens_per_batch=budget)
-    ]

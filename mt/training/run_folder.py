@@ -6,17 +6,17 @@ import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from mt import __version__
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
-from mt.files import read_json, validated, write_json, write_text
+from mt.files import file_sha256, read_json, validated, write_json, write_text
 from mt.runs import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -50,6 +50,15 @@ _CHANGEABLE = (
     "evaluation.published",
     "evaluation.seed_tolerance",
 )
+
+
+@dataclass(frozen=True)
+class _Final:
+    """The part of model.json that depends on the end of the run."""
+
+    ends: dict[str, int | None]
+    weights: str
+    score: str
 
 
 class RunFolder:
@@ -152,6 +161,27 @@ class RunFolder:
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
         return self.config.exists() and bool(self.checkpoints.updates() or self.model.exists())
+
+    def final_score(self, training: TrainingConfig) -> str | None:
+        """Return the validation score of a run that has ended as set; None before that.
+
+        A missing or damaged final model does not count: the checkpoints give it again.
+        """
+        if not self.model.exists():
+            return None
+        try:
+            described = read_json(self.model, _Final)
+        except RunError as error:
+            raise RunError(f"{error}; delete it to write it again") from None
+        if described.ends != ends_of(training) or not self.weights.exists():
+            return None
+        intact = file_sha256(self.weights) == described.weights
+        return described.score if intact else None
+
+
+def ends_of(training: TrainingConfig) -> dict[str, int | None]:
+    """Return the keys that end a training, with their values."""
+    return {key: getattr(training, key) for key in ("max_updates", "max_epochs", "patience")}
 
 
 def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:

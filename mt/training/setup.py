@@ -26,7 +26,7 @@ from mt.training.progress import (
     Progress,
     SilentProgress,
     TensorBoard,
-    append,
+    append_event,
     describe_data,
     require_tensorboard,
 )
@@ -37,9 +37,9 @@ from mt.training.step import Learner
 
 def check_requirements(config: Config) -> None:
     """Raise UserError, with the command that installs it, for a package that is missing."""
+    require_tensorboard(config.training)
     language = config.data.for_source(config.data.valid).target_language
     choose_tokenizer(language, config.evaluation.bleu_tokenizer)
-    require_tensorboard(config.training)
 
 
 def agree_on_config(world: World, config: Config) -> None:
@@ -91,11 +91,10 @@ class Start:
     """Summary of the initial weights."""
 
 
-def begin_or_resume(
-    config: Config, folder: RunFolder, data: TrainingData, device: torch.device, world: World
-) -> Start:
+def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world: World) -> Start:
     """Build the model and its optimizer, and load the newest checkpoint if there is one."""
     torch.manual_seed(config.seed)
+    device = world.device
     model = new_model(config.model, data.vocabularies, device)
     is_new = not folder.checkpoints.updates()
     initial = load_initial_weights(model, config, data.tokenizer) if is_new else []
@@ -131,9 +130,9 @@ def open_progress(
         }
         write_json(folder.environment, surroundings)
         event = "resume" if start.is_resumed else "start"
-        append(folder.metrics, event, update=state.update, **surroundings)
+        append_event(folder.metrics, event, update=state.update, **surroundings)
         for change in folder.changes:
-            append(folder.metrics, "config", update=state.update, change=change)
+            append_event(folder.metrics, "config", update=state.update, change=change)
         if training.tensorboard == "on":
             board = TensorBoard(folder.tensorboard, done_updates=state.update)
     plan = data.plan_epoch(state.epoch)
@@ -208,7 +207,6 @@ def distribute(learner: Learner, data: TrainingData, world: World) -> Learner:
 
 def most_updates(training: TrainingConfig, updates_per_epoch: int) -> int | None:
     """Return the largest number of updates that the config allows; None if there is no limit."""
-    limits = [training.max_updates] if training.max_updates else []
-    if training.max_epochs:
-        limits.append(training.max_epochs * updates_per_epoch)
+    by_epochs = training.max_epochs and training.max_epochs * updates_per_epoch
+    limits = [limit for limit in (training.max_updates, by_epochs) if limit]
     return min(limits, default=None)

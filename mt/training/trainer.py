@@ -7,18 +7,16 @@ from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 
-import torch
-
 from mt.config import Config
 from mt.errors import DivergedError
-from mt.model.device import keep_freed_memory, select_device
+from mt.model.device import keep_freed_memory
 from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
 from mt.training.distributed import ALONE, World, connect_ranks
-from mt.training.final_model import final_score, write_final_model
+from mt.training.final_model import write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
-from mt.training.progress import append
+from mt.training.progress import Progress, append_event
 from mt.training.resolve import resolve, resolve_for_device
 from mt.training.resources import BatchFitter, warn_of_low_memory
 from mt.training.run_folder import RunFolder, opened_run
@@ -29,8 +27,8 @@ from mt.training.setup import (
     check_requirements,
     open_progress,
 )
-from mt.training.state import Ranked, describe_divergence
-from mt.training.step import UpdateResult, fetch_metrics, train_step
+from mt.training.state import Ranked, TrainState, describe_divergence
+from mt.training.step import Learner, UpdateResult, fetch_metrics, train_step
 from mt.training.validation import METRIC_NAMES, Validation, Validator, validation_warnings
 
 _UPDATES_PER_SIGNAL_CHECK = 10
@@ -46,19 +44,18 @@ def train(config: Config, run: Path) -> str:
     """
     keep_freed_memory()
     with connect_ranks(config.training.device) as world:
-        check_requirements(config)
         agree_on_config(world, config)
-        device = world.place(select_device(config.training.device))
+        check_requirements(config)
         with opened_run(run, config, is_main=world.is_main) as (folder, config):
             settings, corpora = None, None
             if world.is_main and not folder.has_trained():
                 corpora = read_corpora(config)
-                settings = resolve(config, device, corpora.scan)
+                settings = resolve(config, world.device, corpora.scan)
                 config = settings.config
             if world.is_main:
                 folder.begin(config)
             config = world.broadcast(config)
-            score = final_score(folder, config.training) if world.is_main else None
+            score = folder.final_score(config.training) if world.is_main else None
             score = world.broadcast(score)
             if score is not None:
                 result = _report_finished(folder, score)
@@ -72,11 +69,11 @@ def train(config: Config, run: Path) -> str:
                     )
                 )
                 if settings is not None:
-                    config = settings.resolve_length(data, device)
+                    config = settings.resolve_length(data, world.device)
                     folder.write_config(config)
                 config = world.broadcast(config)
                 with interruptible() as interruption:
-                    result = Trainer(config, folder, data, device, world, interruption).run()
+                    result = Trainer(config, folder, data, world, interruption).run()
                 data.close()
     return f"{run}: {result}" if world.is_main else ""
 
@@ -85,63 +82,75 @@ def _report_finished(folder: RunFolder, score: str) -> str:
     """Log and journal the config changes of a run that had ended; return its result."""
     for change in folder.changes:
         _logger.info("changed since this run ended: %s", change)
-        append(folder.metrics, "config", change=change)
+        append_event(folder.metrics, "config", change=change)
     return f"finished already; {score}"
 
 
 class Trainer:
     """Training of one run on this rank: model, data and state, new or from the newest checkpoint.
 
-    `config` may have open keys that depend on the device alone; they are resolved here.
+    `config` may have open keys that depend on the device alone, which `begin` resolves.
     """
+
+    learner: Learner
+    """Model, objective (label smoothing, R-Drop or guided alignment), optimizer and average."""
+    state: TrainState
+    """Progress, ranked checkpoints, and `health`, which detects divergence."""
+    progress: Progress
+    """Bar, journal and TensorBoard."""
+    validator: Validator
+    fitter: BatchFitter
+    """Splits batches that the device lacks memory for."""
+    pending: list[UpdateResult]
+    """Updates whose metrics have not been fetched from the device."""
+    validations: dict[int, Validation]
+    """Validations of this process, by update."""
 
     def __init__(
         self,
         config: Config,
         folder: RunFolder,
         data: TrainingData,
-        device: torch.device,
         world: World = ALONE,
         interruption: Interruption | None = None,
     ) -> None:
-        is_automatic = config.training.is_open("max_tokens_per_batch")
-        config = resolve_for_device(config, device)
-        if device.type == "cpu" and world.is_main:
-            warn_of_low_memory(config, data)
-        start = begin_or_resume(config, folder, data, device, world)
         self.config = config
         self.training = config.training
         self.folder = folder
         self.data = data
-        self.device = device
         self.world = world
+        self.device = world.device
         self.interruption = interruption or Interruption()
-        self.learner = start.learner
-        """Model, objective (label smoothing, R-Drop or guided alignment), optimizer and average."""
-        self.state = start.state
-        """Progress, ranked checkpoints, and `health`, which detects divergence."""
-        self.progress = open_progress(start, self.training, folder, data, world)
-        self.validator = Validator.build(config, self.learner, data)
+        self.pending, self.validations = [], {}
+
+    def begin(self) -> None:
+        """Build the model or load the newest checkpoint, and print and journal the start."""
+        is_automatic = self.training.is_open("max_tokens_per_batch")
+        self.config = config = resolve_for_device(self.config, self.device)
+        self.training = config.training
+        start = begin_or_resume(config, self.folder, self.data, self.world)
+        self.learner, self.state = start.learner, start.state
+        if self.device.type == "cpu" and self.world.is_main:
+            warn_of_low_memory(config, self.data)
+        self.progress = open_progress(start, config.training, self.folder, self.data, self.world)
+        self.validator = Validator.build(config, self.learner, self.data)
         self.fitter = BatchFitter(
             self.learner,
-            data,
+            self.data,
             self.progress,
-            world,
+            self.world,
             tokens=self.training.max_tokens_per_batch,
             longest=config.data.max_tokens,
             is_automatic=is_automatic,
             seed=config.seed,
         )
-        self.pending: list[UpdateResult] = []
-        """Updates whose metrics have not been fetched from the device."""
-        self.validations: dict[int, Validation] = {}
-        """Validations of this process, by update."""
 
     def run(self) -> str:
         """Train to the config's end, write the final model and return its score.
 
         Raises SystemExit after a signal, DivergedError after a divergence.
         """
+        self.begin()
         with self.progress:
             self.fit_batches()
             try:
@@ -196,7 +205,7 @@ class Trainer:
         state.update += 1
         state.epoch, state.update_in_epoch = planned.epoch, planned.number + 1
         state.target_tokens += planned.tokens.target
-        self.learner.average.update(state.update, result.gradient_norm)
+        self.learner.average.include(state.update, result.gradient_norm)
         self.pending.append(result)
         self.progress.advance(rate)
 

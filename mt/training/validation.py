@@ -126,7 +126,10 @@ def validation_length(lengths: Lengths, decoding: DecodingConfig) -> int:
     if not len(lengths):  # ranks other than 0 do not validate
         return decoding.max_length_extra
     excess = lengths[:, 1] - decoding.max_length_ratio * lengths[:, 0]
-    return min(decoding.max_length_extra, max(1, math.ceil(float(excess.max())) + _LENGTH_MARGIN))
+    return min(
+        decoding.max_length_extra,
+        max(1, math.ceil(float(excess.max(initial=-_LENGTH_MARGIN))) + _LENGTH_MARGIN),
+    )
 
 
 def typical_pair(pairs: Sequence[SentencePair]) -> int:

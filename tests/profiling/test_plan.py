@@ -224,7 +224,7 @@ def test_recomputation_is_not_named_where_it_is_refused(plan: Plan) -> None:
 
 @pytest.fixture
 def trainer(config: Config) -> Iterator[Trainer]:
-    with temporary_trainer(config, 70) as trainer:
+    with temporary_trainer(config, 70) as (trainer, _):
         yield trainer
 
 

@@ -12,6 +12,7 @@ from mt.config import Config, TrainingConfig
 from mt.config.data import MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.config.tokenizer import TokenizerConfig
+from mt.data.splits import open_training_corpora, scan_corpora
 from mt.recipes.init import choose_held_out
 from mt.training import resolve as resolve_module
 from mt.training.resolve import resolve
@@ -151,7 +152,7 @@ def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:
         valid_lengths=np.full((17, 2), 12),
         plan_epoch=lambda: [None] * 40,
     )
-    choices = resolve(config, CPU)
+    choices = resolve(config, CPU, scan_corpora(open_training_corpora(config.data)))
     choices.began_at = 0.0
     monkeypatch.setattr(resolve_module, "time", SimpleNamespace(perf_counter=lambda: 60.0))
     return dump_config(choices.resolve_length(corpus, CPU))

@@ -182,9 +182,9 @@ def test_moving_average_follows_its_formula_and_ignores_skipped_updates() -> Non
     expected = weight.detach().double()
     for number, now in walk(weight, 40):
         if number == 20:
-            average.update(number, NOT_FINITE)
+            average.include(number, NOT_FINITE)
             continue
-        average.update(number, FINITE)
+        average.include(number, FINITE)
         share = {1: 2 / 11, 2: 3 / 12, 3: 4 / 13}.get(number, (1 + number) / (10 + number))
         expected = min(share, 0.7) * expected + (1 - min(share, 0.7)) * now.double()
     torch.testing.assert_close(average.averages()["w"], expected.float())
@@ -194,7 +194,7 @@ def test_swapped_averages_are_in_the_model_for_the_block_alone() -> None:
     weight = nn.Parameter(torch.randn(3))
     average = MovingAverage({"w": weight}, decay=0.7)
     for number, _ in walk(weight, 5):
-        average.update(number, FINITE)
+        average.include(number, FINITE)
     learning, mean, address = weight.clone(), average.averages()["w"].clone(), weight.data_ptr()
     assert not torch.equal(learning, mean)
     with pytest.raises(ValueError, match="in the block"), average.swapped():
@@ -215,7 +215,7 @@ def test_moving_average_has_the_trainable_weights_or_none_without_a_decay() -> N
     assert choose_average(model, 0.9).averages().keys() == {"1.weight", "1.bias"}
     off = choose_average(model, None)
     before = [parameter.clone() for parameter in model.parameters()]
-    off.update(1, FINITE)
+    off.include(1, FINITE)
     with off.swapped():
         assert all(map(torch.equal, model.parameters(), before))
     assert off.averages() == off.weights() == {}

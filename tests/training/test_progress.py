@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mt.training import progress as module
-from mt.training.progress import Progress, SilentProgress, TensorBoard, append
+from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
 
@@ -79,10 +79,10 @@ def test_lines_without_a_terminal_come_twice_a_minute_and_the_time_left_counts_v
 
 def test_cut_line_of_the_journal_does_not_swallow_the_next(tmp_path: Path) -> None:
     journal = tmp_path / "metrics.jsonl"
-    append(journal, "one", value=1)
+    append_event(journal, "one", value=1)
     with journal.open("a") as file:
         file.write('{"event": "to')
-    append(journal, "two", value=2)
+    append_event(journal, "two", value=2)
     first, _, last = journal.read_text().splitlines()
     assert json.loads(first) == {"event": "one", "value": 1}
     assert json.loads(last) == {"event": "two", "value": 2}

@@ -13,10 +13,17 @@ import torch
 
 from mt.config import Config
 from mt.config.loading import dump_config, load_config, open_keys
-from mt.data.splits import CorpusScan
+from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
 from mt.training import resolve as resolve_module
 from mt.training.data import prepare
-from mt.training.resolve import COVERAGES, CorpusStatistics, parameters, resolve, resolve_for_device
+from mt.training.resolve import (
+    COVERAGES,
+    AutoSettings,
+    CorpusStatistics,
+    parameters,
+    resolve,
+    resolve_for_device,
+)
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import new_model
 from tests.factories import Program, journal, train_with
@@ -70,6 +77,11 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_speed
 
 
+def scan_and_resolve(config: Config, device: torch.device = CPU) -> AutoSettings:
+    """Resolve a config with a scan of its training corpora."""
+    return resolve(config, device, scan_corpora(open_training_corpora(config.data)))
+
+
 def write(folder: Path, source: list[str], target: list[str]) -> None:
     for side, lines in (("source", source), ("target", target)):
         (folder / side).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -89,11 +101,11 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed:
     write(tmp_path, ENGLISH, GERMAN)
     open_config = config(tmp_path)
     assert sorted(open_keys(open_config)) == sorted(GIVEN)
-    chosen = resolve(open_config, CPU).chosen
+    chosen = scan_and_resolve(open_config, CPU).chosen
     for key, value in GIVEN.items():
         section, name = key.split(".")
         fixed = config(tmp_path, **{section: {name: value}})
-        choices = resolve(fixed, CPU)
+        choices = scan_and_resolve(fixed, CPU)
         assert key not in choices.chosen
         section, _, name = key.partition(".")
         assert getattr(getattr(choices.config, section), name) == value
@@ -118,7 +130,7 @@ def test_vocabularies_are_joint_if_the_letters_are_shared(
 ) -> None:
     alphabet = "abcdefghijklmnopqrstuvwxyz"  # in some lines of every corpus
     write(tmp_path, [source] * 60 + [alphabet], [target] * 60 + [alphabet])
-    assert resolve(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
+    assert scan_and_resolve(config(tmp_path), CPU).value("tokenizer.vocabulary") == layout
 
 
 def _in_lines(text: str) -> list[str]:
@@ -134,7 +146,7 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     # 8,000 characters a side, rare ones many, 7,000 of them on both sides.
     text = [chr(0x4E00 + n) * math.ceil(3000 * math.exp(-n / 700)) for n in range(9000)]
     write(tmp_path, _in_lines("".join(text[:8000])), _in_lines("".join(text[1000:])))
-    choices = resolve(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
+    choices = scan_and_resolve(config(tmp_path, tokenizer={"vocabulary": layout}), CPU)
     chosen = choices.value("tokenizer.character_coverage")
     sides = [Counter("".join(text[:8000])), Counter("".join(text[1000:]))]
     if layout == "joint":
@@ -152,7 +164,7 @@ def test_characters_leave_room_for_words_in_the_vocabulary(
     assert tokens(chosen) <= 0.8 * choices.value("tokenizer.vocabulary_size") < tokens(better)
     few = ["the little dog sleeps"] * 60
     write(tmp_path, few, few)
-    assert resolve(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
+    assert scan_and_resolve(config(tmp_path), CPU).value("tokenizer.character_coverage") == 0.9999
 
 
 @pytest.mark.parametrize(
@@ -166,7 +178,7 @@ def test_text_without_spaces_is_cut_by_bpe(
     data = config(tmp_path).data.model_copy(
         update={"source_language": source, "target_language": target}
     )
-    assert resolve(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
+    assert scan_and_resolve(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
 
 
 @pytest.mark.parametrize(("layout", "tied"), [("joint", "all"), ("separate", "decoder")])
@@ -286,7 +298,7 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
 ) -> None:
     cuda, folder = torch.device("cuda"), RunFolder(tmp_path / "run")
     folder.path.mkdir()
-    choices = resolve(load_config(open_recipe), cuda)
+    choices = scan_and_resolve(load_config(open_recipe), cuda)
     chosen = choices.resolve_length(prepare(choices.config, folder), cuda)
     assert open_keys(chosen) == ["training.max_tokens_per_batch"]
     folder.config.write_text(dump_config(chosen), encoding="utf-8")

@@ -117,7 +117,9 @@ def config(recipe: Path, *settings: str) -> Config:
 def trainer(tiny_recipe: Path, tmp_path: Path) -> Trainer:
     (tmp_path / "session").mkdir()
     folder, chosen = RunFolder(tmp_path / "session"), config(tiny_recipe)
-    return Trainer(chosen, folder, prepare(chosen, folder), CPU)
+    trainer = Trainer(chosen, folder, prepare(chosen, folder))
+    trainer.begin()
+    return trainer
 
 
 @pytest.mark.parametrize(("available", "warns"), [(2**20, True), (2**40, False), (None, False)])
