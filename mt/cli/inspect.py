@@ -434,7 +434,7 @@ def attention(
     """Draw the attention of each head for a sentence: FILE-encoder, FILE-decoder, FILE-cross."""
     checked = decoding_only(overrides)
     _require_matplotlib()
-    from mt.plotting.attention import plot_attention
+    from mt.plotting.attention_maps import plot_attention
 
     for path in plot_attention(run, sentence, output=output, overrides=checked):
         typer.echo(path)

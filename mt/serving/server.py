@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.app import build_app
+from mt.serving.service import build_app
 from mt.serving.batching import Batcher
 from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits, Metrics
 

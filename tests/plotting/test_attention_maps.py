@@ -10,7 +10,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError
 from mt.model.hooks import record_attention
-from mt.plotting.attention import compute_maps, plot_attention
+from mt.plotting.attention_maps import compute_maps, plot_attention
 from mt.special_ids import BOS
 
 SENTENCE = "one two three"
