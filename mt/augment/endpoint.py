@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.candidates import Answer, as_text, parse_json
+from mt.augment.collection import Answer, as_text, parse_json
 from mt.augment.teacher import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name

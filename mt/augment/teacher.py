@@ -2,16 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mt.config import DecodingConfig
-from mt.config.data import chosen_direction
+from mt.config.data import DataConfig, chosen_direction
 from mt.config.loading import load_config, require_section
+from mt.data.corpus_files import scan
+from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
+from mt.data.splits import open_training_corpora
+from mt.decoding.files import read_lines
 from mt.decoding.load import decoding_settings
 from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
@@ -161,3 +165,38 @@ def why_left_out(source: str, choice: RankedTranslation | None = None) -> str | 
     if choice is None or not choice.text.strip():
         return EMPTY
     return None if all(part.hypothesis.finished for part in choice.parts) else CUT
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Sources, with references if they come from a config."""
+
+    origin: DataConfig | Path
+    """Corpora of a config, or a text in the source language."""
+
+    def name(self, language: str) -> str:
+        """Return the base name of output files."""
+        return base_name(self.origin, language) if isinstance(self.origin, Path) else "train"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the values that determine the sources; raise DataError if they are unreadable."""
+        if isinstance(self.origin, Path):
+            return {"input": scan(existing_text(self.origin)).sha256}
+        corpora = _in_direction(self.origin)
+        sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
+        return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
+
+    def pairs(self) -> Iterator[SentencePair]:
+        """Stream the sources and references; a text has the reference ""."""
+        if isinstance(self.origin, Path):
+            return (SentencePair(line, "") for line in read_lines(self.origin))
+        return read_cleaned_pairs(_in_direction(self.origin))
+
+
+def _in_direction(data: DataConfig) -> list[TrainingCorpus]:
+    """Return the training corpora with the languages of the config; raise UserError without any."""
+    direction = data.source_language, data.target_language
+    found = [each for each in open_training_corpora(data) if each.languages == direction]
+    if not found:
+        raise UserError(f"no training corpus of the config is {' to '.join(direction)}")
+    return found

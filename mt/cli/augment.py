@@ -19,11 +19,10 @@ from mt.errors import UserError
 from mt.tables import aligned
 
 if TYPE_CHECKING:
-    from mt.augment.backtranslate import BackTranslation
+    from mt.augment.candidate_filters import Selection
     from mt.augment.collection import Collection
-    from mt.augment.distill import Distillation, Similarity
+    from mt.augment.distill import BackTranslation, Distillation, Similarity
     from mt.augment.endpoint import Endpoint
-    from mt.augment.selection import Selection
     from mt.decoding.shards import Job
 
 Out = Annotated[
@@ -64,7 +63,7 @@ def backtranslate(
     from mt.decoding.shards import Shard, chosen_shard
 
     with chosen_shard(shard) as part:
-        from mt.augment.backtranslate import BackTranslation
+        from mt.augment.distill import BackTranslation
         from mt.augment.teacher import Teacher
         from mt.data.augmentation import Noise
 
@@ -189,8 +188,7 @@ def distill(
     _refuse({"set": overrides}, "a RUN as the teacher")
     config, *texts = _given(places, "CONFIG, or CONFIG and a text,", 1, 2)
     data = load(config).data
-    from mt.augment.judge import Judge
-    from mt.augment.selection import Selection
+    from mt.augment.candidate_filters import Judge, Selection
 
     selection = Selection(
         teacher or out,
@@ -207,7 +205,7 @@ def distill(
         _select(selection, out)
         return
     from mt.augment.collection import AnswerSource, Collection, Command
-    from mt.augment.sources import Sources
+    from mt.augment.teacher import Sources
 
     source: AnswerSource = Command(teacher_command or "", n_best)
     if teacher_url is not None:
@@ -250,8 +248,7 @@ def _distill_with_run(
 
     with chosen_shard(shard) as part:
         from mt.augment.distill import Distillation, Interpolation
-        from mt.augment.sources import Sources
-        from mt.augment.teacher import Teacher
+        from mt.augment.teacher import Sources, Teacher
 
         data = load(origin).data if origin.suffix in _CONFIGS else origin
         interpolation = Interpolation(*best) if best[0] > 1 else None

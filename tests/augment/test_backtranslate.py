@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from mt import Translator
-from mt.augment.backtranslate import BackTranslation
-from mt.augment.distill import Distillation
-from mt.augment.sources import Sources
-from mt.augment.teacher import Teacher
+from mt.augment.distill import BackTranslation, Distillation
+from mt.augment.teacher import Sources, Teacher
 from mt.data.augmentation import Noise
 from mt.data.pairs import SentencePair
 from mt.decoding.shards import Job, Record, Shard, complete

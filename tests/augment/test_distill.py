@@ -5,8 +5,7 @@ import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
 from mt.augment.distill import Distillation, Interpolation, Similarity
-from mt.augment.sources import Sources
-from mt.augment.teacher import Teacher
+from mt.augment.teacher import Sources, Teacher
 from mt.config.loading import load_config
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source

@@ -10,10 +10,8 @@ import pytest
 from sacrebleu import sentence_chrf
 
 from mt.augment import endpoint as client
-from mt.augment.candidates import Candidates, read_candidates
-from mt.augment.judge import Judge, JudgeScore
-from mt.augment.norms import Limit, Norms, Scale
-from mt.augment.selection import REASONS, Selection
+from mt.augment.candidate_filters import REASONS, Judge, JudgeScore, Limit, Norms, Scale, Selection
+from mt.augment.collection import Candidates, read_candidates
 from mt.decoding.scoring import score_files
 from mt.errors import DataError
 from tests.augment.fake_endpoint import Reply, completion, serving
