@@ -370,7 +370,7 @@ def test_unfinished_run_is_refused_where_its_final_model_is_needed(refused: Refu
         "evaluate run --robustness",
         "compare run corpus/test.de",
         "export run --to ctranslate2 --output new",
-        "backtranslate run corpus/test.en --out new",
+        "distill run corpus/test.en --out new",
         "train tiny.yaml --init-from run --run new",
     ):
         assert "training has not finished, model.json is missing" in refused(command)

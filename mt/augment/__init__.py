@@ -1,1 +1,1 @@
-"""Synthetic training pairs from a run or another program: back-translation and distillation."""
+"""Synthetic training pairs from a run or another program: distillation and back-translation."""

@@ -1,42 +1,36 @@
-"""Sequence-level distillation: training sources with a teacher's translations.
+"""Sequence-level distillation: sources with a teacher's translations; and back-translation.
 
-Kim and Rush 2016, "Sequence-Level Knowledge Distillation", sections 3.2 and 3.3.
+Kim and Rush 2016, "Sequence-Level Knowledge Distillation", sections 3.2 and 3.3. The teacher of
+back-translation (Sennrich et al. 2016, "Improving Neural Machine Translation Models with
+Monolingual Data") has the reverse direction; its translations are the sources of the next training.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, tee
 from pathlib import Path
-from typing import Literal
 
-from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
-from mt.augment.teacher import Made, Sources, Teacher, base_name, existing_text, why_left_out
+from mt.augment.teacher import Sources, Teacher, find_pair_fault
 from mt.data.augmentation import Noise
-from mt.data.corpus_files import scan
 from mt.data.pairs import SentencePair
-from mt.decoding.files import read_lines
-from mt.decoding.shards import Extent, Job, Shard
+from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.translator import Translation, check_n_best
 from mt.errors import UserError
 from mt.evaluation.scores import choose_tokenizer
 
-Similarity = Literal["bleu", "chrf"]
-SIMILARITIES: dict[Similarity, Callable[[str], Metric]] = {
-    "bleu": lambda language: BLEU(tokenize=choose_tokenizer(language), effective_order=True),
-    "chrf": lambda _language: CHRF(),
-}
-"""Sentence-level measures, built for a target language."""
+NOISE = Noise(drop=0.1, mask=0.1, swap=3)
+"""Strength in Edunov et al. 2018, "Understanding Back-Translation at Scale", section 3."""
+WRITTEN = "written"
+PairOrReason = SentencePair | str
+"""A pair, or the reason for leaving a line out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interpolation:
-    """Choice of the translation most similar to the reference among `n_best`."""
-
-    n_best: int
-    similarity: Similarity
+def sentence_bleu(language: str) -> BLEU:
+    """Return a measure of the similarity of sentences in a language."""
+    return BLEU(tokenize=choose_tokenizer(language), effective_order=True)
 
 
 @dataclass(frozen=True)
@@ -45,94 +39,78 @@ class Distillation:
 
     teacher: Teacher
     sources: Sources
-    interpolation: Interpolation | None = None
+    n_best: int = 1
+    """Translations of a source, of which the one most similar to the reference is taken."""
+    noise: Noise | None = None
+    """Noise in the translations, for back-translation."""
 
     def job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
-        teacher, sources, interpolation = self.teacher, self.sources, self.interpolation
+        teacher, origin = self.teacher, self.sources.origin
         languages = teacher.source_language, teacher.target_language
-        if isinstance(sources.origin, Path):
-            if interpolation is not None:
-                raise UserError(
-                    f"{sources.origin}: has no references to compare with; --n-best needs a CONFIG"
-                )
+        if isinstance(origin, Path):
+            if self.n_best > 1:
+                raise UserError(f"{origin}: has no references; --n-best needs a CONFIG")
         else:
-            languages = sources.origin.source_language, sources.origin.target_language
+            languages = origin.source_language, origin.target_language
             teacher.require_direction(*languages, of="the config's corpora are")
-        settings = {"command": "distill", **sources.settings()}
-        if interpolation is not None:
-            check_n_best(interpolation.n_best, teacher.decoding)
-            settings |= asdict(interpolation)
-        extent = Extent.of((pair.source for pair in sources.pairs()), teacher.window)
-        folder /= sources.name(languages[0])
-        return teacher.job(folder, languages, settings, extent, shard)
+        name = self.sources.name(languages[0])
+        if languages[0] == languages[1]:
+            raise UserError(
+                f"{teacher.run}: translates from {languages[0]} into the same language, so both "
+                "files would have the same name"
+            )
+        if name.endswith(f".{languages[1]}"):
+            raise UserError(
+                f"{origin}: is in {languages[1]} by its name, but {teacher.run} translates from "
+                f"{languages[0]} into {languages[1]}; give a text in {languages[0]}"
+            )
+        settings = {"command": "distill", **self.sources.settings()}
+        if self.n_best > 1:
+            check_n_best(self.n_best, teacher.decoding)
+            settings["n_best"] = self.n_best
+        if self.noise is not None:
+            settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
+        extent = Extent.of((pair.source for pair in self.sources.pairs()), teacher.window)
+        if not extent.lines:
+            raise UserError(f"{name}: is empty")
+        left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
+        return Job((left, right), record, {**settings, **teacher.settings}, extent, shard)
 
-    def make(self, lines: range) -> Iterator[Made]:
+    def windows(self, lines: range) -> Iterator[Window]:
+        """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
+        results = self.translate(lines)
+        while window := list(islice(results, self.teacher.window)):
+            pairs = [result for result in window if isinstance(result, SentencePair)]
+            texts = ((pair.source for pair in pairs), (pair.target for pair in pairs))
+            left, right = ("".join(f"{text}\n" for text in side).encode() for side in texts)
+            counts = Counter(result if isinstance(result, str) else WRITTEN for result in window)
+            yield Window(len(window), (left, right), counts)
+
+    def translate(self, lines: range) -> Iterator[PairOrReason]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
         pairs, ahead = tee(islice(self.sources.pairs(), lines.start, lines.stop))
-        n_best, metric = 1, None
-        if self.interpolation is not None:
-            n_best = self.interpolation.n_best
-            metric = SIMILARITIES[self.interpolation.similarity](self.teacher.target_language)
+        language = self.teacher.target_language
+        metric = sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
-            (pair.source for pair in ahead), n_best=n_best, look_ahead=self.teacher.window
+            (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window
         )
-        for translation, pair in zip(translations, pairs, strict=True):
-            yield _choose(translation, pair, metric)
+        for line, translation, pair in zip(lines, translations, pairs, strict=False):
+            result = _choose(translation, pair, metric)
+            if self.noise is not None and isinstance(result, SentencePair):
+                seed = self.teacher.decoding.seed
+                noisy = self.noise.on(result.target, language=language, seed=seed, line=line)
+                result = replace(result, target=noisy)
+            yield result
 
 
-def _choose(translation: Translation, pair: SentencePair, metric: Metric | None) -> Made:
+def _choose(translation: Translation, pair: SentencePair, metric: BLEU | None) -> PairOrReason:
     """Return the best usable translation, or with `metric` the one nearest to the reference."""
-    choices = [each for each in translation.alternatives if not why_left_out(pair.source, each)]
-    if metric is not None and choices:
+    choices = translation.alternatives
+    usable = [choice for choice in choices if not find_pair_fault(pair.source, choice)]
+    if metric is not None and usable:
         # Among equals `index` returns the first, which the teacher prefers.
-        scores = [metric.sentence_score(each.text, [pair.target]).score for each in choices]
-        return SentencePair(pair.source, choices[scores.index(max(scores))].text)
-    reason = why_left_out(translation.source, *translation.alternatives[:1])
+        scores = [metric.sentence_score(choice.text, [pair.target]).score for choice in usable]
+        return SentencePair(pair.source, usable[scores.index(max(scores))].text)
+    reason = find_pair_fault(translation.source, *choices[:1])
     return reason or SentencePair(translation.source, translation.text)
-
-
-@dataclass(frozen=True)
-class BackTranslation:
-    """Text in a teacher's source language, and the noise for its translations."""
-
-    teacher: Teacher
-    text: Path
-    noise: Noise
-
-    def job(self, folder: Path, shard: Shard) -> Job:
-        """Return the job; raise UserError or DataError if the text is unsuitable.
-
-        The corpus is in the teacher's reverse direction: its source side is the translation.
-        """
-        source, target = self.teacher.source_language, self.teacher.target_language
-        text = existing_text(self.text)
-        name = base_name(text, source)
-        if name.endswith(f".{target}"):
-            raise UserError(
-                f"{text}: is in {target} by its name, but {self.teacher.run} translates from "
-                f"{source} into {target}; give a text in {source}"
-            )
-        settings = {
-            "command": "backtranslate",
-            "input": scan(text).sha256,
-            **{f"noise.{key}": value for key, value in asdict(self.noise).items()},
-        }
-        extent = Extent.of(read_lines(text), self.teacher.window)
-        return self.teacher.job(folder / name, (target, source), settings, extent, shard)
-
-    def make(self, lines: range) -> Iterator[Made]:
-        """Yield the pair, or the reason for leaving it out, of each of some lines of the text."""
-        texts = islice(read_lines(self.text), lines.start, lines.stop)
-        translations = self.teacher.translator.stream(texts, look_ahead=self.teacher.window)
-        for line, translation in zip(lines, translations, strict=False):
-            if reason := why_left_out(translation.source, *translation.alternatives[:1]):
-                yield reason
-                continue
-            noisy = self.noise.on(
-                translation.text,
-                language=self.teacher.target_language,
-                seed=self.teacher.decoding.seed,
-                line=line,
-            )
-            yield SentencePair(noisy, translation.source)

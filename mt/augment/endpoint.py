@@ -1,6 +1,7 @@
 """Client of an OpenAI-compatible chat endpoint, one request for each source."""
 
 import asyncio
+import json
 import os
 import random
 import time
@@ -13,7 +14,6 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mt.augment.collection import Answer, as_text, parse_json
 from mt.augment.teacher import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
@@ -27,7 +27,11 @@ PROMPT = (
 _TEXT = "{text}"
 _PATH = "/chat/completions"
 TRIES = 5
-_FIRST_WAIT = 1.0
+AT_ONCE = 8
+"""Requests under way."""
+TIMEOUT, CONNECT_TIMEOUT = 120.0, 30.0
+"""Seconds for a whole answer, and for a connection, whose failure ends the work."""
+FIRST_WAIT = 1.0
 """Seconds before the second try; each further wait is twice as long."""
 _LONGEST_WAIT = 600.0
 _MOST_BYTES = 10_000_000
@@ -54,7 +58,7 @@ _TEMPORARY = {
 }
 
 
-class _FailedError(Exception):
+class _AttemptError(Exception):
     """Failed request; the text is the cause."""
 
     def __init__(self, cause: str, *, again: bool = True, of_the_text: bool = False) -> None:
@@ -65,6 +69,19 @@ class _FailedError(Exception):
         """True if other sources may succeed."""
         self.wait = 0.0
         """Seconds to wait, as the endpoint asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAnswer:
+    """EndpointAnswer to one source."""
+
+    translations: tuple[str, ...] = ()
+    problem: str = ""
+    """Reason for having no translation."""
+    sent: int = 0
+    """Tokens of the request, if the endpoint counts them."""
+    received: int = 0
+    """Tokens of the answer."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +97,6 @@ class Endpoint:
     prompt: str = PROMPT
     temperature: float = 0.0
     n_best: int = 1
-    timeout: float = 60.0
-    """Seconds for a whole answer."""
-    at_once: int = 8
-    """Requests under way."""
     window: ClassVar[int] = 16
     """Unit of lines in which shards divide the sources."""
 
@@ -92,23 +105,23 @@ class Endpoint:
         try:
             import httpx2  # an optional package
         except ModuleNotFoundError as error:
-            raise UserError(f"--teacher-url needs httpx2: {install_hint('teacher')}") from error
+            raise UserError(f"--from URL needs httpx2: {install_hint('teacher')}") from error
         try:
             parts = urlsplit(self.url)
             httpx2.URL(self.url)
         except (ValueError, httpx2.InvalidURL):
-            raise UserError("--teacher-url: is not a valid URL") from None
+            raise UserError("--from: is not a valid URL") from None
         try:
             self._client()
         except (ImportError, ValueError) as error:
             cause = self._safe(f"{error}")
-            raise UserError(f"--teacher-url: proxy in the environment: {cause}") from None
+            raise UserError(f"--from: proxy in the environment: {cause}") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UserError("--teacher-url: must begin with https:// or http:// and a host")
+            raise UserError("--from: must begin with https:// or http:// and a host")
         if parts.username or parts.password or parts.query or parts.fragment:
             shown = f"{parts.scheme}://{parts.hostname}"
             raise UserError(
-                f"--teacher-url {shown}...: must be an address without user, password and query; a "
+                f"--from {shown}...: must be an address without user, password and query; a "
                 f"key belongs into the environment variable {KEY_VARIABLE}"
             )
         if _TEXT not in self.prompt:
@@ -134,7 +147,9 @@ class Endpoint:
             "n_best": self.n_best,
         }
 
-    def answers(self, sources: Iterable[str], languages: tuple[str, str]) -> Iterator[Answer]:
+    def answer(
+        self, sources: Iterable[str], languages: tuple[str, str]
+    ) -> Iterator[EndpointAnswer]:
         """Yield the answer for each source, in order; several requests are under way.
 
         A source that the endpoint declines, or does not answer in time, has a problem. Raises
@@ -142,9 +157,9 @@ class Endpoint:
         row with a problem. If the endpoint translates another text, these are yielded first, so
         that a restart does not stop at them again; else a restart asks for them again.
         """
-        failed: list[Answer] = []
-        with closing(self._in_order(sources, languages)) as found:
-            for answer in found:
+        failed: list[EndpointAnswer] = []
+        with closing(self._in_order(sources, languages)) as answers:
+            for answer in answers:
                 if answer.problem:
                     failed.append(answer)
                     if len(failed) == _FAILURES:
@@ -166,13 +181,13 @@ class Endpoint:
     def _works(self, languages: tuple[str, str]) -> bool:
         """Return True if the endpoint translates a harmless text."""
 
-        async def ask() -> Answer:
+        async def ask() -> EndpointAnswer:
             async with self._client() as client:
                 return await self._ask_once(client, self._body(_TEST, languages))
 
         try:
             return not asyncio.run(ask()).problem
-        except _FailedError:
+        except _AttemptError:
             return False
 
     def _client(self) -> Any:
@@ -181,17 +196,17 @@ class Endpoint:
         key = os.environ.get(KEY_VARIABLE)
         return httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx2.Timeout(None, connect=self._connect_timeout),
-            limits=httpx2.Limits(max_connections=self.at_once),
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
+            limits=httpx2.Limits(max_connections=AT_ONCE),
         )
 
     def _in_order(
         self, sources: Iterable[str], languages: tuple[str, str]
-    ) -> Generator[Answer, None, None]:
-        client, at_once = self._client(), asyncio.Semaphore(self.at_once)
-        pending: deque[asyncio.Task[Answer | UserError]] = deque()
+    ) -> Generator[EndpointAnswer, None, None]:
+        client, slots = self._client(), asyncio.Semaphore(AT_ONCE)
+        pending: deque[asyncio.Task[EndpointAnswer | UserError]] = deque()
 
-        async def first() -> Answer:
+        async def first() -> EndpointAnswer:
             answer = await pending.popleft()
             if isinstance(answer, UserError):
                 raise answer
@@ -200,9 +215,9 @@ class Endpoint:
         with asyncio.Runner() as runner:
             try:
                 for source in sources:
-                    asked = self._ask(client, at_once, self._body(source, languages))
-                    pending.append(runner.get_loop().create_task(asked))
-                    if len(pending) >= 2 * self.at_once:
+                    request = self._ask(client, slots, self._body(source, languages))
+                    pending.append(runner.get_loop().create_task(request))
+                    if len(pending) >= 2 * AT_ONCE:
                         yield runner.run(first())
                 while pending:
                     yield runner.run(first())
@@ -224,22 +239,22 @@ class Endpoint:
         }
 
     async def _ask(
-        self, client: Any, at_once: asyncio.Semaphore, body: dict[str, Any]
-    ) -> Answer | UserError:
+        self, client: Any, slots: asyncio.Semaphore, body: dict[str, Any]
+    ) -> EndpointAnswer | UserError:
         """Return the answer, after waits and further tries if necessary.
 
         An error that ends the work is returned too: requests after the first one with an error are
         not awaited.
         """
-        wait = _FIRST_WAIT
-        async with at_once:
-            for tried in range(1, TRIES + 1):
+        wait = FIRST_WAIT
+        async with slots:
+            for attempt in range(1, TRIES + 1):
                 try:
                     return await self._ask_once(client, body)
-                except _FailedError as error:
-                    if tried == TRIES or not error.again:
-                        times = f", {tried} times" if tried > 1 else ""
-                        answer = Answer(problem=f"{error}{times}")
+                except _AttemptError as error:
+                    if attempt == TRIES or not error.again:
+                        times = f", {attempt} times" if attempt > 1 else ""
+                        answer = EndpointAnswer(problem=f"{error}{times}")
                         return answer if error.of_the_text else self._error(answer.problem)
                     asked_wait = error.wait
                 # The spread keeps requests apart that have failed together.
@@ -247,64 +262,59 @@ class Endpoint:
                 wait *= 2
         raise AssertionError("the last try returns")
 
-    async def _ask_once(self, client: Any, body: dict[str, Any]) -> Answer:
+    async def _ask_once(self, client: Any, body: dict[str, Any]) -> EndpointAnswer:
         import httpx2
 
         content = b""
         try:
             async with (
-                asyncio.timeout(self.timeout),
+                asyncio.timeout(TIMEOUT),
                 client.stream("POST", self._address, json=body) as response,
             ):
                 async for chunk in response.aiter_bytes():
                     content += chunk
                     if len(content) > _MOST_BYTES:
                         cause = f"an answer of more than {_MOST_BYTES:,} bytes"
-                        raise _FailedError(cause, of_the_text=True)
+                        raise _AttemptError(cause, of_the_text=True)
         except TimeoutError:
-            cause = f"no answer within {self.timeout:g} seconds"
-            raise _FailedError(cause, of_the_text=True) from None
+            cause = f"no answer within {TIMEOUT:g} seconds"
+            raise _AttemptError(cause, of_the_text=True) from None
         except httpx2.ConnectTimeout:
-            raise _FailedError(f"no connection within {self._connect_timeout:g} seconds") from None
+            raise _AttemptError(f"no connection within {CONNECT_TIMEOUT:g} seconds") from None
         except httpx2.RequestError as error:
-            raise _FailedError(
+            raise _AttemptError(
                 self._safe(f"{error}" or type(error).__name__),
                 of_the_text=isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError),
             ) from None
         status, headers = response.status_code, response.headers
         if status != HTTPStatus.OK:
-            raise self._failed(status, headers, content)
-        return self._answer(content, headers)
-
-    @property
-    def _connect_timeout(self) -> float:
-        """Seconds for a connection: fewer than for an answer, because its failure ends the work."""
-        return self.timeout / 2
+            raise self._explain(status, headers, content)
+        return self._parse(content, headers)
 
     @property
     def _address(self) -> str:
         url = self.url.rstrip("/")
         return url if url.endswith(_PATH) else url + _PATH
 
-    def _failed(self, status: int, headers: Any, content: bytes) -> _FailedError:
+    def _explain(self, status: int, headers: Any, content: bytes) -> _AttemptError:
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            place = self._safe(headers.get("location", "another address"))
-            return _FailedError(f"status {status}, redirects to {place}; name that", again=False)
+            address = self._safe(headers.get("location", "another address"))
+            return _AttemptError(f"status {status}, redirects to {address}; name that", again=False)
         cause = f"status {status}"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             has_key = bool(os.environ.get(KEY_VARIABLE))
             cause += f", {'refuses the key in' if has_key else 'needs a key in'} {KEY_VARIABLE}"
         if message := self._message(content):
             cause += f" ({message})"
-        error = _FailedError(
+        error = _AttemptError(
             cause,
             again=status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR,
             of_the_text=status in _OF_THE_TEXT,
         )
-        error.wait = _seconds(headers.get("retry-after", ""))
+        error.wait = _parse_wait(headers.get("retry-after", ""))
         if error.wait > _LONGEST_WAIT:
             wait = f"{cause}, asks for a wait of {error.wait:,.0f} seconds"
-            return _FailedError(wait, again=False)
+            return _AttemptError(wait, again=False)
         return error
 
     def _message(self, content: bytes) -> str:
@@ -321,30 +331,31 @@ class Endpoint:
             text = text.replace(key, "***")
         return clip(printable(text), _MESSAGE_WIDTH)
 
-    def _answer(self, content: bytes, headers: Any) -> Answer:
+    def _parse(self, content: bytes, headers: Any) -> EndpointAnswer:
         try:
             record = parse_json(content)
         except ValueError:
             kind = headers.get("content-type", "").partition(";")[0].strip()
-            found = "HTML" if kind == "text/html" else "invalid JSON"
-            cause = f"answers {found} instead of a chat completion"
-            raise _FailedError(cause, of_the_text=found != "HTML") from None
+            is_html = kind == "text/html"
+            cause = f"answers {'HTML' if is_html else 'invalid JSON'} instead of a chat completion"
+            raise _AttemptError(cause, of_the_text=not is_html) from None
         try:
-            choices = [_choice(each) for each in record["choices"]]
+            choices = [_parse_choice(choice) for choice in record["choices"]]
             usage = record.get("usage") or {}
-            counts = [_count(usage.get(f"{side}_tokens")) for side in ("prompt", "completion")]
+            tokens = [usage.get(f"{side}_tokens") for side in ("prompt", "completion")]
+            counts = [count if isinstance(count, int) else 0 for count in tokens]
         except (KeyError, TypeError, AttributeError):
             cause = "answers JSON without `choices[].message.content`"
-            raise _FailedError(cause, of_the_text=True) from None
+            raise _AttemptError(cause, of_the_text=True) from None
         if len(choices) != self.n_best:
             hint = "; ask for one with --n-best 1" if self.n_best > 1 else ""
             cause = f"gives {len(choices)} translations instead of {self.n_best}{hint}"
-            raise _FailedError(cause, of_the_text=not choices)
+            raise _AttemptError(cause, of_the_text=not choices)
         if complete := tuple(text for text, end in choices if end == _COMPLETE):
-            return Answer(complete, "", *counts)
+            return EndpointAnswer(complete, "", *counts)
         end = choices[0][1]
         problem = CUT if end == "length" else f"translation ended by `{self._safe(end)}`"
-        return Answer((), problem, *counts)
+        return EndpointAnswer((), problem, *counts)
 
     def _error(self, problem: str) -> UserError:
         return UserError(
@@ -352,7 +363,7 @@ class Endpoint:
         )
 
 
-def _choice(choice: Any) -> tuple[str, str]:
+def _parse_choice(choice: Any) -> tuple[str, str]:
     """Return the text of a choice and the reason for its end; an incomplete text is ""."""
     end = as_text(choice.get("finish_reason") or _COMPLETE)
     if end != _COMPLETE:
@@ -361,12 +372,7 @@ def _choice(choice: Any) -> tuple[str, str]:
     return as_text(message["content"] or message.get("refusal") or ""), end
 
 
-def _count(tokens: Any) -> int:
-    """Return a number of tokens, 0 without a valid one."""
-    return tokens if isinstance(tokens, int) else 0
-
-
-def _seconds(retry_after: str) -> float:
+def _parse_wait(retry_after: str) -> float:
     """Return the seconds of a `Retry-After` header, a number or a date; 0 without one."""
     try:
         return max(0.0, float(retry_after))
@@ -376,3 +382,21 @@ def _seconds(retry_after: str) -> float:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     except ValueError:
         return 0.0
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return a JSON value; raise ValueError for invalid JSON and for deeply nested values."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def as_text(value: object) -> str:
+    """Return a text of JSON without white space around it; lone surrogates become U+FFFD.
+
+    Raises TypeError unless the value is a text.
+    """
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").strip()

@@ -1,10 +1,8 @@
 """Teacher model: a finished run or an export that translates training text."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 from mt.decoding.files import read_lines
 from mt.decoding.load import decoding_settings
-from mt.decoding.shards import Extent, Job, Shard, Window
 from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
 from mt.errors import UserError
 from mt.files import existing_file
@@ -31,9 +28,6 @@ BLANK, NOT_UTF_8, EMPTY, CUT = (
     "translation cut at its length limit",
 )
 """Reasons for leaving a line out."""
-WRITTEN = "written"
-Made = SentencePair | str
-"""A pair, or the reason for leaving a line out."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +59,8 @@ class Teacher:
                 f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
                 "name the run that it was exported from"
             )
-        for each in decoding.ensemble:
-            check_finished(each)
+        for member in decoding.ensemble:
+            check_finished(member)
         direction = chosen_direction(config.data, decoding.tag, decoding.target_tag)
         settings = {
             "source_language": direction.source,
@@ -86,60 +80,27 @@ class Teacher:
 
     @property
     def window(self) -> int:
-        """Lines to translate between two saves: as many as `mt translate` reads ahead.
-
-        They are enough to sort by length and to be worth an export to CTranslate2.
-        """
+        """Lines to translate between two saves: as many as `mt translate` reads ahead."""
         return LOOK_AHEAD_BATCHES * self.decoding.sentences_at_once
-
-    def job(
-        self,
-        corpus: Path,
-        languages: tuple[str, str],
-        settings: dict[str, Any],
-        extent: Extent,
-        shard: Shard,
-    ) -> Job:
-        """Return the job that writes `CORPUS.LANGUAGE` in two languages and `CORPUS.json`."""
-        if languages[0] == languages[1]:
-            raise UserError(
-                f"{self.run}: translates from {languages[0]} into the same language, so both "
-                "files would have the same name"
-            )
-        left, right, record = (
-            corpus.with_name(f"{corpus.name}.{ending}") for ending in (*languages, "json")
-        )
-        if not extent.lines:
-            raise UserError(f"{corpus.name}: is empty")
-        return Job((left, right), record, {**settings, **self.settings}, extent, shard)
-
-    def windows(self, made: Iterator[Made]) -> Iterator[Window]:
-        """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
-        while window := list(islice(made, self.window)):
-            pairs = [each for each in window if isinstance(each, SentencePair)]
-            texts = ((pair.source for pair in pairs), (pair.target for pair in pairs))
-            left, right = ("".join(f"{text}\n" for text in side).encode() for side in texts)
-            counts = Counter(each if isinstance(each, str) else WRITTEN for each in window)
-            yield Window(len(window), (left, right), counts)
 
     def require_direction(self, source: str, target: str, *, of: str) -> None:
         """Raise UserError unless the teacher translates in this direction, that `of` something."""
-        wanted = base_language(source), base_language(target)
-        if wanted != (base_language(self.source_language), base_language(self.target_language)):
+        direction = base_language(source), base_language(target)
+        if direction != (base_language(self.source_language), base_language(self.target_language)):
             raise UserError(
                 f"{self.run}: translates from {self.source_language} into {self.target_language}, "
                 f"{of} from {source} into {target}"
             )
 
 
-def existing_text(path: Path) -> Path:
+def require_text(path: Path) -> Path:
     """Return `path`; raise DataError if it does not exist and UserError if it is a pipe."""
     if not existing_file(path).is_file():
         raise UserError(f"{path}: is not a regular file; a pipe cannot be read several times")
     return path
 
 
-def base_name(path: Path, language: str) -> str:
+def strip_suffixes(path: Path, language: str) -> str:
     """Return a file name without the suffixes of compression, `.txt` and `.LANGUAGE`."""
     name = path.name
     for ending in (".gz", ".xz", ".zst", ".txt", f".{language}"):
@@ -147,8 +108,8 @@ def base_name(path: Path, language: str) -> str:
     return name or "text"
 
 
-def why_not_translated(source: str) -> str | None:
-    """Return why a line is no source, or None."""
+def find_source_fault(source: str) -> str | None:
+    """Return the reason for not translating a line, or None."""
     if not source.strip():
         return BLANK
     try:
@@ -158,9 +119,9 @@ def why_not_translated(source: str) -> str | None:
     return None
 
 
-def why_left_out(source: str, choice: RankedTranslation | None = None) -> str | None:
-    """Return why a line and its translation cannot be a training pair, or None."""
-    if reason := why_not_translated(source):
+def find_pair_fault(source: str, choice: RankedTranslation | None = None) -> str | None:
+    """Return the reason for leaving out a line and its translation, or None."""
+    if reason := find_source_fault(source):
         return reason
     if choice is None or not choice.text.strip():
         return EMPTY
@@ -176,13 +137,13 @@ class Sources:
 
     def name(self, language: str) -> str:
         """Return the base name of output files."""
-        return base_name(self.origin, language) if isinstance(self.origin, Path) else "train"
+        return strip_suffixes(self.origin, language) if isinstance(self.origin, Path) else "train"
 
     def settings(self) -> dict[str, Any]:
         """Return the values that determine the sources; raise DataError if they are unreadable."""
         if isinstance(self.origin, Path):
-            return {"input": scan(existing_text(self.origin)).sha256}
-        corpora = _in_direction(self.origin)
+            return {"input": scan(require_text(self.origin)).sha256}
+        corpora = _open_corpora(self.origin)
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
 
@@ -190,13 +151,13 @@ class Sources:
         """Stream the sources and references; a text has the reference ""."""
         if isinstance(self.origin, Path):
             return (SentencePair(line, "") for line in read_lines(self.origin))
-        return read_cleaned_pairs(_in_direction(self.origin))
+        return read_cleaned_pairs(_open_corpora(self.origin))
 
 
-def _in_direction(data: DataConfig) -> list[TrainingCorpus]:
+def _open_corpora(data: DataConfig) -> list[TrainingCorpus]:
     """Return the training corpora with the languages of the config; raise UserError without any."""
     direction = data.source_language, data.target_language
-    found = [each for each in open_training_corpora(data) if each.languages == direction]
-    if not found:
+    corpora = [corpus for corpus in open_training_corpora(data) if corpus.languages == direction]
+    if not corpora:
         raise UserError(f"no training corpus of the config is {' to '.join(direction)}")
-    return found
+    return corpora

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mt import __version__
-from mt.cli.augment import backtranslate, distill
+from mt.cli.augment import distill
 from mt.cli.data import data
 from mt.cli.evaluate import compare, evaluate
 from mt.cli.export import export, import_
@@ -27,10 +27,22 @@ EXAMPLES = """\
 REMOVED: dict[str, str] = {
     "mt ablate --json": "each run folder has its scores in metrics.jsonl and evaluations/",
     "mt ablate --runs": "the runs are in runs/ablation-NAME-OF-FILE",
+    "mt backtranslate": (
+        "`mt distill RUN MONO --set decoding.search=sample` writes the same pairs; --noise drops, "
+        "masks and moves words"
+    ),
     "mt compare --examples": "the five sentences of most gain and of most loss are shown",
     "mt data tokenizer": (
         "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
     ),
+    "mt distill --choose": "of several translations the one most similar to the others is taken",
+    "mt distill --price": "the tokens sent and received are printed",
+    "mt distill --requests": "an endpoint gets 8 requests at once",
+    "mt distill --similarity": "sentence BLEU is the measure",
+    "mt distill --teacher": "mt distill CONFIG --from FILE",
+    "mt distill --teacher-command": "let the program write a file for --from FILE",
+    "mt distill --teacher-url": "mt distill CONFIG --from URL",
+    "mt distill --timeout": "an answer of an endpoint may take 120 seconds",
     "mt evaluate --check": "give the passport as the argument: mt evaluate PASSPORT.json",
     "mt evaluate --hypotheses": "give the file of translations as the argument: mt evaluate FILE",
     "mt evaluate --passport": "the passport is written next to the translations",
@@ -61,7 +73,7 @@ PANELS: dict[str, tuple[typer.Typer | Callable[..., None], ...]] = {
     "Train": (init, train, plan, average, reproduce, ablate),
     "Use": (translate, score, serve, export, import_),
     "Evaluate": (evaluate, compare),
-    "Data": (data, backtranslate, distill),
+    "Data": (data, distill),
     "Study": (info, plot, bench),
 }
 for panel, commands in PANELS.items():

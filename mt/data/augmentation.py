@@ -19,7 +19,6 @@ import numpy as np
 from mt.data.pairs import SentencePair
 from mt.data.store import Chunk, Rows, concatenate
 from mt.data.tokenizer import Tokenizer, Vocabulary
-from mt.errors import UserError
 from mt.languages import FINAL_MARKS, written_without_spaces
 
 _WORD_START = re.compile(r"(?<![\w'’])\w")
@@ -271,7 +270,7 @@ _UNIT = re.compile(r"\s*(?:[0-9A-Za-z]+|\S)")
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Strength of back-translation noise; the paper uses 0.1, 0.1 and 3."""
+    """Strength of back-translation noise."""
 
     drop: float = 0.0
     """Probability to drop a word."""
@@ -279,13 +278,6 @@ class Noise:
     """Probability to replace a remaining word by `FILLER`."""
     swap: int = 0
     """Largest distance that a word moves."""
-
-    def __post_init__(self) -> None:
-        for name, share in (("drop", self.drop), ("mask", self.mask)):
-            if not 0 <= share < 1:
-                raise UserError(f"--{name} {share}: is a probability from 0 to less than 1")
-        if self.swap < 0:
-            raise UserError(f"--swap {self.swap}: is a number of places, 0 or more")
 
     def on(self, text: str, *, language: str, seed: int, line: int) -> str:
         """Return a text with noise; it follows from the seed, the line number and the text.

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from sacrebleu import sentence_chrf
+from sacrebleu import sentence_bleu
 
 from mt.augment import endpoint as client
 from mt.augment.candidate_filters import REASONS, Judge, JudgeScore, Limit, Norms, Scale, Selection
-from mt.augment.collection import Candidates, read_candidates
+from mt.augment.collection import SourceCandidates, read_candidates
 from mt.decoding.scoring import score_files
 from mt.errors import DataError
 from tests.augment.fake_endpoint import Reply, completion, serving
@@ -54,9 +54,9 @@ def selection(tmp_path: Path) -> Callable[..., Selection]:
 
     def make(*rows: list[str], **options: object) -> Selection:
         path = tmp_path / "pairs.jsonl"
-        lines = (Candidates(source, tuple(texts)).as_json() for source, *texts in rows)
+        lines = (SourceCandidates(source, tuple(texts)).as_json() for source, *texts in rows)
         path.write_text("".join(f"{line}\n" for line in lines))
-        return Selection(path, Path("my.yaml"), ("en", "de"), **options)  # type: ignore[arg-type]
+        return Selection(path, ("en", "de"), **options)  # type: ignore[arg-type]
 
     return make
 
@@ -69,7 +69,9 @@ GOOD = [
     ("Unfortunately I cannot help you.", "Leider kann ich dir nicht helfen."),
     ("Note: the shop is closed.", "Hinweis: Das Geschäft ist geschlossen."),
     ("Translation: a difficult art.", "Übersetzung: eine schwierige Kunst."),
-    ("The note says nothing.", "In der Notiz steht nichts."),
+    ("One thing is clear – it rains.", "Eines ist klar: Es regnet."),
+    ("He said, 'Come.'", "Er sagte: Komm."),
+    ("Come at half past six.", "Komm um 6:30."),
     ("Berlin", "Berlin"),
     ("It costs 1,000 dollars at 6:30.", "Es kostet um 6.30 Uhr 1.000 Dollar."),
     ("See https://a.test/b <b>now</b>.", "Siehe <b>jetzt</b> https://a.test/b."),
@@ -78,13 +80,13 @@ GOOD = [
 ]
 BAD = [
     ("A dog sleeps.", "", "empty"),
-    ("A dog sleeps.", "I'm sorry, I cannot translate this.", "refusal"),
-    ("A dog sleeps.", "Es tut mir leid, aber das kann ich nicht übersetzen.", "refusal"),
-    ("A dog sleeps.", "Désolé, je ne peux pas traduire ce texte.", "refusal"),
-    ("A dog sleeps.", "抱歉，我无法翻译这句话。", "refusal"),
+    ("A dog sleeps.", "I'm sorry, I cannot translate this.", "language"),
+    ("A dog sleeps.", "Désolé, je ne peux pas traduire ce texte.", "language"),
+    ("A dog sleeps.", "抱歉，我无法翻译这句话。", "script"),
     ("A dog sleeps.", "Here is the translation: Ein Hund schläft.", "commentary"),
     ("A dog sleeps.", "Übersetzung: Ein Hund schläft.", "commentary"),
-    ("A dog sleeps.", "German: Ein Hund schläft.", "commentary"),
+    ("A dog sleeps.", "Çeviri: Ein Hund schläft.", "commentary"),
+    ("A dog sleeps.", "Ein Hund schläft.\nEr träumt.", "commentary"),
     ("A dog sleeps.", "„Ein Hund schläft.“", "commentary"),
     ("A dog sleeps.", "Ein Hund schläft. (Anmerkung: wörtlich)", "commentary"),
     ("A dog sleeps.", "<p>Ein Hund schläft.</p>", "commentary"),
@@ -113,20 +115,20 @@ def test_filters_of_one_candidate(selection: Callable[..., Selection], tmp_path:
     targets, rejected = result(selection(*rows), tmp_path)
     assert targets == [text for _, text in GOOD]
     assert [row[2] for row in rejected] == [reason for _, _, reason in BAD]
-    assert [row[4] for row in rejected] == [text for _, text, _ in BAD]
+    assert [row[4] for row in rejected] == [text.replace("\n", " ") for _, text, _ in BAD]
     assert [int(row[0]) for row in rejected] == [*range(len(GOOD) + 1, len(rows) + 1)]
     # An allowed filter rejects nothing; an empty text and several lines are never a pair.
     targets, rejected = result(selection(*rows, allow=REASONS), tmp_path)
-    assert [row[2] for row in rejected] == ["empty", "several lines"]
-    assert len(targets) == len(rows) - 2
+    assert [row[2] for row in rejected] == ["empty", "several lines", "several lines"]
+    assert len(targets) == len(rows) - 3
 
 
 def test_best_of_several(selection: Callable[..., Selection], tmp_path: Path) -> None:
     texts = ["Ein Hund schläft dort.", "Ein Hund schläft hier.", "Ein Hund schläft hier lange."]
     far = "Die Firma bestreitet jede Schuld."
     row = ["A dog sleeps here.", far, *texts]
-    targets, rejected = result(selection(row, similarity="chrf"), tmp_path)
-    similar = [sum(sentence_chrf(one, [two]).score for two in texts) for one in texts]
+    targets, rejected = result(selection(row), tmp_path)
+    similar = [sum(sentence_bleu(one, [two]).score for two in texts) for one in texts]
     assert targets == [texts[similar.index(max(similar))]]
     assert [(row[1], row[2], row[4]) for row in rejected] == [("1", "agreement", far)]
 
@@ -134,37 +136,37 @@ def test_best_of_several(selection: Callable[..., Selection], tmp_path: Path) ->
 class ByLength(Judge):
     """Judge that prefers long translations and expects no end."""
 
-    settings = {"model": "x"}  # noqa: RUF012
+    model = "x"
 
     def check(self, languages: tuple[str, str]) -> None:
         """Accept any direction."""
 
-    def scores(self, sources: Sequence[str], translations: Sequence[str]) -> list[JudgeScore]:
+    def score(self, sources: Sequence[str], translations: Sequence[str]) -> list[JudgeScore]:
         """Return scores that do not depend on the sources."""
         return [JudgeScore(-1 / len(text), -9.0) for text in translations]
 
 
-def test_judge_chooses_rejects_and_finds_sudden_ends(
+def test_judge_rejects_and_finds_sudden_ends(
     selection: Callable[..., Selection], tmp_path: Path
 ) -> None:
-    texts = ["Ein Hund.", "Ein Hund schläft."]
-    made = selection(["A big dog sleeps.", *texts], judge=ByLength(Path("run")), choice="judge")
-    assert result(made, tmp_path)[0] == texts[1:]
+    selected = selection(["A big dog sleeps.", "Ein Hund."], judge=ByLength(Path("run")))
     scale = Scale(0.0, 0.2)
-    made.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 8, scale))
-    assert [row[2] for row in result(made, tmp_path)[1]] == ["cut-off"]
-    made.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 12, scale))
-    assert [row[2] for row in result(made, tmp_path)[1]] == ["judge"]
+    selected.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 8, scale))
+    assert [row[2] for row in result(selected, tmp_path)[1]] == ["cut-off"]
+    selected.__dict__["norms"] = Norms(scale, log_prob=Limit(-1 / 12, scale))
+    assert [row[2] for row in result(selected, tmp_path)[1]] == ["judge"]
 
 
 def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) -> None:
     left, right = (tiny_corpus / f"test.{side}" for side in ("en", "de"))
     expected = [*score_files(finished_run, sources=left, targets=right, device="cpu")]
     sides = (path.read_text().splitlines() for path in (left, right))
-    scores = Judge(finished_run, "cpu").scores(*sides)
-    assert [each.mean for each in scores] == pytest.approx([each.mean for each in expected])
+    scores = Judge(finished_run, "cpu").score(*sides)
+    assert [score.mean for score in scores] == pytest.approx([score.mean for score in expected])
     # The corpus has no punctuation, so that the end is the end mark.
-    assert [each.end for each in scores] == pytest.approx([e.log_probs[-1] for e in expected])
+    assert [score.end for score in scores] == pytest.approx(
+        [score.log_probs[-1] for score in expected]
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_file_of_another_form_is_named_with_its_line(name: str, line: str, tmp_p
     first = "x\ty" if name == "a.tsv" else '{"source": "x", "translations": ["y"]}'
     path.write_text(f"{first}\n{line}\n")
     read = read_candidates(path)
-    assert next(read) == Candidates("x", ("y",))
+    assert next(read) == SourceCandidates("x", ("y",))
     with pytest.raises(DataError, match=f"{name}: line 2: must be "):
         next(read)
 
@@ -190,7 +192,8 @@ def test_bad_answers_are_filtered_and_good_ones_kept(
     tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fifth of the answers is bad: 95 % of them must go, and 97 % of the good ones stay."""
-    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(client, "TIMEOUT", 0.6)
     sides = [(QUICKSTART / f"train.{side}").read_text().splitlines() for side in ("en", "zh")]
     pairs: dict[str, str] = dict(zip(*(side[:1400] for side in sides), strict=True))
     for name, lines in {"train.en": [*pairs], "train.zh": [*pairs.values()]}.items():
@@ -220,8 +223,16 @@ def test_bad_answers_are_filtered_and_good_ones_kept(
         return Reply(reply.body, delay=0.9) if is_late else reply
 
     with serving(answer) as endpoint:
-        call = ["distill", config, "--teacher-url", endpoint.url, "--model", "m"]
-        call += ["--timeout", "0.6", "--requests", "16", "--out", tmp_path / "out"]
+        call = [
+            "distill",
+            config,
+            "--from",
+            endpoint.url,
+            "--model",
+            "m",
+            "--out",
+            tmp_path / "out",
+        ]
         status, _, err = program(*call)
     assert (status, err) == (0, "")
     sources = [*pairs]

@@ -1,4 +1,4 @@
-"""Candidates of endpoints and programs: retries, errors, resumption, the key."""
+"""Candidates of endpoints: retries, errors, resumption, the key."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ ALL = [*("--allow", "numbers", "--allow", "language", "--allow", "length", "--al
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(client, "FIRST_WAIT", 0.01)
     monkeypatch.setenv("MT_TEACHER_KEY", KEY)
 
 
@@ -54,8 +53,14 @@ def sources(folder: Path) -> list[str]:
 
 
 def test_endpoint_answers_become_pairs(
-    text: list[Path], tmp_path: Path, program: Program, caplog: pytest.LogCaptureFixture
+    text: list[Path],
+    tmp_path: Path,
+    program: Program,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(client, "TIMEOUT", 0.3)
+
     def answer(text: str, count: int) -> Reply:
         """Fail the first time in several ways, and always for one text."""
         place = number(text)
@@ -71,18 +76,18 @@ def test_endpoint_answers_become_pairs(
         return first.get(place % 20, good(text, 1)) if count == 1 else good(text, 1)
 
     with serving(answer) as endpoint:
-        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        options = ["--timeout", "0.3", "--price", "1/2", "--out", tmp_path / "out"]
-        status, printed, err = program(*call, *options)
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
+        call += ["--out", tmp_path / "out"]
+        status, printed, err = program(*call)
         assert (status, err) == (0, "")
         before = sum(endpoint.asked.values())
-        assert program(*call, *options)[1] == printed
+        assert program(*call)[1] == printed
         assert sum(endpoint.asked.values()) == before  # nothing is asked twice
     out = tmp_path / "out"
     wanted = [line for line in LINES if line.split()[3] != "7"]
     assert sources(out) == wanted
     assert (out / "more.de").read_text().splitlines() == [translated(line) for line in wanted]
-    assert printed.splitlines()[0] == "590 tokens sent, 177 received, cost 0.0009"
+    assert printed.splitlines()[0] == "tokens sent: 590, tokens received: 177"
     rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
     assert [(row[0], row[4]) for row in rejected] == [
         ("8", "status 400 (filtered)"),
@@ -123,17 +128,22 @@ BROKEN: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_endpoint_is_one_line_and_loses_nothing(
-    name: str, text: list[Path], tmp_path: Path, program: Program
+    name: str,
+    text: list[Path],
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reply, cause = BROKEN[name]
+    monkeypatch.setattr(client, "TIMEOUT", 0.3 if name == "late" else 5.0)
 
     def breaks(text: str, count: int) -> Reply:
         return good(text, count) if number(text) < 20 else reply
 
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
-        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        call += ["--timeout", "0.3" if name == "late" else "5", "--out", out]
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
+        call += ["--out", out]
         status, printed, err = program(*call)
         assert (status, printed) == (2, "")
         assert err.count("\n") == 1
@@ -155,7 +165,7 @@ def test_endpoint_that_fails_for_the_last_sources_loses_none(
         return good(text, count) if number(text) < 58 else Reply(b"", 500)
 
     with serving(breaks) as endpoint:
-        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
         call += ["--out", tmp_path / "out"]
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
@@ -169,10 +179,10 @@ def test_unsuitable_proxy_is_one_line(
     text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "ftp://x.test")
-    call = ["distill", *text, "--teacher-url", "http://127.0.0.1:1/v1", "--model", "m", *ALL]
+    call = ["distill", *text, "--from", "http://127.0.0.1:1/v1", "--model", "m", *ALL]
     status, printed, err = program(*call, "--out", tmp_path / "out")
     assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert "--teacher-url: proxy in the environment: " in err
+    assert "--from: proxy in the environment: " in err
 
 
 WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
@@ -195,9 +205,14 @@ WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_TRANSLATION)
 def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
-    name: str, text: list[Path], tmp_path: Path, program: Program
+    name: str,
+    text: list[Path],
+    tmp_path: Path,
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reply, cause = WITHOUT_TRANSLATION[name]
+    monkeypatch.setattr(client, "TIMEOUT", 0.2 if cause.startswith("no answer") else 5.0)
     left_out = {*range(20, 27), 59}
 
     def answer(text: str, count: int) -> Reply:
@@ -205,8 +220,8 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
 
     out = tmp_path / "out"
     with serving(answer) as endpoint:
-        call = ["distill", *text, "--teacher-url", endpoint.url, "--model", "m", *ALL]
-        call += ["--timeout", "0.2" if cause.startswith("no answer") else "5", "--out", out]
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
+        call += ["--out", out]
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
         assert f"{cause}; 5 sources in a row have no translation and are left out" in err
@@ -232,7 +247,7 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
     text.write_text("".join(f"{line}\n" for line in lines))
 
     def start(url: str, name: str) -> subprocess.Popen[bytes]:
-        call = ["distill", tiny_recipe, text, "--teacher-url", url, "--model", "m", *ALL]
+        call = ["distill", tiny_recipe, text, "--from", url, "--model", "m", *ALL]
         return subprocess.Popen(
             [sys.executable, "-m", "mt", *map(str, call), "--out", str(tmp_path / name)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -261,97 +276,57 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
     assert len(sources(tmp_path / "killed")) == len(lines)
 
 
-@pytest.mark.parametrize("name", ["more.en", "more.rejected.tsv", "more.json.part"])
 def test_files_in_the_way_are_an_error_before_candidates_are_collected(
-    name: str, text: list[Path], tmp_path: Path, program: Program
+    text: list[Path], tmp_path: Path, program: Program
 ) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    (out / name).write_text("mine\n")
-    command = f"tee {tmp_path / 'asked'}"
-    status, printed, err = program("distill", *text, "--teacher-command", command, "--out", out)
+    (out / "more.rejected.tsv").write_text("mine\n")
+    with serving(good) as endpoint:
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", "--out", out]
+        status, printed, err = program(*call)
     assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert f"{out / name}: exists already" in err
-    assert not (tmp_path / "asked").exists()
-    assert [path.name for path in out.iterdir()] == [name]
+    assert f"{out / 'more.rejected.tsv'}: exists already" in err
+    assert not endpoint.asked
+    assert [path.name for path in out.iterdir()] == ["more.rejected.tsv"]
 
 
-def test_command_translates_in_parts(
-    text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+def test_of_several_answers_the_most_similar_one_is_taken(
+    text: list[Path], tmp_path: Path, program: Program
 ) -> None:
-    monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
-    call = ["distill", *text, *ALL, "--teacher-command"]
-    command = "KEY='my secret' tee -a {log} | sed 's/dog/Hund/; s/and it is glad/und ist froh/'"
-    log = tmp_path / "log"
-    status, _, err = program(*call, command.format(log=log), "--out", tmp_path / "one")
-    assert (status, err) == (0, "")
-    assert log.read_text().splitlines() == LINES
-    assert "secret" not in str(contents(tmp_path / "one"))
-    assert (tmp_path / "one" / "more.de").read_text().splitlines() == [*map(translated, LINES)]
-    array = """sed 's/.*/["&", "& dog", "x y z"]/'"""
-    both = ["--n-best", "3", "--similarity", "chrf", "--out", tmp_path / "three"]
-    assert program(*call, array, *both)[0] == 0
-    found = (tmp_path / "three" / "more-candidates.jsonl").read_text().splitlines()
-    assert json.loads(found[0]) == {
+    def answer(text: str, _: int) -> Reply:
+        return completion(translated(text), f"{translated(text)} da", f"{translated(text)} da")
+
+    with serving(answer) as endpoint:
+        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
+        call += ["--n-best", "3", "--temperature", "0.7", "--out", tmp_path / "out"]
+        assert program(*call)[0] == 0
+    assert endpoint.requests[0]["n"] == 3
+    rows = (tmp_path / "out" / "more-candidates.jsonl").read_text().splitlines()
+    first = translated(LINES[0])
+    assert json.loads(rows[0]) == {
         "source": LINES[0],
-        "translations": [LINES[0], f"{LINES[0]} dog", "x y z"],
+        "translations": [first, f"{first} da", f"{first} da"],
     }
-    # Two remain, equally similar to each other.
-    written = (tmp_path / "three" / "more.de").read_text().splitlines()
-    assert written == [f"{line} dog" for line in LINES]
-
-
-@pytest.mark.parametrize(
-    ("command", "cause"),
-    [
-        ("KEY='my secret' PW=secret exit 3", "--teacher-command `exit`: ended with status 3"),
-        ("exit 3 # it's secret", "--teacher-command: ended with status 3"),
-        ("no-such-program-here 2> /dev/null", "ended with status 127"),
-        ("head -n 3", "wrote 3 lines for 25; line N of its output must answer line N"),
-        ("sed p", "wrote 50 lines for 25"),
-        ("cat > /dev/null", "wrote 0 lines for 25"),
-        ("tr d '\\377'", "line 1 of its output, for `a dog has 0 bones"),
-        pytest.param(f"sed 's/.*/{'[' * 50_000}/'", "is no JSON array of", id="nested"),
-        (" ", "--teacher-command: is empty"),
-    ],
-)
-def test_failing_command_is_one_line(
-    command: str,
-    cause: str,
-    text: list[Path],
-    tmp_path: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mt.augment.collection.PART_LINES", 25)
-    call = ["distill", *text, "--teacher-command", command, "--n-best", "2"]
-    status, printed, err = program(*call, "--out", tmp_path / "out")
-    assert (status, printed, err.count("\n")) == (2, "", 1)
-    assert cause in err
-    assert "secret" not in err
-
-
-Refused = Callable[..., str]
+    assert (tmp_path / "out" / "more.de").read_text().splitlines() == [
+        f"{translated(line)} da" for line in LINES
+    ]
 
 
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ("--teacher-url ftp://x/v1 --model m", "must begin with https:// or http://"),
-        ("--teacher-url http://me:pw@x/v1 --model m", "http://x...: must be an address without"),
-        ("--teacher-url http://x/v1?key=pw --model m", "MT_TEACHER_KEY"),
-        ("--teacher-url http://[x/v1 --model m", "is not a valid URL"),
-        ("--teacher-url http://x/v1", "needs --model NAME"),
-        ("--teacher-url http://x/v1 --model m --prompt {source}", "--prompt: lacks {text}"),  # noqa: RUF027
-        ("--teacher-url http://x/v1 --model m --n-best 2", "temperature 0 gives equal"),
-        ("--teacher-url http://x/v1 --model m --price 3", "two numbers, such as 0.15/0.6"),
-        ("--teacher-url http://x/v1 --model m --set decoding.beam=3", "goes with a RUN"),
-        ("--teacher-url http://x/v1 --model m --allow numbrs", "did you mean `numbers`?"),
-        ("--teacher-url http://x/v1 --model m --choose judge", "needs --judge RUN"),
-        ("--teacher-url http://x/v1 --model m --judge no-run", "no-run: no such run folder"),
-        ("--teacher-command cat --model m", "--model: goes with --teacher-url only"),
-        ("--teacher-command cat --teacher x", "the pairs have one teacher"),
-        ("--judge run", "--judge: goes with --teacher, --teacher-command or --teacher-url"),
+        ("--from ftp://x/v1 --model m", "must begin with https:// or http://"),
+        ("--from http://me:pw@x/v1 --model m", "http://x...: must be an address without"),
+        ("--from http://x/v1?key=pw --model m", "MT_TEACHER_KEY"),
+        ("--from http://[x/v1 --model m", "is not a valid URL"),
+        ("--from http://x/v1", "needs --model NAME"),
+        ("--from http://x/v1 --model m --prompt {source}", "--prompt: lacks {text}"),  # noqa: RUF027
+        ("--from http://x/v1 --model m --n-best 2", "temperature 0 gives equal"),
+        ("--from http://x/v1 --model m --set decoding.beam=3", "requires a RUN as the teacher"),
+        ("--from http://x/v1 --model m --allow numbrs", "did you mean `numbers`?"),
+        ("--from http://x/v1 --model m --judge no-run", "no-run: no such run folder"),
+        ("--from pairs.tsv", "expected CONFIG, got: "),
     ],
 )
 def test_unsuitable_options_are_one_line_and_make_no_file(

@@ -42,7 +42,7 @@ def test_missing_tag_is_refused_with_the_known_ones(
     out = tmp_path / "out"
     for call in (
         ("translate", run, text, "-o", out),
-        ("backtranslate", run, text, "--out", out),
+        ("distill", run, text, "--out", out),
         ("score", run, "--sources", text, "--targets", text),
     ):
         message = refused(*call)
@@ -79,10 +79,10 @@ def test_generated_pairs_have_the_languages_of_the_tag(
     limits = ("--set", "decoding.max_length_ratio=9", "--set", "decoding.max_length_extra=90")
     for tag, language in (("<2fr>", "fr"), ("<2de>", "de")):
         out = tmp_path / language
-        call = ("backtranslate", run, text, "--out", out, "--set", f"decoding.tag={tag}", *limits)
+        call = ("distill", run, text, "--out", out, "--set", f"decoding.tag={tag}", *limits)
         status, printed, _ = program(*call)
         assert status == 0
-        assert printed.splitlines()[-2:] == [str(out / f"valid.{language}"), str(out / "valid.en")]
+        assert printed.splitlines()[-2:] == [str(out / "valid.en"), str(out / f"valid.{language}")]
 
 
 def test_info_and_model_card_list_directions_and_tags(run: Path, program: Program) -> None:

@@ -3,7 +3,6 @@ from random import Random
 import pytest
 
 from mt.data.augmentation import FILLER, Noise, with_typos, without_punctuation
-from mt.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -101,12 +100,3 @@ def test_in_unspaced_languages_words_are_characters_and_latin_words() -> None:
         swapped = on(Noise(swap=2), text, line=line, language="zh")
         assert all(unit in swapped for unit in units)
         assert len(swapped.replace(" ", "")) == len(text) - 1
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [((1.0,), "--drop 1.0"), ((0, -0.1), "--mask -0.1"), ((0, 0, -1), "--swap")],
-)
-def test_invalid_amounts_are_errors(values: tuple[float, float, int], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Noise(*values)

@@ -20,7 +20,7 @@ SMALL = (
     "--device",
     "cpu",
 )
-"""Windows of 64 lines in `mt translate` and of 16 in `mt backtranslate`."""
+"""Windows of 64 lines in `mt translate` and of 16 in `mt distill`."""
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
@@ -91,7 +91,7 @@ def test_two_ranks_write_the_bytes_of_one_process(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["translate", "score", "backtranslate", "distill"])
+@pytest.mark.parametrize("command", ["translate", "score", "distill"])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_torchrun_writes_the_bytes_of_one_process(
     ranks: int, command: str, finished_run: Path, text: Path, tmp_path: Path
@@ -101,8 +101,7 @@ def test_torchrun_writes_the_bytes_of_one_process(
     options: dict[str, tuple[str | Path, ...]] = {
         "translate": (text, "--n-best", "2", "-o", "{}/out", "--report", "{}/report"),
         "score": ("--sources", long, "--targets", long, "--json", "-o", "{}/out"),
-        "backtranslate": (text, "--out", "{}", "--mask", "0.2"),
-        "distill": (text, "--out", "{}"),
+        "distill": (text, "--out", "{}", "--noise"),
     }
 
     def call(name: str) -> list[str]:
