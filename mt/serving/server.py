@@ -13,9 +13,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mt.decoding.translator import Translator
 from mt.errors import UserError
-from mt.serving.service import build_app
 from mt.serving.batching import Batcher
 from mt.serving.requests import NO_KEY_OWN_ORIGIN, Access, Limits, Metrics
+from mt.serving.service import build_app
 
 GRACE_SECONDS = 5.0
 """Time to answer accepted requests after the signal to stop."""
