@@ -108,7 +108,7 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("bench decode none --set seed=2", "only keys of `decoding` can be set here"),
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("import none --run new", "none: no such folder"),
-        ("import . --run .", "config.json: missing; the model cannot be imported without it"),
+        ("import . --run .", "config.json: no such file or folder"),
         ("data check .", "config.yaml"),
         ("plot masks -o a.png", "`mt plot masks` was removed; the notebook"),
         ("plot positions tiny.yaml", "Missing option '--output'"),
@@ -187,15 +187,13 @@ def test_help_and_config_errors_import_nothing_heavy(recipe: Path) -> None:
 
 
 WRITES = """
-import os, sys, types
-module = types.ModuleType("mt.decoding.files")
-def translate_file(*_, **__):
+import sys
+from mt.__main__ import main
+from mt.cli.app import app
+@app.command()
+def write() -> None:
     for _ in range(LINES):
         sys.stdout.write("a line of text\\n")
-module.translate_file = translate_file
-module.FileJob = lambda *_: None
-sys.modules["mt.decoding.files"] = module
-from mt.__main__ import main
 sys.exit(main())
 """
 
@@ -206,7 +204,7 @@ def test_closed_pipe_ends_the_program_quietly(lines: int) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     code = WRITES.replace("LINES", str(lines))
-    done = process("translate", "r", code=code, stdout=writing)
+    done = process("write", code=code, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -216,25 +214,25 @@ def test_closed_pipe_ends_the_program_quietly(lines: int) -> None:
 def test_full_disk_behind_stdout_is_reported_once(lines: int) -> None:
     code = WRITES.replace("LINES", str(lines))
     with Path("/dev/full").open("wb") as full:
-        done = process("translate", "r", code=code, stdout=full)
+        done = process("write", code=code, stdout=full)
     assert done.returncode == 2
     assert done.stderr == "error: output: no space left on the disk\n"
 
 
 def test_output_is_utf_8_in_any_locale() -> None:
     code = WRITES.replace("LINES", "1").replace("a line of text", "早上好")
-    done = process("translate", "r", code=code, env={"PYTHONIOENCODING": "ascii"})
+    done = process("write", code=code, env={"PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (0, "早上好\n")
 
 
 def test_logs_go_to_stderr() -> None:
     log = "__import__('logging').getLogger('{}').info('{}')"
     both = f"{log.format('mt.x', 'ours')} or {log.format('y', 'theirs')} or 0"
-    assert process("translate", "r", code=WRITES.replace("LINES", both)).stderr == "ours\n"
+    assert process("write", code=WRITES.replace("LINES", both)).stderr == "ours\n"
 
 
 def test_bug_shows_a_plain_traceback() -> None:
-    done = process("translate", "r", code=WRITES.replace("LINES", "1 / 0"))
+    done = process("write", code=WRITES.replace("LINES", "1 / 0"))
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
