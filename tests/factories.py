@@ -15,9 +15,8 @@ import sentencepiece
 import torch
 from hypothesis import strategies as st
 
-from mt.config import Config, ModelConfig
+from mt.config import Config, ModelConfig, TokenizerConfig
 from mt.config.loading import load_config
-from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.store import Example
 from mt.data.tokenizer import Tokenizer, Vocabulary, read_models

@@ -2,9 +2,8 @@
 
 from mt.config.data import DataConfig, Source
 from mt.config.decoding import DecodingConfig, EvaluationConfig
-from mt.config.model import ModelConfig
+from mt.config.model import ModelConfig, TokenizerConfig
 from mt.config.root import Config
-from mt.config.tokenizer import TokenizerConfig
 from mt.config.training import TrainingConfig
 
 __all__ = [

@@ -18,7 +18,6 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from mt.config.base import Section
-from mt.config.document import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.config.problems import (
     REMOVED_DEFAULTS,
     RENAMED_KEYS,
@@ -28,6 +27,7 @@ from mt.config.problems import (
     sections_at,
 )
 from mt.config.root import Config
+from mt.config.yaml_reader import Document, Keys, Origin, Problem, parse_value, read_document
 from mt.errors import ConfigError, did_you_mean
 from mt.runs import CONFIG_FILE, JOURNAL_FILE
 

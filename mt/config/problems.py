@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from mt.config.base import Section
 from mt.config.data import IMPLIED_FORMATS
-from mt.config.document import Document, Keys, Problem
+from mt.config.yaml_reader import Document, Keys, Problem
 from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, one_line
 
 RENAMED_KEYS = {

@@ -10,8 +10,7 @@ from pydantic import Field
 from mt.config.base import Section
 from mt.config.data import TAG_KEYS, DataConfig, Direction, TagKey, needed_tags
 from mt.config.decoding import DecodingConfig, EvaluationConfig
-from mt.config.model import ModelConfig
-from mt.config.tokenizer import TokenizerConfig
+from mt.config.model import ModelConfig, TokenizerConfig
 from mt.config.training import Part, TrainingConfig
 from mt.errors import did_you_mean, listed
 

@@ -16,8 +16,8 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 import sentencepiece
 
+from mt.config import TokenizerConfig
 from mt.config.data import DataConfig
-from mt.config.tokenizer import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.sentencepiece_model import bytes_field, number_field
 from mt.data.tokenizer import (

@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
 from mt.config.data import NO_CORPUS, TextSource
 from mt.config.loading import dump_config
-from mt.config.tokenizer import TokenizerConfig
 from mt.data.sentencepiece_model import SPECIAL, read_tokens, replace_tokens
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.decoding.load import FinishedRun, read_tensors

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
+from mt.config import TokenizerConfig
 from mt.config.data import language_of
-from mt.config.tokenizer import TokenizerConfig
 from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
     CONTROL,

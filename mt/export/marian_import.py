@@ -13,8 +13,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from mt.config import ModelConfig
-from mt.config.tokenizer import TokenizerConfig
+from mt.config import ModelConfig, TokenizerConfig
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from mt.config import Config, DecodingConfig
 from mt.config.base import LocalPath, Section
-from mt.config.document import read_document
 from mt.config.loading import load_config, validate_document
+from mt.config.yaml_reader import read_document
 from mt.errors import ConfigError, DivergedError, RunError, did_you_mean, listed
 from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run

@@ -30,8 +30,8 @@ from mt.config.data import (
     TextSource,
     TsvSource,
 )
-from mt.config.document import parse_value
 from mt.config.loading import dump_yaml
+from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.sources import open_source

@@ -12,7 +12,6 @@ import pytest
 
 from mt.config import Config, ModelConfig
 from mt.config.data import HubSource, TextSource
-from mt.config.document import parse_value
 from mt.config.loading import (
     dump_config,
     json_schema,
@@ -21,6 +20,7 @@ from mt.config.loading import (
     with_values,
 )
 from mt.config.problems import all_places
+from mt.config.yaml_reader import parse_value
 from mt.errors import ConfigError
 from tests.factories import RECIPE
 

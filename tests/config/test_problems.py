@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from mt.config import Config
-from mt.config.document import parse_value
 from mt.config.loading import load_config
 from mt.config.problems import (
     ANY_NAME,
@@ -20,6 +19,7 @@ from mt.config.problems import (
     fields,
     format_name,
 )
+from mt.config.yaml_reader import parse_value
 from tests.factories import RECIPE
 
 Refuse = Callable[..., str]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from mt.config.tokenizer import TokenizerConfig
+from mt.config import TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import TAG_LAST, Tokenizer, copy_tokenizer, write_models
 from mt.data.tokenizer_training import train_tokenizer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.config.tokenizer import TokenizerConfig
+from mt.config import TokenizerConfig
 from mt.data.tokenizer import Tokenizer, Vocabulary
 from mt.data.tokenizer_training import train_model
 from mt.decoding.preparation import (

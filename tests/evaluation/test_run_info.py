@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mt.config import DataConfig
-from mt.config.tokenizer import TokenizerConfig
+from mt.config import DataConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run

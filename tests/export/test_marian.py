@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from mt.config import DecodingConfig, ModelConfig
-from mt.config.tokenizer import TokenizerConfig
+from mt.config import DecodingConfig, ModelConfig, TokenizerConfig
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import train_tokenizer

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mt.config import Config, TrainingConfig
+from mt.config import Config, TokenizerConfig, TrainingConfig
 from mt.config.data import MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
-from mt.config.tokenizer import TokenizerConfig
 from mt.data.splits import open_training_corpora, scan_corpora
 from mt.recipes.init import choose_held_out
 from mt.training import resolve as resolve_module
