@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mt.augment.collection import JSON_LINES, SUFFIX, SourceCandidates, read_candidates
-from mt.augment.distill import sentence_bleu
+from mt.augment.distill import build_sentence_bleu
 from mt.augment.teacher import Teacher, require_text, strip_suffixes
 from mt.data.corpus_files import scan
 from mt.data.filters import (
@@ -358,7 +358,7 @@ class Selection:
             except DataError as error:
                 raise DataError(f"{error}, or add `--allow language`") from error
 
-    def job(self, folder: Path) -> Job:
+    def plan_job(self, folder: Path) -> Job:
         """Return the job; raise UserError or DataError if the file is unsuitable."""
         self.check()
         settings: dict[str, Any] = {
@@ -369,14 +369,14 @@ class Selection:
             "allow": sorted(self.allow),
             "judge": self.judge and self.judge.model,
         }
-        *files, record = self.files(folder)
+        *files, record = self.list_files(folder)
         lines = (candidates.source for candidates in read_candidates(self.candidates))
         extent = Extent.of(lines, _WINDOW_LINES)
         if not extent.lines:
             raise UserError(f"{self.candidates}: is empty")
         return Job(tuple(files), record, settings, extent)
 
-    def files(self, folder: Path) -> list[Path]:
+    def list_files(self, folder: Path) -> list[Path]:
         """Return the paths of the output, the record last."""
         source, target = self.languages
         name = strip_suffixes(self.candidates, source).removesuffix(JSON_LINES)
@@ -401,7 +401,7 @@ class Selection:
             )
         return norms
 
-    def windows(self, lines: range) -> Iterator[Window]:
+    def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the pairs and the rejected candidates of some lines."""
         rows = islice(read_candidates(self.candidates), lines.start, lines.stop)
         first = lines.start
@@ -482,7 +482,7 @@ class Selection:
         """Return the text most similar to the others; among equals the first."""
         if len(texts) == 1:
             return texts[0]
-        metric = sentence_bleu(self.languages[1])
+        metric = build_sentence_bleu(self.languages[1])
         scores = compute_expected_utilities(
             texts, lambda text, other: metric.sentence_score(text, [other]).score
         )

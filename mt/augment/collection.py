@@ -82,24 +82,26 @@ class Collection:
     sources: Sources
     languages: tuple[str, str]
 
-    def job(self, folder: Path, shard: Shard) -> Job:
+    def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError for unsuitable settings or sources."""
         self.endpoint.check()
         settings = {
             "command": "collect candidates",
-            **self.sources.settings(),
+            **self.sources.read_settings(),
             "source_language": self.languages[0],
             "target_language": self.languages[1],
             **self.endpoint.settings,
         }
-        name = self.sources.name(self.languages[0]) + SUFFIX
-        extent = Extent.of((pair.source for pair in self.sources.pairs()), self.endpoint.window)
+        name = self.sources.choose_name(self.languages[0]) + SUFFIX
+        extent = Extent.of(
+            (pair.source for pair in self.sources.read_pairs()), self.endpoint.window
+        )
         if not extent.lines:
             raise UserError(f"{self.sources.origin}: is empty")
         files, record = (folder / f"{name}{JSON_LINES}",), folder / f"{name}.json"
         return Job(files, record, settings, extent, shard)
 
-    def windows(self, lines: range) -> Iterator[Window]:
+    def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the candidates of some sources; those before an error are yielded first."""
         rows: list[tuple[SourceCandidates, EndpointAnswer]] = []
         since = time.monotonic()
@@ -117,7 +119,7 @@ class Collection:
             yield _as_window(rows)
 
     def _rows(self, lines: range) -> Iterator[tuple[SourceCandidates, EndpointAnswer]]:
-        pairs = islice(self.sources.pairs(), lines.start, lines.stop)
+        pairs = islice(self.sources.read_pairs(), lines.start, lines.stop)
         texts, ahead = tee(pair.source for pair in pairs)
         requests = (text.strip() for text in ahead if not find_source_fault(text))
         answers = self.endpoint.answer(requests, self.languages)

@@ -28,7 +28,7 @@ PairOrReason = SentencePair | str
 """A pair, or the reason for leaving a line out."""
 
 
-def sentence_bleu(language: str) -> BLEU:
+def build_sentence_bleu(language: str) -> BLEU:
     """Return a measure of the similarity of sentences in a language."""
     return BLEU(tokenize=choose_tokenizer(language), effective_order=True)
 
@@ -44,7 +44,7 @@ class Distillation:
     noise: Noise | None = None
     """Noise in the translations, for back-translation."""
 
-    def job(self, folder: Path, shard: Shard) -> Job:
+    def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
         teacher, origin = self.teacher, self.sources.origin
         languages = teacher.source_language, teacher.target_language
@@ -54,7 +54,7 @@ class Distillation:
         else:
             languages = origin.source_language, origin.target_language
             teacher.require_direction(*languages, of="the config's corpora are")
-        name = self.sources.name(languages[0])
+        name = self.sources.choose_name(languages[0])
         if languages[0] == languages[1]:
             raise UserError(
                 f"{teacher.run}: translates from {languages[0]} into the same language, so both "
@@ -65,19 +65,19 @@ class Distillation:
                 f"{origin}: is in {languages[1]} by its name, but {teacher.run} translates from "
                 f"{languages[0]} into {languages[1]}; give a text in {languages[0]}"
             )
-        settings = {"command": "distill", **self.sources.settings()}
+        settings = {"command": "distill", **self.sources.read_settings()}
         if self.n_best > 1:
             check_n_best(self.n_best, teacher.decoding)
             settings["n_best"] = self.n_best
         if self.noise is not None:
             settings |= {f"noise.{key}": value for key, value in asdict(self.noise).items()}
-        extent = Extent.of((pair.source for pair in self.sources.pairs()), teacher.window)
+        extent = Extent.of((pair.source for pair in self.sources.read_pairs()), teacher.window)
         if not extent.lines:
             raise UserError(f"{name}: is empty")
         left, right, record = (folder / f"{name}.{ending}" for ending in (*languages, "json"))
         return Job((left, right), record, {**settings, **teacher.settings}, extent, shard)
 
-    def windows(self, lines: range) -> Iterator[Window]:
+    def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the texts of pairs, and the numbers of pairs and of lines left out."""
         results = self.translate(lines)
         while window := list(islice(results, self.teacher.window)):
@@ -89,9 +89,9 @@ class Distillation:
 
     def translate(self, lines: range) -> Iterator[PairOrReason]:
         """Yield the pair, or the reason for leaving it out, of each of some sources."""
-        pairs, ahead = tee(islice(self.sources.pairs(), lines.start, lines.stop))
+        pairs, ahead = tee(islice(self.sources.read_pairs(), lines.start, lines.stop))
         language = self.teacher.target_language
-        metric = sentence_bleu(language) if self.n_best > 1 else None
+        metric = build_sentence_bleu(language) if self.n_best > 1 else None
         translations = self.teacher.translator.stream(
             (pair.source for pair in ahead), n_best=self.n_best, look_ahead=self.teacher.window
         )

@@ -73,7 +73,7 @@ class _AttemptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EndpointAnswer:
-    """EndpointAnswer to one source."""
+    """Answer to one source."""
 
     translations: tuple[str, ...] = ()
     problem: str = ""
@@ -112,17 +112,17 @@ class Endpoint:
         except (ValueError, httpx2.InvalidURL):
             raise UserError("--from: is not a valid URL") from None
         try:
-            self._client()
+            self._open_client()
         except (ImportError, ValueError) as error:
-            cause = self._safe(f"{error}")
+            cause = self._mask_key(f"{error}")
             raise UserError(f"--from: proxy in the environment: {cause}") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise UserError("--from: must begin with https:// or http:// and a host")
         if parts.username or parts.password or parts.query or parts.fragment:
             shown = f"{parts.scheme}://{parts.hostname}"
             raise UserError(
-                f"--from {shown}...: must be an address without user, password and query; a "
-                f"key belongs into the environment variable {KEY_VARIABLE}"
+                f"--from {shown}...: must be an address without user, password and query; "
+                f"the key belongs in the environment variable {KEY_VARIABLE}"
             )
         if _TEXT not in self.prompt:
             raise UserError(f"--prompt: lacks {_TEXT}, the place of the source")
@@ -158,7 +158,7 @@ class Endpoint:
         that a restart does not stop at them again; else a restart asks for them again.
         """
         failed: list[EndpointAnswer] = []
-        with closing(self._in_order(sources, languages)) as answers:
+        with closing(self._answer_in_order(sources, languages)) as answers:
             for answer in answers:
                 if answer.problem:
                     failed.append(answer)
@@ -171,26 +171,26 @@ class Endpoint:
         if not failed:
             return
         cause = failed[-1].problem
-        if not self._works(languages):
-            raise self._error(f"{cause}; the test text `{_TEST}` has no translation either")
+        if not self._is_working(languages):
+            raise self._build_error(f"{cause}; the test text `{_TEST}` has no translation either")
         yield from failed
         if len(failed) == _FAILURES:
             left_out = f"{_FAILURES} sources in a row have no translation and are left out"
-            raise self._error(f"{cause}; {left_out}")
+            raise self._build_error(f"{cause}; {left_out}")
 
-    def _works(self, languages: tuple[str, str]) -> bool:
+    def _is_working(self, languages: tuple[str, str]) -> bool:
         """Return True if the endpoint translates a harmless text."""
 
         async def ask() -> EndpointAnswer:
-            async with self._client() as client:
-                return await self._ask_once(client, self._body(_TEST, languages))
+            async with self._open_client() as client:
+                return await self._ask_once(client, self._build_body(_TEST, languages))
 
         try:
             return not asyncio.run(ask()).problem
         except _AttemptError:
             return False
 
-    def _client(self) -> Any:
+    def _open_client(self) -> Any:
         import httpx2
 
         key = os.environ.get(KEY_VARIABLE)
@@ -200,13 +200,13 @@ class Endpoint:
             limits=httpx2.Limits(max_connections=AT_ONCE),
         )
 
-    def _in_order(
+    def _answer_in_order(
         self, sources: Iterable[str], languages: tuple[str, str]
     ) -> Generator[EndpointAnswer, None, None]:
-        client, slots = self._client(), asyncio.Semaphore(AT_ONCE)
+        client, slots = self._open_client(), asyncio.Semaphore(AT_ONCE)
         pending: deque[asyncio.Task[EndpointAnswer | UserError]] = deque()
 
-        async def first() -> EndpointAnswer:
+        async def await_first() -> EndpointAnswer:
             answer = await pending.popleft()
             if isinstance(answer, UserError):
                 raise answer
@@ -215,18 +215,18 @@ class Endpoint:
         with asyncio.Runner() as runner:
             try:
                 for source in sources:
-                    request = self._ask(client, slots, self._body(source, languages))
+                    request = self._ask(client, slots, self._build_body(source, languages))
                     pending.append(runner.get_loop().create_task(request))
                     if len(pending) >= 2 * AT_ONCE:
-                        yield runner.run(first())
+                        yield runner.run(await_first())
                 while pending:
-                    yield runner.run(first())
+                    yield runner.run(await_first())
             finally:
                 for task in pending:
                     task.cancel()
                 runner.run(client.aclose())
 
-    def _body(self, source: str, languages: tuple[str, str]) -> dict[str, Any]:
+    def _build_body(self, source: str, languages: tuple[str, str]) -> dict[str, Any]:
         text = self.prompt
         names = ("{source_language}", "{target_language}")
         for name, language in zip(names, languages, strict=True):
@@ -255,7 +255,7 @@ class Endpoint:
                     if attempt == TRIES or not error.again:
                         times = f", {attempt} times" if attempt > 1 else ""
                         answer = EndpointAnswer(problem=f"{error}{times}")
-                        return answer if error.of_the_text else self._error(answer.problem)
+                        return answer if error.of_the_text else self._build_error(answer.problem)
                     asked_wait = error.wait
                 # The spread keeps requests apart that have failed together.
                 await asyncio.sleep(max(asked_wait, wait * random.uniform(0.75, 1.25)))
@@ -283,7 +283,7 @@ class Endpoint:
             raise _AttemptError(f"no connection within {CONNECT_TIMEOUT:g} seconds") from None
         except httpx2.RequestError as error:
             raise _AttemptError(
-                self._safe(f"{error}" or type(error).__name__),
+                self._mask_key(f"{error}" or type(error).__name__),
                 of_the_text=isinstance(error, httpx2.ReadError | httpx2.RemoteProtocolError),
             ) from None
         status, headers = response.status_code, response.headers
@@ -298,13 +298,13 @@ class Endpoint:
 
     def _explain(self, status: int, headers: Any, content: bytes) -> _AttemptError:
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            address = self._safe(headers.get("location", "another address"))
+            address = self._mask_key(headers.get("location", "another address"))
             return _AttemptError(f"status {status}, redirects to {address}; name that", again=False)
         cause = f"status {status}"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             has_key = bool(os.environ.get(KEY_VARIABLE))
             cause += f", {'refuses the key in' if has_key else 'needs a key in'} {KEY_VARIABLE}"
-        if message := self._message(content):
+        if message := self._read_message(content):
             cause += f" ({message})"
         error = _AttemptError(
             cause,
@@ -317,15 +317,15 @@ class Endpoint:
             return _AttemptError(wait, again=False)
         return error
 
-    def _message(self, content: bytes) -> str:
+    def _read_message(self, content: bytes) -> str:
         """Return the error message of the endpoint, "" without one."""
         try:
             error = parse_json(content)["error"]
-            return self._safe(as_text(error["message"] if isinstance(error, dict) else error))
+            return self._mask_key(as_text(error["message"] if isinstance(error, dict) else error))
         except (ValueError, KeyError, TypeError):
             return ""
 
-    def _safe(self, text: str) -> str:
+    def _mask_key(self, text: str) -> str:
         """Return a text for a message: one line, without the key."""
         if key := os.environ.get(KEY_VARIABLE):
             text = text.replace(key, "***")
@@ -354,10 +354,10 @@ class Endpoint:
         if complete := tuple(text for text, end in choices if end == _COMPLETE):
             return EndpointAnswer(complete, "", *counts)
         end = choices[0][1]
-        problem = CUT if end == "length" else f"translation ended by `{self._safe(end)}`"
+        problem = CUT if end == "length" else f"translation ended by `{self._mask_key(end)}`"
         return EndpointAnswer((), problem, *counts)
 
-    def _error(self, problem: str) -> UserError:
+    def _build_error(self, problem: str) -> UserError:
         return UserError(
             f"{self._address}: {problem}; what was answered is kept, the same command continues"
         )
@@ -369,7 +369,9 @@ def _parse_choice(choice: Any) -> tuple[str, str]:
     if end != _COMPLETE:
         return "", end
     message = choice["message"]
-    return as_text(message["content"] or message.get("refusal") or ""), end
+    if message.get("refusal"):
+        return "", "refusal"
+    return as_text(message["content"] or ""), end
 
 
 def _parse_wait(retry_after: str) -> float:

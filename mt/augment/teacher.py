@@ -135,11 +135,11 @@ class Sources:
     origin: DataConfig | Path
     """Corpora of a config, or a text in the source language."""
 
-    def name(self, language: str) -> str:
+    def choose_name(self, language: str) -> str:
         """Return the base name of output files."""
         return strip_suffixes(self.origin, language) if isinstance(self.origin, Path) else "train"
 
-    def settings(self) -> dict[str, Any]:
+    def read_settings(self) -> dict[str, Any]:
         """Return the values that determine the sources; raise DataError if they are unreadable."""
         if isinstance(self.origin, Path):
             return {"input": scan(require_text(self.origin)).sha256}
@@ -147,7 +147,7 @@ class Sources:
         sums = {corpus.key: asdict(corpus.source.checksums()) for corpus in corpora}
         return {"input": sums, "cleaning": corpora[0].cleaning.fingerprint}
 
-    def pairs(self) -> Iterator[SentencePair]:
+    def read_pairs(self) -> Iterator[SentencePair]:
         """Stream the sources and references; a text has the reference ""."""
         if isinstance(self.origin, Path):
             return (SentencePair(line, "") for line in read_lines(self.origin))

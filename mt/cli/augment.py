@@ -156,9 +156,9 @@ def _distill_with_run(
 
         def start() -> Make:
             assert teacher.translator  # loaded before a file is made
-            return distillation.windows
+            return distillation.make_windows
 
-        result = complete(distillation.job(out, part or Shard()), start)
+        result = complete(distillation.plan_job(out, part or Shard()), start)
         if result is None:
             return
         rows = [("lines read", f"{result.record.lines:,}")]
@@ -180,11 +180,11 @@ def _collect(
     from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
 
     with chosen_shard(shard) as part:
-        job = collection.job(out, part or Shard())
+        job = collection.plan_job(out, part or Shard())
         selection = replace(selection, candidates=job.files[0])
         if not job.record.exists():
-            refuse_existing(selection.files(out))
-        result = complete(job, lambda: collection.windows)
+            refuse_existing(selection.list_files(out))
+        result = complete(job, lambda: collection.make_windows)
     if result is None:
         return None
     if result.missing:
@@ -202,9 +202,9 @@ def _select(selection: "Selection", out: Path) -> None:
 
     def start() -> Make:
         assert selection.norms  # learned before a file is made
-        return selection.windows
+        return selection.make_windows
 
-    result = complete(selection.job(out), start)
+    result = complete(selection.plan_job(out), start)
     assert result is not None, "one process does all"
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [("lines read", f"{result.record.lines:,}")]

@@ -143,8 +143,6 @@ class Job:
     """JSON values that determine the output, by key."""
     extent: Extent
     shard: Shard = Shard()
-    note: Callable[[Mapping[str, float]], str] | None = None
-    """Text about the counts so far, for the progress bar."""
 
     @property
     def lines(self) -> range:
@@ -369,8 +367,6 @@ def _write_windows(job: Job, record: Record, make: Make) -> Record:
                 counts=_add_counts(record.counts, window.counts),
             )
             write_record(_unfinished(job.part_record), record)
-            if job.note is not None:
-                bar.set_postfix_str(job.note(record.counts), refresh=False)
             bar.update(window.lines)
     if record.done != record.lines:
         end = job.lines.start + record.done

@@ -17,7 +17,7 @@ from tests.factories import Program, contents
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-secret-123"
-LINES = [f"a dog has {number} bones and it is glad" for number in range(60)]
+LINES = [f"a dog has {index} bones and it is glad" for index in range(60)]
 ALL = [*("--allow", "numbers", "--allow", "language", "--allow", "length", "--allow", "unrelated")]
 
 
@@ -35,8 +35,8 @@ def text(tiny_recipe: Path, tmp_path: Path) -> list[str | Path]:
     return [tiny_recipe, path]
 
 
-def number(text: str) -> int:
-    """Return the place of a line in the text, 99 for any other text."""
+def index_of(text: str) -> int:
+    """Return the index of a line in the text, 99 for any other text."""
     return int(text.split()[3]) if text in LINES else 99
 
 
@@ -46,6 +46,10 @@ def translated(text: str) -> str:
 
 def good(text: str, _: int) -> Reply:
     return completion(translated(text))
+
+
+def build_call(text: list[Path], url: str, out: Path) -> list[str | Path]:
+    return ["distill", *text, "--from", url, "--model", "m", *ALL, "--out", out]
 
 
 def sources(folder: Path) -> list[str]:
@@ -63,8 +67,8 @@ def test_endpoint_answers_become_pairs(
 
     def answer(text: str, count: int) -> Reply:
         """Fail the first time in several ways, and always for one text."""
-        place = number(text)
-        if place == 7:
+        index = index_of(text)
+        if index == 7:
             return Reply(b'{"error": {"message": "filtered"}}', 400)
         first = {
             1: Reply(None),
@@ -73,20 +77,19 @@ def test_endpoint_answers_become_pairs(
             4: Reply(b"busy", 429, {"Retry-After": "0.02"}),
             5: Reply(b"", delay=0.6),
         }
-        return first.get(place % 20, good(text, 1)) if count == 1 else good(text, 1)
+        return first.get(index % 20, good(text, 1)) if count == 1 else good(text, 1)
 
     with serving(answer) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
-        call += ["--out", tmp_path / "out"]
+        call = build_call(text, endpoint.url, tmp_path / "out")
         status, printed, err = program(*call)
         assert (status, err) == (0, "")
         before = sum(endpoint.asked.values())
         assert program(*call)[1] == printed
         assert sum(endpoint.asked.values()) == before  # nothing is asked twice
     out = tmp_path / "out"
-    wanted = [line for line in LINES if line.split()[3] != "7"]
-    assert sources(out) == wanted
-    assert (out / "more.de").read_text().splitlines() == [translated(line) for line in wanted]
+    answered = [line for line in LINES if line.split()[3] != "7"]
+    assert sources(out) == answered
+    assert (out / "more.de").read_text().splitlines() == [translated(line) for line in answered]
     assert printed.splitlines()[0] == "tokens sent: 590, tokens received: 177"
     rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
     assert [(row[0], row[4]) for row in rejected] == [
@@ -138,12 +141,11 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
     monkeypatch.setattr(client, "TIMEOUT", 0.3 if name == "late" else 5.0)
 
     def breaks(text: str, count: int) -> Reply:
-        return good(text, count) if number(text) < 20 else reply
+        return good(text, count) if index_of(text) < 20 else reply
 
     out = tmp_path / "out"
     with serving(breaks) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
-        call += ["--out", out]
+        call = build_call(text, endpoint.url, out)
         status, printed, err = program(*call)
         assert (status, printed) == (2, "")
         assert err.count("\n") == 1
@@ -154,7 +156,7 @@ def test_broken_endpoint_is_one_line_and_loses_nothing(
         status, _, err = program(*call)
         assert (status, err) == (0, "")
         again = {text for text in before if endpoint.asked[text] > before[text]}
-        assert all(number(text) >= 20 for text in again)
+        assert all(index_of(text) >= 20 for text in again)
     assert sources(out) == LINES
 
 
@@ -162,11 +164,10 @@ def test_endpoint_that_fails_for_the_last_sources_loses_none(
     text: list[Path], tmp_path: Path, program: Program
 ) -> None:
     def breaks(text: str, count: int) -> Reply:
-        return good(text, count) if number(text) < 58 else Reply(b"", 500)
+        return good(text, count) if index_of(text) < 58 else Reply(b"", 500)
 
     with serving(breaks) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
-        call += ["--out", tmp_path / "out"]
+        call = build_call(text, endpoint.url, tmp_path / "out")
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
         assert "status 500, 5 times; the test text" in err
@@ -179,12 +180,13 @@ def test_unsuitable_proxy_is_one_line(
     text: list[Path], tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", "ftp://x.test")
-    call = ["distill", *text, "--from", "http://127.0.0.1:1/v1", "--model", "m", *ALL]
-    status, printed, err = program(*call, "--out", tmp_path / "out")
+    call = build_call(text, "http://127.0.0.1:1/v1", tmp_path / "out")
+    status, printed, err = program(*call)
     assert (status, printed, err.count("\n")) == (2, "", 1)
     assert "--from: proxy in the environment: " in err
 
 
+REFUSAL = {"choices": [{"message": {"content": None, "refusal": "I can't help with that."}}]}
 WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
     "declines": (Reply(b"", 400), "status 400"),
     "fails": (Reply(b"", 500), "status 500, 5 times"),
@@ -196,6 +198,7 @@ WITHOUT_TRANSLATION: dict[str, tuple[Reply, str]] = {
         "answers JSON without `choices[].message.content`, 5 times",
     ),
     "empty": (Reply(b'{"choices": []}'), "gives 0 translations instead of 1, 5 times"),
+    "refusal": (Reply(json.dumps(REFUSAL).encode()), "ended by `refusal`"),
     "cut": (completion("Ein", finish_reason="length"), "translation cut at its length limit"),
     "filter": (completion("Ein", finish_reason="content_filter"), "ended by `content_filter`"),
     "late": (Reply(b"", delay=0.6), "no answer within 0.2 seconds, 5 times"),
@@ -216,12 +219,11 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
     left_out = {*range(20, 27), 59}
 
     def answer(text: str, count: int) -> Reply:
-        return reply if number(text) in left_out else good(text, count)
+        return reply if index_of(text) in left_out else good(text, count)
 
     out = tmp_path / "out"
     with serving(answer) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
-        call += ["--out", out]
+        call = build_call(text, endpoint.url, out)
         status, printed, err = program(*call)
         assert (status, printed, err.count("\n")) == (2, "", 1)
         assert f"{cause}; 5 sources in a row have no translation and are left out" in err
@@ -229,7 +231,7 @@ def test_sources_without_a_translation_are_left_out_and_do_not_stop_a_restart(
         assert program(*call)[0] == 0
         again = {line for line in before if endpoint.asked[line] > before[line]}
         assert again <= {*LINES[25:], "1 2 3"}
-    assert sources(out) == [line for place, line in enumerate(LINES) if place not in left_out]
+    assert sources(out) == [line for index, line in enumerate(LINES) if index not in left_out]
     rejected = [row.split("\t") for row in (out / "more.rejected.tsv").read_text().splitlines()]
     problems = {int(row[0]) - 1: row[4] for row in rejected[:-2]}
     assert {*problems} == left_out
@@ -243,13 +245,13 @@ def test_killed_collection_writes_the_bytes_of_an_uninterrupted_one(
     tiny_recipe: Path, tmp_path: Path
 ) -> None:
     text = tmp_path / "more.en"
-    lines = [f"{line} {number}" for number in range(20) for line in LINES]
+    lines = [f"{line} {copy}" for copy in range(20) for line in LINES]
     text.write_text("".join(f"{line}\n" for line in lines))
 
     def start(url: str, name: str) -> subprocess.Popen[bytes]:
-        call = ["distill", tiny_recipe, text, "--from", url, "--model", "m", *ALL]
+        call = build_call([tiny_recipe, text], url, tmp_path / name)
         return subprocess.Popen(
-            [sys.executable, "-m", "mt", *map(str, call), "--out", str(tmp_path / name)],
+            [sys.executable, "-m", "mt", *map(str, call)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.DEVNULL,
         )
@@ -283,8 +285,7 @@ def test_files_in_the_way_are_an_error_before_candidates_are_collected(
     out.mkdir()
     (out / "more.rejected.tsv").write_text("mine\n")
     with serving(good) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", "--out", out]
-        status, printed, err = program(*call)
+        status, printed, err = program(*build_call(text, endpoint.url, out))
     assert (status, printed, err.count("\n")) == (2, "", 1)
     assert f"{out / 'more.rejected.tsv'}: exists already" in err
     assert not endpoint.asked
@@ -298,9 +299,8 @@ def test_of_several_answers_the_most_similar_one_is_taken(
         return completion(translated(text), f"{translated(text)} da", f"{translated(text)} da")
 
     with serving(answer) as endpoint:
-        call = ["distill", *text, "--from", endpoint.url, "--model", "m", *ALL]
-        call += ["--n-best", "3", "--temperature", "0.7", "--out", tmp_path / "out"]
-        assert program(*call)[0] == 0
+        call = build_call(text, endpoint.url, tmp_path / "out")
+        assert program(*call, "--n-best", "3", "--temperature", "0.7")[0] == 0
     assert endpoint.requests[0]["n"] == 3
     rows = (tmp_path / "out" / "more-candidates.jsonl").read_text().splitlines()
     first = translated(LINES[0])
@@ -316,7 +316,6 @@ def test_of_several_answers_the_most_similar_one_is_taken(
 @pytest.mark.parametrize(
     ("options", "cause"),
     [
-        ("--from ftp://x/v1 --model m", "must begin with https:// or http://"),
         ("--from http://me:pw@x/v1 --model m", "http://x...: must be an address without"),
         ("--from http://x/v1?key=pw --model m", "MT_TEACHER_KEY"),
         ("--from http://[x/v1 --model m", "is not a valid URL"),
@@ -325,7 +324,6 @@ def test_of_several_answers_the_most_similar_one_is_taken(
         ("--from http://x/v1 --model m --n-best 2", "temperature 0 gives equal"),
         ("--from http://x/v1 --model m --set decoding.beam=3", "requires a RUN as the teacher"),
         ("--from http://x/v1 --model m --allow numbrs", "did you mean `numbers`?"),
-        ("--from http://x/v1 --model m --judge no-run", "no-run: no such run folder"),
         ("--from pairs.tsv", "expected CONFIG, got: "),
     ],
 )

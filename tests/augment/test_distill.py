@@ -48,7 +48,7 @@ def translate_whole(translator: Translator, lines: list[str]) -> Rows:
 
 
 def write(work: Distillation, folder: Path) -> tuple[Rows, Record]:
-    result = complete(work.job(folder, Shard()), lambda: work.windows)
+    result = complete(work.plan_job(folder, Shard()), lambda: work.make_windows)
     assert result is not None
     sides = [path.read_bytes().decode().split("\n")[:-1] for path in result.files]
     return list(zip(*sides, strict=True)), result.record
@@ -213,7 +213,7 @@ def test_file_names_follow_from_the_text(
 ) -> None:
     content = b"one\ntwo\n"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
-    job = Distillation(teacher, Sources(tmp_path / name)).job(tmp_path / "out", Shard(2, 2))
+    job = Distillation(teacher, Sources(tmp_path / name)).plan_job(tmp_path / "out", Shard(2, 2))
     assert [path.name for path in job.part_files] == [f"{base}.2-of-2.en", f"{base}.2-of-2.de"]
     assert job.extent.lines == 2
 
@@ -239,7 +239,7 @@ def test_an_exported_model_can_teach_but_not_sample(finished_run: Path, tmp_path
 def test_unsuitable_origins_are_errors(teacher: Teacher, tiny_recipe: Path, tmp_path: Path) -> None:
     def refuse(origin: Sources, n_best: int = 1) -> str:
         with pytest.raises((UserError, DataError)) as error:
-            Distillation(teacher, origin, n_best).job(tmp_path / "out", Shard())
+            Distillation(teacher, origin, n_best).plan_job(tmp_path / "out", Shard())
         return str(error.value)
 
     assert "--n-best needs a CONFIG" in refuse(Sources(text_of(tmp_path, LINES)), 2)
