@@ -1,5 +1,6 @@
 """Properties of the whole model; those of every variant are in test_variants.py."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mt.config import DecodingConfig
 from mt.data.batches import collate
 from mt.data.store import Example
+from mt.decoding.torch_engine import TorchEngine
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD
 from mt.training.step import train_step
@@ -94,3 +97,20 @@ def test_padding_row_is_trained_only_as_part_of_the_output_layer(tie_embeddings:
     for embedding in (model.source_embedding, model.target_embedding):
         stays = embedding.weight is not model.output.weight
         assert torch.equal(embedding.weight[PAD], torch.zeros(32)) == stays
+
+
+Program = Callable[..., tuple[int, str, str]]
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam"])
+@pytest.mark.parametrize("positional", ["learned", "sinusoidal"])
+def test_a_translation_ends_where_the_positions_do(search: str, positional: str) -> None:
+    model = transformer(positional=positional, max_positions=6)
+    with torch.no_grad():
+        model.target_embedding.weight[EOS] *= 0  # EOS becomes improbable
+    engine = TorchEngine(model, torch.device("cpu"))
+    decoding = DecodingConfig.model_validate({"search": search, "max_length_extra": 9})
+    found = engine.translate_ids([[5, 6, EOS], [7, 8, 9, 10, 11, EOS]], decoding)
+    longest = [6, 6] if positional == "learned" else [12, 15]
+    assert [len(hypothesis.ids) for hypothesis in found] == longest
+    assert not any(hypothesis.finished for hypothesis in found)

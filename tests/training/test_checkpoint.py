@@ -151,26 +151,6 @@ def test_every_flipped_bit_is_detected(file: str, checkpoints: Checkpoints) -> N
     assert is_valid(checkpoints.path(1))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"state.json": 1}', '{"state.json": {}}']
-)
-def test_empty_manifest_is_damage(text: str, checkpoints: Checkpoints) -> None:
-    checkpoints.save(learner(1), TrainState(update=1))
-    (checkpoints.path(1) / MANIFEST).write_text(text)
-    assert not is_valid(checkpoints.path(1))
-
-
-def test_file_in_place_of_a_checkpoint_is_damage_and_is_replaced(
-    checkpoints: Checkpoints, caplog: pytest.LogCaptureFixture
-) -> None:
-    checkpoints.save(learner(1), TrainState(update=1))
-    checkpoints.path(2).write_text("what is this?")
-    assert checkpoints.resume(learner(9)) == TrainState(update=1)
-    assert f"{checkpoints.path(2)}: the checkpoint is damaged" in caplog.messages[0]
-    checkpoints.save(learner(2), TrainState(update=2))
-    assert checkpoints.resume(learner(9)) == TrainState(update=2)
-
-
 def test_missing_permission_is_not_damage(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,18 +162,6 @@ def test_missing_permission_is_not_damage(
     monkeypatch.setattr("mt.training.checkpoint.file_sha256", refused)
     with pytest.raises(PermissionError):
         checkpoints.resume(learner(2))
-
-
-def test_error_names_newest_checkpoint_where_all_are_damaged(checkpoints: Checkpoints) -> None:
-    for update in (1, 2):
-        checkpoints.save(learner(update), TrainState(update=update))
-        missing(checkpoints.path(update) / STATE)
-    with pytest.raises(RunError) as told:
-        checkpoints.resume(learner(3))
-    assert str(told.value) == (
-        f"{checkpoints.path(2)}: the checkpoint is damaged (state.json: missing), and there is no "
-        "earlier one to resume from; train a new run with --run"
-    )
 
 
 def dies_at(step: int, action: Callable[[], object]) -> bool:
@@ -382,14 +350,6 @@ def test_too_little_space_is_an_error_before_anything_is_written(
     assert checkpoints.updates() == [1, 2, 3]
 
 
-def test_removed_run_folder_does_not_reappear(checkpoints: Checkpoints) -> None:
-    checkpoints.save(learner(1), TrainState(update=1))
-    shutil.rmtree(checkpoints.folder.parent)
-    with pytest.raises(FileNotFoundError):
-        checkpoints.save(learner(1), TrainState(update=2))
-    assert not checkpoints.folder.parent.exists()
-
-
 def test_files_follow_the_umask(checkpoints: Checkpoints) -> None:
     before = os.umask(0o027)
     try:
@@ -415,18 +375,6 @@ def test_pruning_does_not_make_a_damaged_checkpoint_valid(checkpoints: Checkpoin
     flip_bit(checkpoints.path(1) / MODEL)
     checkpoints.prune(TrainState(update=2, best=[Ranked(1, 9.0)], last=[2]))
     assert not is_valid(checkpoints.path(1))
-
-
-def test_average_is_the_mean_of_the_weights(checkpoints: Checkpoints) -> None:
-    learners = {update: learner(update) for update in (1, 2, 3)}
-    for update, made in learners.items():
-        checkpoints.save(made, TrainState(update=update))
-    mean = checkpoints.average([1, 3])
-    assert mean.keys() == dict(learners[1].model.named_parameters()).keys()
-    for name, tensor in mean.items():
-        one, other = (dict(learners[u].model.named_parameters())[name] for u in (1, 3))
-        torch.testing.assert_close(tensor, (one.detach() + other.detach()) / 2)
-        assert tensor.dtype == torch.float32
 
 
 def test_other_folders_are_not_touched(checkpoints: Checkpoints) -> None:

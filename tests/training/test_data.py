@@ -1,10 +1,11 @@
-"""Training data of a run: cleaning, drawn tokens, warnings."""
+"""Training data of a run: cleaning, drawn tokens, warnings, prefetching."""
 
 import json
 import logging
 import re
 import shutil
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,13 @@ from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
 from mt.data.pairs import SentencePair
 from mt.data.store import PairStore
-from mt.doctor.check import CorpusWatch, LanguageCheck
-from mt.errors import ConfigError, RunError
+from mt.doctor.check import LanguageCheck
 from mt.training.data import TrainingData, open_prepared, prepare, warn_about_corpora
-from mt.training.loader import planned_updates
+from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.progress import describe_data
-from mt.training.run_folder import RunFolder, open_run
+from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
+from mt.training.step import TokenCounts
 from tests.factories import CPU, DIGITS
 
 Program = Callable[..., tuple[int, str, str]]
@@ -133,17 +134,6 @@ def test_epochs_drawn_again_with_an_empty_cache_give_the_same_updates(
     assert drawn_stores() == []
 
 
-def test_copied_tokenizer_of_the_other_layout_is_an_error(
-    finished_run: Path, tiny_recipe: Path, tmp_path: Path
-) -> None:
-    copied = f"tokenizer.from={finished_run}"
-    separate = ["tokenizer.vocabulary=separate", "model.tie_embeddings=decoder"]
-    with pytest.raises(ConfigError, match="`tokenizer.from` .*: its vocabulary is joint, .* says"):
-        prepared(tiny_recipe, tmp_path / "separate", copied, *separate)
-    _, corpus = prepared(tiny_recipe, tmp_path / "joint", copied)
-    assert corpus.tokenizer.source_size == 300
-
-
 @pytest.fixture
 def dirty(tiny_recipe: Path, tmp_path: Path) -> Path:
     """Return the tiny recipe with faults in lines 3, 4 and 8, which `CLEAN` removes."""
@@ -193,12 +183,6 @@ def test_store_is_found_again_unless_the_cleaning_changed(dirty: Path, tmp_path:
     assert len(stores()) == 2
 
 
-def test_run_cannot_be_resumed_with_another_cleaning(finished_run: Path, tiny_recipe: Path) -> None:
-    config = load_config(tiny_recipe, overrides=CLEAN)
-    with pytest.raises(RunError, match=r"data\.cleaning\.duplicates: None -> pair"):
-        open_run(finished_run, config)
-
-
 @pytest.fixture
 def swapped(tiny_recipe: Path, tmp_path: Path) -> Path:
     """Return a recipe from English to Chinese whose training files are exchanged."""
@@ -244,15 +228,6 @@ def test_swapped_sides_are_warned_about_in_each_new_run(
     assert warnings(caplog) == []
 
 
-def test_failing_check_does_not_end_the_training(
-    swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(CorpusWatch, "warnings", None)
-    prepared(swapped, tmp_path / "run")
-    warning, *_ = warnings(caplog)
-    assert re.match(r"warning: data\.train: not checked \(.*\); run `mt data check /", warning)
-
-
 @pytest.mark.parametrize(("tag", "count"), [("null", 2), ("<2de>", 1)])
 def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
     tag: str, count: int, tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -281,3 +256,28 @@ def test_swapped_validation_sides_are_warned_about_and_a_failing_check_ends_noth
     warn_about_corpora(checks, RunFolder(tmp_path))
     (warning,) = warnings(caplog)
     assert warning.startswith("warning: data.valid: not checked (")
+
+
+def updates(count: int, error: Exception | None = None) -> Iterator[PlannedUpdate]:
+    for number in range(count):
+        yield PlannedUpdate(0, number, [], TokenCounts(1, 1))
+    if error:
+        raise error
+
+
+def test_updates_come_in_order_and_the_thread_ends() -> None:
+    threads = threading.active_count()
+    with Prefetcher(updates(10)) as prefetcher:
+        assert [each.number for each in prefetcher] == [*range(10)]
+    with Prefetcher(updates(1000)) as prefetcher:
+        assert next(iter(prefetcher)).number == 0  # the loop leaves early
+    assert prefetcher.waited_seconds > 0
+    assert threading.active_count() == threads
+
+
+def test_error_of_the_thread_is_raised_after_the_updates_before_it() -> None:
+    with Prefetcher(updates(3, ValueError("damaged"))) as prefetcher:
+        iterator = iter(prefetcher)
+        assert [next(iterator).number for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ValueError, match="damaged"):
+            next(iterator)

@@ -95,9 +95,10 @@ def write_run(tiny_recipe: Path, tmp_path: Path) -> Write:
 
 
 def with_initial_run(run: Path, config: Config, *, added_tokens: int = 0) -> Config:
-    training = config.training.model_copy(update={"init_from": run})
-    tokenizer = config.tokenizer.model_copy(update={"added_tokens": added_tokens})
-    return config.model_copy(update={"training": training, "tokenizer": tokenizer})
+    training = config.training.changed(init_from=run)
+    return config.changed(
+        training=training, tokenizer=config.tokenizer.changed(added_tokens=added_tokens)
+    )
 
 
 def extended_tokenizer(run: Path, config: Config) -> Tokenizer:

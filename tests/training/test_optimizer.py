@@ -12,7 +12,6 @@ from mt.training.optimizer import (
     SCHEDULES,
     MovingAverage,
     Precision,
-    build_optimizer,
     choose_average,
     choose_precision,
     learning_rate,
@@ -82,11 +81,6 @@ def test_without_warmup_the_first_rate_is_the_highest(schedule: str) -> None:
     without = config(schedule, warmup_updates=0)
     rates = [learning_rate(update, without, 256) for update in range(1, 50)]
     assert rates[0] == max(rates)
-
-
-def test_adam_has_the_papers_constants() -> None:
-    group = build_optimizer(nn.Linear(2, 2), CPU).param_groups[0]
-    assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
 
 
 @pytest.mark.parametrize(

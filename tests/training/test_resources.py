@@ -277,14 +277,6 @@ def test_several_ranks_do_not_split(trainer: Trainer) -> None:
         trainer.fitter.run(failing, [batch], update=0)
 
 
-def test_model_that_does_not_fit_is_an_error(trainer: Trainer) -> None:
-    def failing(batches: list[Batch]) -> None:
-        raise RuntimeError("NCCL error: Cuda failure 'out of memory'")
-
-    with pytest.raises(UserError, match="too little memory for the model and its optimizer"):
-        trainer.fitter.run(failing, [], update=0)
-
-
 def test_heaviest_batch_has_the_most_positions() -> None:
     lengths = np.array([[3, 3], [5, 9], [9, 5], [2, 2], [8, 8], [8, 8]], dtype=np.int32)
     plan = [np.array([0, 3, 1]), np.array([2, 4, 5])]

@@ -1,23 +1,23 @@
-"""Folders that a run may use, and changes of its config."""
+"""Folders that a run may use, changes of its config, and the facts that ranks share."""
 
-from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.config.loading import load_config
 from mt.data.pairs import Checksums
 from mt.errors import RunError
+from mt.training.distributed import World
 from mt.training.run_folder import (
     RunFolder,
-    differences,
-    environment,
     only_training,
     open_run,
 )
+from mt.training.setup import agree_on_folder, most_updates, weights_sha256
 from tests import factories
-from tests.factories import CPU
+from tests.factories import learner
 
 
 def config(**training: object) -> Config:
@@ -49,11 +49,6 @@ def test_new_run_holds_the_resolved_config(tmp_path: Path) -> None:
     folder, changes = opened(tmp_path / "runs" / "x", config())
     assert changes == []
     assert load_config(folder.config) == config()
-
-
-def test_run_continues_with_the_same_config(tmp_path: Path) -> None:
-    _, changes = opened(begun(tmp_path / "x"), config())
-    assert changes == []
 
 
 def test_end_of_the_run_may_change_and_is_reported(tmp_path: Path) -> None:
@@ -113,11 +108,6 @@ def test_changed_corpus_is_an_error(tmp_path: Path) -> None:
         folder.record_corpora({"train": Checksums("a" * 64, "c" * 64)})
 
 
-def test_differences_by_key() -> None:
-    one, other = config(), config().model_copy(update={"seed": 7})
-    assert differences(one, other) == {"seed": (1, 7)}
-
-
 def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
     folder, _ = opened(tmp_path / "x", config())
     with (
@@ -130,23 +120,35 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_environment_has_the_versions_of_installed_packages(
-    monkeypatch: pytest.MonkeyPatch,
+def test_rank_that_does_not_see_the_run_of_rank_0_is_an_error(
+    tiny_recipe: Path, finished_run: Path, tmp_path: Path
 ) -> None:
-    version = metadata.version
-
-    def without_datasets(name: str) -> str:
-        if name == "datasets":
-            raise metadata.PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr(metadata, "version", without_datasets)
-    packages = environment(CPU, "fp32")["packages"]
-    assert isinstance(packages, dict)
-    assert packages["torch"] == version("torch")
-    assert "datasets" not in packages
+    config = load_config(tiny_recipe)
+    second = World(rank=1, size=2)
+    agree_on_folder(second, config, RunFolder(finished_run))
+    agree_on_folder(World(), config, RunFolder(tmp_path / "elsewhere"))
+    other = load_config(tiny_recipe, overrides=["training.learning_rate=0.5"])
+    for known, folder in ((config, tmp_path / "elsewhere"), (other, finished_run)):
+        with pytest.raises(RunError, match=r": the run of rank 0 is not there; put the"):
+            agree_on_folder(second, known, RunFolder(folder))
 
 
-def test_missing_file_beside_the_run_folder_is_not_explained(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), only_training(RunFolder(tmp_path)):
-        raise FileNotFoundError(2, "No such file", "elsewhere")
+def test_hash_of_the_weights_covers_every_bit() -> None:
+    made = learner()
+    before = weights_sha256(made)
+    last = [*made.model.parameters()][-1].detach().view(-1)
+    value = float(last[-1])
+    last[-1] = torch.nextafter(last[-1], torch.tensor(9.0))
+    assert weights_sha256(made) != before
+    last[-1] = value
+    assert weights_sha256(made) == before
+
+
+@pytest.mark.parametrize(
+    ("max_updates", "max_epochs", "expected"), [(None, 3, 30), (2, 3, 2), (None, None, None)]
+)
+def test_most_updates_is_the_smaller_limit(
+    max_updates: int | None, max_epochs: int | None, expected: int | None
+) -> None:
+    training = TrainingConfig(max_updates=max_updates, max_epochs=max_epochs, patience=1)
+    assert most_updates(training, 10) == expected

@@ -1,8 +1,9 @@
-"""A training under signals, a full disk, a removed folder and a clock that is set back."""
+"""A training that is killed, under signals, on a full disk, and in a removed folder."""
 
 import json
 import os
 import pty
+import random
 import shutil
 import signal
 import subprocess
@@ -22,10 +23,19 @@ from mt.training.checkpoint import is_valid, save_tensors
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import Trainer
 from tests.factories import train_with
-from tests.training.killed_training import TrainingProcess, log_of
+from tests.training.killed_training import (
+    TrainingProcess,
+    events_by_update,
+    log_of,
+    outcome,
+    plan_kills,
+    train_killed,
+    train_whole,
+)
 
 Program = Callable[..., tuple[int, str, str]]
 forks = pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has loaded torch")
+# The forks compute in one thread; the other threads of this process are idle.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
@@ -189,3 +199,38 @@ def test_clock_set_back_changes_no_time_of_the_run(
     speeds = [event["target_tokens_per_second"] for event in journal if event["event"] == "train"]
     assert all(speed > 0 for speed in speeds)
     assert next(now) < 2_000_000_000 - 3600  # the progress bar has read the clock
+
+
+COMMON = ["max_updates=60", "max_tokens_per_batch=60", "gradient_clip=0.5", "validate_every=6"]
+COMMON += ["checkpoint_every=4", "log_every=1", "keep_last=1"]
+PATIENCE = ["best_metric=bleu", "patience=2"]
+AVERAGE = ["max_epochs=9", "ema_decay=0.9", "average=last"]
+
+
+@forks
+@pytest.mark.parametrize(
+    ("settings", "kills"),
+    [
+        pytest.param(AVERAGE, 3, id="few kills"),
+        pytest.param(AVERAGE, 20, id="moving average", marks=pytest.mark.slow),
+        pytest.param(PATIENCE, 20, id="patience", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_run_is_bit_for_bit_the_uninterrupted_one(
+    settings: list[str], kills: int, tiny_recipe: Path, tmp_path: Path
+) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    sys.stdout.write(f"seed of the kills: {seed}\n")  # pytest prints it with a failure
+    dropouts = ["model.attention_dropout=0.1", "model.feed_forward_dropout=0.1"]
+    sampling = (
+        ["tokenizer.subword_dropout=[0.05, 0.05]", "data.augmentation=on"] if kills > 3 else []
+    )
+    training = [f"training.{setting}" for setting in (*COMMON, *settings)]
+    config = load_config(tiny_recipe, overrides=[*dropouts, *sampling, *training])
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    updates = train_whole(config, whole)
+    hits = train_killed(config, killed, plan_kills(kills, updates, seed=seed))
+    assert hits > kills / 2  # the last ones may come too late
+    assert outcome(killed) == outcome(whole)
+    assert events_by_update(killed, "train") == events_by_update(whole, "train")
+    assert [*events_by_update(whole, "train")] == [*range(1, updates + 1)]

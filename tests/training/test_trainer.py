@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mt.config.loading import load_config
-from mt.training import trainer as trainer_module
 from mt.training import validation
 from mt.training.checkpoint import MODEL, OPTIMIZER
 from mt.training.distributed import World
@@ -148,37 +146,6 @@ def test_mean_is_compared_on_the_pairs_that_ranked_the_checkpoints_and_scored_on
     assert translated == [3, 3, 3, 7]  # two in training, then the mean, and the final model
     assert [event["sentences"] for event in journal(run, "validation")] == [3, 3]
     assert [event["sentences"] for event in journal(run, "final")] == [7]
-
-
-def test_validation_is_one_line_and_a_sample(
-    tiny_recipe: Path,
-    tiny_corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    losses = [2.0, 1.0, 1.0]
-    remaining, validate = iter([*losses, 1.0]), Validator.run
-
-    def replaced(validator: Validator, count: int | None = None) -> Validation:
-        return replace(validate(validator, count), loss=next(remaining))
-
-    monkeypatch.setattr(Validator, "run", replaced)
-    train_with(tiny_recipe, tmp_path / "run", "max_updates=15", "validate_every=5", "average=off")
-    lines = capsys.readouterr().err.split("\n")
-    first = next(place for place, line in enumerate(lines) if line.startswith("update "))
-    ends = [r"new best; \d\d:\d\d left", r"new best; \d\d:\d\d left", "best loss 1.00 at update 10"]
-    sides = [(tiny_corpus / f"valid.{side}").read_text().splitlines() for side in ("en", "de")]
-    pairs = sorted(zip(*sides, strict=True), key=lambda pair: len("".join(pair)))
-    for number, end in enumerate(ends):
-        scores, source, reference, translation = lines[first + 4 * number :][:4]
-        update, loss = 5 * (number + 1), losses[number]
-        start = (
-            rf"update {update} of 15: loss {loss:.3f}, perplexity [\d.]+, BLEU [\d.]+, chrF2 [\d.]+"
-        )
-        assert re.fullmatch(rf"{start}; {end}(; [^;]+)?", scores)
-        assert (source[15:], reference[15:]) == pairs[len(pairs) // 2]
-        assert translation.startswith("  translation")
 
 
 def test_moving_average_is_validated_and_kept_and_does_not_change_training(
@@ -357,33 +324,6 @@ def test_damaged_checkpoint_is_left_out_of_the_mean(
     train(load_config(run / "config.yaml"), run)
     assert f"{older}: " in capsys.readouterr().err
     assert json.loads((run / "model.json").read_text())["averaged_updates"] == [max(best)]
-
-
-def test_terminal_shows_a_bar_with_loss_speed_and_time_left(
-    tiny_recipe: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    train_with(tiny_recipe, tmp_path / "run", "max_updates=5")
-    err = capsys.readouterr().err
-    assert re.search(r"5/5 \[00:\d\d<00:00.*smoothed loss \d\.\d+, [\d,]+ target tokens/s", err)
-    assert "update 5 of 5: smoothed" not in err
-
-
-def test_copied_translations_are_warned_about_once(
-    tiny_recipe: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    message = "90% of the validation translations equal their source"
-    monkeypatch.setattr(trainer_module, "validation_warnings", lambda *_: [("copies", message)])
-    train_with(tiny_recipe, tmp_path / "run", "max_updates=2", "validate_every=1")
-    assert capsys.readouterr().err.count(f"warning: {message}\n") == 1
-    (event,) = journal(tmp_path / "run", "warning")
-    assert event == {"event": "warning", "update": 1, "kind": "copies", "message": message}
 
 
 def test_slow_precision_is_warned_about_at_the_start_and_when_resumed(

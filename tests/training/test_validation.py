@@ -20,7 +20,6 @@ from mt.training.validation import (
     spread,
     translation_statistics,
     typical_pair,
-    unigram_entropy,
     validation_length,
     validation_warnings,
 )
@@ -81,14 +80,6 @@ def test_bleu_by_length_is_that_of_quarters_sorted_by_source_length() -> None:
     assert statistics(rows[:79]).bleu_by_length == ()
 
 
-def test_only_faulty_statistics_are_shown() -> None:
-    good = TranslationStatistics(0.8, 0.1, 0.1, 0.45, 0.2, ())
-    assert list(good.faults()) == []
-    bad = TranslationStatistics(1.26, 0.11, 0.5, 0.46, 0.2, ())
-    words = "same first word 46% (references 20%)"
-    assert list(bad.faults()) == ["length ratio 1.26", "copied 11%", "repeated 50%", words]
-
-
 def test_subset_is_spread_over_the_split_and_sample_is_of_median_length() -> None:
     pairs = [SentencePair("s" * n, "r" * (100 - 3 * n % 7)) for n in range(10)]
     assert spread(pairs, None) == spread(pairs, 10) == spread(pairs, 11) == pairs
@@ -117,15 +108,6 @@ def test_length_limit_of_validation_leaves_room_for_each_reference(
     assert min(slack) <= 11 or found == 1  # and not more room than that
 
 
-def test_sample_is_cut_to_the_terminal() -> None:
-    text = Sample("A dog.\n", "猫和狗", "ein Hund " * 9).as_text(22)
-    assert text.split("\n") == [
-        "  source       A dog.",
-        "  reference    猫和狗",
-        "  translation  ein Hu…",
-    ]
-
-
 # Eight target tokens of equal frequency: their entropy is log 8 = 2.08 nats.
 EXAMPLES = [Example(n, np.array([5]), np.array([n % 8])) for n in range(16)]
 
@@ -150,7 +132,3 @@ def test_warnings_of_a_validation(
     found = TranslationStatistics(1.0, copied, 0.0, 0.1, 0.1, ())
     validation = Validation(loss, Evaluation(*scores, sentences, "de"), found, Sample("", "", ""))
     assert [kind for kind, _ in validation_warnings(validation, EXAMPLES)] == kinds
-
-
-def test_unigram_entropy_is_that_of_the_target_tokens() -> None:
-    assert unigram_entropy(EXAMPLES) == pytest.approx(np.log(8))
