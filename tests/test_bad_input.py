@@ -145,7 +145,7 @@ DAMAGED_TOKENIZER = {"run/tokenizer/joint.model": flip_a_byte}
         ),
         (
             {"run/model.safetensors": flip_a_byte},
-            f"{TRAIN} --init-from run",
+            f"{TRAIN} --set training.init_from=run",
             "run/model.safetensors: damaged",
         ),
         (
@@ -315,9 +315,9 @@ ODD_PLACES = {
     "run/tokenizer/tokenizer.json": "translate run",
     "run/tokenizer/joint.model": "average run --output new",
     "corpus/test.de": "compare run corpus/test.de",
-    f"{CHECKPOINT}/manifest.json": "average run --output new --updates 40",
-    f"{CHECKPOINT}/state.json": "average run --output new --updates 40",
-    f"{CHECKPOINT}/model.safetensors": "average run --output new --updates 40",
+    f"{CHECKPOINT}/manifest.json": "average run --output new --checkpoints 40",
+    f"{CHECKPOINT}/state.json": "average run --output new --checkpoints 40",
+    f"{CHECKPOINT}/model.safetensors": "average run --output new --checkpoints 40",
 }
 """A command that reads the file, by file."""
 _TEXTS = {"deep", "large", "list", "wrong types"}
@@ -371,7 +371,7 @@ def test_unfinished_run_is_refused_where_its_final_model_is_needed(refused: Refu
         "compare run corpus/test.de",
         "export run --to ctranslate2 --output new",
         "distill run corpus/test.en --out new",
-        "train tiny.yaml --init-from run --run new",
+        "train tiny.yaml --set training.init_from=run --run new",
     ):
         assert "training has not finished, model.json is missing" in refused(command)
 

@@ -42,8 +42,9 @@ def main() -> int:
     run = Path("runs") / f"gpu-{recipe.stem}"
     settings = [f"training.{key}=auto" for key in LENGTH_KEYS]
     settings += ["training.max_epochs=null", f"training.device={options.device}"]
+    settings += [f"training.budget={options.minutes}m"]
     words = [word for setting in settings for word in ("--set", setting)]
-    mt("train", recipe, "--run", run, "--budget", f"{options.minutes}m", *words)
+    mt("train", recipe, "--run", run, *words)
     title = f"{recipe.stem}, {options.minutes:g} minutes on {options.device}"
     lines = [f"## {title}", "", *(f"- {line}" for line in facts(run))]
     config = load_config(run / "config.yaml")

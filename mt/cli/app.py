@@ -31,7 +31,16 @@ REMOVED: dict[str, str] = {
         "`mt distill RUN MONO --set decoding.search=sample` writes the same pairs; --noise drops, "
         "masks and moves words"
     ),
+    "mt average --best": "use --checkpoints best:K",
+    "mt average --last": "use --checkpoints last:K",
+    "mt average --updates": "use --checkpoints N,N",
+    "mt bench decode --batch-size": "use --set decoding.batch_size=N",
     "mt compare --examples": "the five sentences of most gain and of most loss are shown",
+    "mt compare --html": "use --output FILE.html",
+    "mt compare --json": "use --output FILE.json",
+    "mt data check --html": "use --output FILE.html",
+    "mt data check --json": "use --output FILE.json",
+    "mt data clean --removed": "removed.tsv is always written",
     "mt data tokenizer": (
         "`mt data check RUN` reports tokens per word and the characters that its tokenizer loses"
     ),
@@ -50,8 +59,11 @@ REMOVED: dict[str, str] = {
     "mt init --force": "delete the existing config, or choose another --output",
     "mt inspect": "`mt info CONFIG` counts parameters and FLOPs",
     "mt plot masks": "the notebook docs/quickstart.ipynb draws masks",
+    "mt plot positions --positions": "128 positions are drawn",
     "mt plot schedule": "the notebook docs/quickstart.ipynb draws the learning rate",
     "mt serve --max-waiting": "1,024 lines wait, or those of one request of --max-sentences",
+    "mt train --budget": "use --set training.budget=TIME",
+    "mt train --init-from": "use --set training.init_from=RUN",
 }
 """Replacement by removed command or option, such as "mt plot masks" or "mt bench --phases"."""
 

@@ -1,14 +1,21 @@
 """Commands `mt data check` and `mt data clean`."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mt.cli.options import JsonFile, Overrides, command_group, load
+from mt.cli.options import (
+    Overrides,
+    ReportFiles,
+    check_report_files,
+    command_group,
+    load,
+    write_reports,
+)
 from mt.cli.train import ConfigFile
-from mt.files import write_json, write_text
 from mt.tables import aligned
 
 if TYPE_CHECKING:
@@ -24,10 +31,7 @@ def check(
         Path,
         typer.Argument(metavar="CONFIG|RUN", help="Config; or run, to check its tokenizer too."),
     ],
-    json: JsonFile = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with examples.")
-    ] = None,
+    output: ReportFiles = None,
     processes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Number of parallel processes.")
     ] = 1,
@@ -46,21 +50,14 @@ def check(
         check_run_folder(subject)
         config = subject / CONFIG_FILE
     loaded = load(config, overrides)
-    from mt.decoding.files import check_outputs
     from mt.doctor.check import check_corpora
     from mt.doctor.corpus_report import as_html, as_text
-    from mt.doctor.page import check_html_package
 
-    check_outputs([json, html], [subject])
-    if html is not None:
-        check_html_package()
+    check_report_files(output or (), [subject])
     _, origin = loaded.tokenizer_origin or ("", None)
     tokenizer = _load_tokenizer(subject if subject.is_dir() else origin)
     report = check_corpora(loaded.data, tokenizer=tokenizer, processes=processes)
-    if json is not None:
-        write_json(json, asdict(report))
-    if html is not None:
-        write_text(html, as_html(report))
+    write_reports(output or (), partial(asdict, report), partial(as_html, report))
     typer.echo(as_text(report))
 
 
@@ -81,21 +78,17 @@ def _load_tokenizer(folder: Path | None) -> "Tokenizer | None":
 def clean(
     config: ConfigFile,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the output.")],
-    removed: Annotated[
-        bool, typer.Option("--removed", help="Also write removed.tsv: pairs removed, and why.")
-    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Write the training corpora of a config, cleaned by `data.cleaning`.
 
     Training applies the same cleaning by itself; use this to inspect the result, or for other
-    programs.
+    programs. removed.tsv has the pairs removed, each with the reason.
     """
     loaded = load(config, overrides)
-    from mt.data.splits import REMOVED_FILE, write_cleaned
+    from mt.data.splits import write_cleaned
 
-    removed_file = REMOVED_FILE if removed else None
-    corpora = write_cleaned(loaded.data, out, removed_file=removed_file)
+    corpora = write_cleaned(loaded.data, out)
     texts = [f"{corpus.key}:\n{_describe_cleaning(corpus)}" for corpus in corpora]
     typer.echo("\n\n".join(texts) if len(corpora) > 1 else _describe_cleaning(corpora[0]))
 

@@ -1,15 +1,23 @@
 """Commands `mt evaluate` and `mt compare`."""
 
 from collections.abc import Mapping
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mt.cli.options import AsJson, DecodingOverrides, Device, JsonFile, decoding_only
+from mt.cli.options import (
+    AsJson,
+    DecodingOverrides,
+    Device,
+    ReportFiles,
+    check_report_files,
+    decoding_only,
+    write_reports,
+)
 from mt.errors import UserError
-from mt.files import write_json, write_text
 
 if TYPE_CHECKING:
     from mt.evaluation.robustness import RobustnessCard
@@ -144,8 +152,7 @@ def compare(
         ),
     ] = None,
     allow: Allow = None,
-    json: JsonFile = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page.")] = None,
+    output: ReportFiles = None,
     device: Device = "auto",
 ) -> None:
     """Compare systems: significance, slices, most different sentences."""
@@ -153,12 +160,8 @@ def compare(
     from mt.compare.compare import compare as compare_systems
     from mt.compare.report import as_html, as_text
     from mt.compare.systems import GivenTestSet
-    from mt.decoding.files import check_outputs
-    from mt.doctor.page import check_html_package
 
-    check_outputs([json, html], [*(systems or ()), *(references or ()), sources])
-    if html:
-        check_html_package()
+    check_report_files(output or (), [*(systems or ()), *(references or ()), sources])
     options = CompareOptions(
         tuple(split or ()),
         GivenTestSet(tuple(references or ()), sources, target_language, bleu_tokenizer),
@@ -169,10 +172,7 @@ def compare(
         device=device,
     )
     comparison = compare_systems(systems or (), options)
-    if json:
-        write_json(json, comparison.as_record())
-    if html:
-        write_text(html, as_html(comparison))
+    write_reports(output or (), comparison.as_record, partial(as_html, comparison))
     typer.echo(as_text(comparison))
 
 

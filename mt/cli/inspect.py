@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 COUNTED_TOKENS = 25
 """Tokens of each side of the sentence pair whose operations are counted, end marks included."""
-BATCH_SIZES = (16, 64, 256)
 _STATES = {
     "finished": "finished",
     "unfinished": "unfinished, without a final model",
@@ -335,20 +334,18 @@ def bench_train(
 @bench.command("decode")
 def bench_decode(
     run: RunArgument,
-    batch_size: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", min=1, help="Sentences decoded at once; repeatable."),
-    ] = None,
     overrides: DecodingOverrides = None,
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Measure the decoding speed of a run on its first test split, by search and batch size."""
+    """Measure the decoding speed of a run on its first test split, by search and batch size.
+
+    The batch sizes are 16, 64 and 256, or that of --set decoding.batch_size=N.
+    """
     checked = decoding_only(overrides)
     from mt.profiling.decoding_speed import measure_decoding
 
-    sizes = batch_size or BATCH_SIZES
-    speed = measure_decoding(run, batch_sizes=sizes, overrides=checked, device=device)
+    speed = measure_decoding(run, overrides=checked, device=device)
     typer.echo(json.dumps(asdict(speed), indent=2) if as_json else _show_decoding(speed, run))
 
 
@@ -404,9 +401,6 @@ def positions(
         typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder with learned positions."),
     ],
     output: Output,
-    positions: Annotated[
-        int, typer.Option(min=2, max=1024, metavar="N", help="Number of positions.")
-    ] = 128,
     overrides: Overrides = None,
 ) -> None:
     """Draw the position encoding, and the similarity of positions by distance."""
@@ -417,10 +411,10 @@ def positions(
     from mt.plotting.positions import plot_learned_positions, plot_positions
 
     if config is None:
-        picture = plot_learned_positions(source, output, positions=positions)
+        picture = plot_learned_positions(source, output)
     else:
         model, seed, title = config.model, config.seed, str(source)
-        picture = plot_positions(model, output, seed=seed, title=title, positions=positions)
+        picture = plot_positions(model, output, seed=seed, title=title)
     typer.echo(picture)
 
 

@@ -3,11 +3,14 @@
 `mt.config` is imported on use: pydantic and YAML would double the time of `mt --help`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from mt.errors import UserError
+from mt.files import write_json, write_text
 
 if TYPE_CHECKING:
     from mt.config import Config
@@ -46,8 +49,14 @@ ShardOption = Annotated[
     ),
 ]
 
-JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")
+ReportFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Also write the report to FILE, .json or .html; repeatable.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -65,6 +74,30 @@ def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
 
     require_section(overrides or (), "decoding")
     return overrides or ()
+
+
+def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> None:
+    """Raise UserError for a report that would replace an input, or that cannot be written."""
+    from mt.decoding.files import check_outputs
+    from mt.doctor.page import check_html_package
+
+    check_outputs(files, inputs)
+    for file in files:
+        if file.suffix not in {".json", ".html"}:
+            raise UserError(f"{file}: a report is a file .json or .html")
+        if file.suffix == ".html":
+            check_html_package()
+
+
+def write_reports(
+    files: Sequence[Path], record: Callable[[], object], page: Callable[[], str]
+) -> None:
+    """Write a report as JSON or as an HTML page, by the suffix of each file."""
+    for file in files:
+        if file.suffix == ".json":
+            write_json(file, record())
+        else:
+            write_text(file, page())
 
 
 def command_group(name: str, summary: str) -> typer.Typer:

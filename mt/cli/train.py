@@ -1,6 +1,6 @@
 """Commands `mt init`, `mt train`, `mt reproduce`, `mt ablate` and `mt average`."""
 
-import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,28 +76,12 @@ def train(
         Path, typer.Argument(metavar="CONFIG|RUN", help="Config, or run folder to resume.")
     ],
     run: RunOption = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Time for the whole run, such as 30m or 2h."),
-    ] = None,
-    init_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN", help="Finished run to fine-tune, with its weights and tokenizer."
-        ),
-    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Train a model, or resume a stopped run."""
     if (config / CONFIG_FILE).is_file():
         config, run = config / CONFIG_FILE, run or config
-    settings = list(overrides or ())
-    if budget is not None:
-        settings.append(f"training.budget={budget}")
-    if init_from is not None:
-        # Quoted as JSON, hence as YAML: a folder name may look like a number or null.
-        settings.append(f"training.init_from={json.dumps(str(init_from), ensure_ascii=False)}")
-    loaded = load(config, settings)
+    loaded = load(config, overrides)
     from mt.export.export import check_export_possible, export_trained_run
     from mt.training.trainer import train as train_model
 
@@ -155,29 +139,28 @@ def ablate(
 def average(
     run: RunArgument,
     output: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the model.")],
-    best: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help="Average the K best; default: all that are kept."),
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(min=1, metavar="K", help="Average the K newest.")
-    ] = None,
-    updates: Annotated[
-        str | None,
-        typer.Option(metavar="N,N", help="Average the checkpoints of these updates: 1000,2000."),
-    ] = None,
+    checkpoints: Annotated[
+        str,
+        typer.Option(
+            metavar="best|best:K|last:K|N,N",
+            help="The best that are kept, the K best, the K newest, or those of some updates, "
+            "such as 1000,2000.",
+        ),
+    ] = "best",
     device: Device = "auto",
 ) -> None:
     """Average the weights of a run's checkpoints."""
-    if sum(option is not None for option in (best, last, updates)) > 1:
-        raise UserError("--best, --last and --updates exclude each other; give one of them")
-    try:
-        chosen = tuple(int(part) for part in updates.split(",")) if updates is not None else ()
-    except ValueError:
+    if not re.fullmatch(r"best|(best|last):[1-9][0-9]{0,8}|[0-9]{1,9}(,[0-9]{1,9})*", checkpoints):
         raise UserError(
-            f"--updates {updates}: write numbers separated by commas, such as 1000,2000"
-        ) from None
+            f"--checkpoints {checkpoints}: write best, best:3, last:3, or updates such as 1000,2000"
+        )
     from mt.training.final_model import CheckpointChoice, average_run
 
-    choice = CheckpointChoice(best=best, last=last, updates=chosen)
+    kind, _, count = checkpoints.partition(":")
+    if kind == "best":
+        choice = CheckpointChoice(best=int(count) if count else None)
+    elif kind == "last":
+        choice = CheckpointChoice(last=int(count))
+    else:
+        choice = CheckpointChoice(updates=tuple(map(int, checkpoints.split(","))))
     typer.echo(average_run(run, output, choice=choice, device=device))

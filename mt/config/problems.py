@@ -64,7 +64,7 @@ REMOVED_KEYS = {
     "training.final_learning_rate": "`cosine` and `linear` end at a learning rate of 0",
     "training.on_divergence": (
         "a diverged training stops, and names the checkpoint from which `mt average` and "
-        "`--init-from` go on"
+        "`training.init_from` go on"
     ),
     "training.packing": "batches are rectangles",
     "training.validation_search": "validation decodes greedily",

@@ -26,7 +26,7 @@ from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
 from mt.files import aside, put_in_place
 
-REMOVED_FILE = "removed.tsv"
+_REMOVED_FILE = "removed.tsv"
 _MIN_WINDOW = 1000
 """Least number of pairs to read and clean at once; the choice does not depend on it."""
 _BLOCK_PAIRS = 4000
@@ -425,13 +425,11 @@ class CleanedFiles:
         return self.total - sum(self.taken.values())
 
 
-def write_cleaned(
-    data: DataConfig, folder: Path, *, removed_file: str | None = None
-) -> tuple[CleanedFiles, ...]:
+def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
     """Write the cleaned training pairs into a new folder, which appears when all is written.
 
     The files are `train.<language>`, one text per line, or `NAME.<language>` for each corpus of a
-    mixture. `removed_file`, prefixed by `NAME.` in a mixture, gets a tab-separated line for each
+    mixture. `removed.tsv`, prefixed by `NAME.` in a mixture, gets a tab-separated line for each
     removed pair: its number from 1, the filter, the original source and target with tabs replaced
     by spaces. Raises `ConfigError` if `data.cleaning` is off, `DataError` if the folder exists, a
     corpus is unreadable, or no pair of it remains.
@@ -441,7 +439,7 @@ def write_cleaned(
         raise ConfigError(
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
         )
-    names = [_names(corpus, removed_file) for corpus in corpora]
+    names = [_names(corpus) for corpus in corpora]
     if folder.exists():
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
     if not folder.parent.is_dir():
@@ -462,7 +460,7 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
     taken = dict.fromkeys(corpus.cleaning.filters, 0)
     judged = corpus.cleaning.judge(corpus.source.pairs())
     with ExitStack() as stack:
-        sources, targets, *removed = (
+        sources, targets, removed = (
             stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
         )
         for each in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
@@ -474,15 +472,14 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
                 continue
             taken[each.taken_by] += 1
             texts = (text.replace("\t", " ") for text in astuple(each.original))
-            for file in removed:
-                file.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
+            removed.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
     if total == sum(taken.values()):
         raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
     return CleanedFiles(corpus.key, tuple(files), total, changed, taken)
 
 
-def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
-    """Return the file names of a corpus: source, target, and removed pairs if asked for."""
+def _names(corpus: TrainingCorpus) -> list[str]:
+    """Return the file names of a corpus: source, target, and removed pairs."""
     name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
     data = corpus.cleaning.data
     if data.source_language == data.target_language:
@@ -490,7 +487,5 @@ def _names(corpus: TrainingCorpus, removed_file: str | None) -> list[str]:
             f"`data.source_language` and `data.target_language` are both "
             f"{data.source_language}: the two files would have one name"
         )
-    names = [f"{name}.{language}" for language in (data.source_language, data.target_language)]
-    if removed_file:
-        names.append(removed_file if corpus.key == "train" else f"{name}.{removed_file}")
-    return names
+    removed = _REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}"
+    return [f"{name}.{data.source_language}", f"{name}.{data.target_language}", removed]

@@ -27,7 +27,7 @@ class PageSection:
 def check_html_package() -> None:
     """Raise UserError unless Jinja2 is installed."""
     if find_spec("jinja2") is None:
-        raise UserError(f"--html needs Jinja2: {install_hint('report')}")
+        raise UserError(f"an HTML page needs Jinja2: {install_hint('report')}")
 
 
 def render_page(title: str, sections: Sequence[PageSection]) -> str:

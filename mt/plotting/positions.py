@@ -36,6 +36,7 @@ from mt.runs import CONFIG_FILE
 Array = NDArray[np.float32]
 # Colours that the colour-blind can distinguish (Okabe and Ito 2008).
 _COLOURS = cycler(color=["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9"])
+_POSITIONS = 128
 _LINE_STYLES = cycler(linestyle=["-", "--", "-.", ":"]) * _COLOURS
 
 
@@ -160,9 +161,7 @@ def _average_by_offset(scores: Tensor, unit: str) -> Curves:
     return Curves(offsets, {"": torch.stack(means).numpy()}, unit)
 
 
-def plot_positions(
-    model: ModelConfig, output: Path, *, seed: int, title: str, positions: int
-) -> Path:
+def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -> Path:
     """Draw the position encoding of an untrained model; return `output`.
 
     Learned encodings are random, drawn by the seed. Raises UserError for
@@ -176,13 +175,13 @@ def plot_positions(
         decoder = POSITIONAL[model.positional](model, "decoder")
     learned = any(True for _ in encoder.parameters())
     state = "random, as before training" if learned else "nothing in it is learned"
-    encodings = describe_encodings(model, encoder, decoder, positions=positions)
+    encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
     title = f"{title} - positional: {model.positional} ({state})"
     write_picture(output, lambda: _draw_encodings(encodings, title))
     return output
 
 
-def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
+def plot_learned_positions(run: Path, output: Path) -> Path:
     """Draw the position encoding of a run's final model; return `output`.
 
     Raises UserError as `plot_positions` and `load_translator` do.
@@ -193,7 +192,7 @@ def plot_learned_positions(run: Path, output: Path, *, positions: int) -> Path:
     model = load_config(run / CONFIG_FILE).model
     _require_positions(model, str(run))
     encoder, decoder = engine.model.encoder_positional, engine.model.decoder_positional
-    encodings = describe_encodings(model, encoder, decoder, positions=positions)
+    encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
     title = f"{run} - positional: {model.positional} (after training)"
     write_picture(output, lambda: _draw_encodings(encodings, title))
     return output

@@ -17,6 +17,8 @@ from mt.model.device import keep_freed_memory, select_device
 from mt.profiling.cost import measure_peak_memory
 from mt.runs import CONFIG_FILE
 
+BATCH_SIZES = (16, 64, 256)
+
 
 @dataclass(frozen=True)
 class SearchSpeed:
@@ -48,18 +50,18 @@ class DecodingSpeed:
 def measure_decoding(
     run: Path,
     *,
-    batch_sizes: Sequence[int],
     overrides: Sequence[str] = (),
     device: str = "auto",
 ) -> DecodingSpeed:
     """Time the translation of the first test split of a run, or else of `valid`.
 
-    Each search is run with each batch size, after a first batch as warm-up. `overrides` are
-    `decoding.KEY=VALUE`; search and batch size are set here. Raises the errors of
-    `load_translator`.
+    Each search is run with each of BATCH_SIZES, or with `decoding.batch_size` if `overrides` set
+    it, after a first batch as warm-up. Raises the errors of `load_translator`.
     """
     keep_freed_memory()
     translator = load_translator(run, overrides=overrides, device=device)
+    is_set = any(override.startswith("decoding.batch_size=") for override in overrides)
+    batch_sizes = (translator.decoding.sentences_at_once,) if is_set else BATCH_SIZES
     data = load_config(run / CONFIG_FILE).data
     split = data.first_split()
     lines = [pair.source for pair in open_split(data, split).pairs()]

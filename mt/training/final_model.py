@@ -231,7 +231,9 @@ def choose_updates(run: Path, choice: CheckpointChoice) -> list[int]:
         written = read_json(valid / STATE, Written)
         kept = [each.update for each in TrainState.from_json(written.state, valid / STATE).best]
         if not kept:
-            raise RunError(f"{run}: no checkpoint has been validated yet; name some with --updates")
+            raise RunError(
+                f"{run}: no checkpoint has been validated yet; name updates with --checkpoints"
+            )
         count, kind = choice.best or len(kept), "best checkpoints"
     if count > len(kept):
         raise RunError(

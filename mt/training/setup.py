@@ -158,7 +158,7 @@ def open_progress(
     if slow := why_slow(learner.precision):
         remedy = (
             "a run keeps its precision: resume it on another machine, or begin a new run in fp32 "
-            "with the weights of a finished one (--init-from)"
+            "with the weights of a finished one (`training.init_from`)"
             if start.is_resumed
             else "set `training.precision: auto`"
         )

@@ -76,9 +76,9 @@ def describe_divergence(state: TrainState, run: Path, reason: str) -> str:
         remedy = f"no checkpoint from before is kept; {remedy}"
     else:
         remedy = (
-            f"`mt average {run} --updates {safe} --output FOLDER` makes a model of its checkpoint "
-            f"after update {safe:,}; go on from there with `--init-from FOLDER` and a lower "
-            f"`training.learning_rate`, or {remedy}"
+            f"`mt average {run} --checkpoints {safe} --output FOLDER` makes a model of its "
+            f"checkpoint after update {safe:,}; go on from there with `training.init_from: FOLDER` "
+            f"and a lower `training.learning_rate`, or {remedy}"
         )
     healthy = f"training was stable until update {state.health.well_at:,}"
     return f"{run}: {reason}; {healthy}; {remedy}"

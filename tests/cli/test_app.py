@@ -69,7 +69,7 @@ def test_help_in_a_pipe_is_plain_text() -> None:
 
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("mt tra", {"train", "translate"}), ("mt train --i", {"--init-from"})],
+    [("mt tra", {"train", "translate"}), ("mt train --r", {"--run"})],
 )
 def test_shell_completion_lists_commands_and_options(words: str, completed: set[str]) -> None:
     request = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
@@ -97,8 +97,8 @@ def test_messages_and_documents_install_the_packages_of_an_extra_by_name() -> No
         ("train tiny.yml", "tiny.yml: no such file; did you mean `tiny.yaml`?"),
         ("train tiny.yaml --set model.nrom=x", "--set model.nrom: unknown; did you mean `model."),
         ("translate r --set beam=4", "only keys of `decoding` can be set here; did you mean `dec"),
-        ("average r --output o --best 1 --last 1", "--best, --last and --updates exclude each"),
-        ("average r --output o --updates 1,x", "--updates 1,x: write numbers separated by commas"),
+        ("average r --output o --checkpoints 1,x", "--checkpoints 1,x: write best, best:3, last"),
+        ("average r --output o --best 2", "`mt average --best` was removed; use --checkpoints be"),
         ("evaluate r --set seed=4", "--set seed: only keys of `decoding` can be set here"),
         ("info tiny.yaml --set model.heads=3", "`model.d_model` 512 is not a multiple of `mod"),
         ("info . --set seed=2", "--set cannot be combined with a run"),

@@ -29,7 +29,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("files")
 def test_files_are_compared(program: Program) -> None:
-    outputs = ("--json", "c.json", "--html", "c.html")
+    outputs = ("-o", "c.json", "-o", "c.html")
     status, out, err = program("compare", "poor.txt", "good.txt", *OF_FILES, *outputs)
     assert (status, err) == (0, "")
     assert "A  poor.txt  (baseline)\nB  good.txt\non right.txt: 40 sentences\n" in out
@@ -58,7 +58,7 @@ def test_files_are_compared(program: Program) -> None:
         (["poor.txt", "good.txt", "--split", "x"], "--split is of runs, whose config has splits"),
         (["poor.txt", "good.txt", "--metric", "comet"], "metric `comet` is unknown"),
         (["poor.txt", "good.txt", "--allow", "x"], "--allow x: unknown; known: `line-counts`"),
-        (["poor.txt", "good.txt", "--json", "right.txt"], "right.txt: is named twice, and"),
+        (["poor.txt", "good.txt", "-o", "right.txt"], "right.txt: is named twice, and"),
         (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),
         ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
         (["poor.txt", "."], "config.yaml"),
@@ -80,7 +80,7 @@ def test_runs_are_compared(
     config = (other / "config.yaml").read_text(encoding="utf-8")
     (other / "config.yaml").write_text(config.replace("beam: 2", "beam: 1"), encoding="utf-8")
     html = tmp_path / "c.html"
-    options = ("--split", "test", "--split", "valid", "--samples", "100", "--html", html)
+    options = ("--split", "test", "--split", "valid", "--samples", "100", "-o", html)
     status, out, _ = program("compare", one, other, *options)
     assert status == 0
     assert "\ndirection" in out
@@ -95,7 +95,7 @@ def test_runs_are_compared(
         ("--split test --split valid --references r", "--references are of one test set: give --"),
         ("--split test --split valdi", "split `valdi` is unknown; did you mean `valid`?"),
         ("--split test --split test", "--split names a split twice"),
-        (f"--json {one}/config.yaml", f"{one}/config.yaml: is a file of "),
+        (f"-o {one}/config.yaml", f"{one}/config.yaml: is a file of "),
     ):
         assert refused("compare", one, other, *arguments.split()).startswith(message)
     assert (one / "config.yaml").read_bytes() == before

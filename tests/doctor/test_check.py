@@ -268,7 +268,7 @@ def test_the_command_writes_text_json_and_a_page(folder: Path, program: Program)
     pairs[122] = ("a <script>alert(1)</script> here.", "ein Test hier.")
     _write(folder, "train", pairs)
     out_json, page = folder / "report.json", folder / "report.html"
-    status, out, _ = program("data", "check", _recipe(folder), "--json", out_json, "--html", page)
+    status, out, _ = program("data", "check", _recipe(folder), "-o", out_json, "-o", page)
     assert status == 0
     assert "tags or character references of HTML or XML, source side; line 123" in out
     assert 'broken_text: ["markup"]' in out

@@ -104,7 +104,7 @@ def test_a_picture_depends_on_the_config_only(tmp_path: Path) -> None:
         torch.manual_seed(seed)
         before = torch.get_rng_state()
         model = model_config(positional="relative_bias")
-        path = plot_positions(model, tmp_path / f"{seed}.svg", seed=1, title="a", positions=4)
+        path = plot_positions(model, tmp_path / f"{seed}.svg", seed=1, title="a")
         assert torch.equal(torch.get_rng_state(), before)
         contents.append(path.read_bytes())
     assert contents[0] == contents[1]
@@ -114,9 +114,9 @@ def test_a_picture_depends_on_the_config_only(tmp_path: Path) -> None:
 def test_a_model_without_positions_is_an_error(tmp_path: Path) -> None:
     model = model_config(positional="none")
     with pytest.raises(UserError, match=r"a\.yaml: `model\.positional: none` has nothing to draw"):
-        plot_positions(model, tmp_path / "a.png", seed=1, title="a.yaml", positions=9)
+        plot_positions(model, tmp_path / "a.png", seed=1, title="a.yaml")
 
 
 def test_a_run_is_drawn_with_its_learned_positions(finished_run: Path, tmp_path: Path) -> None:
-    path = plot_learned_positions(finished_run, tmp_path / "a.png", positions=9)
+    path = plot_learned_positions(finished_run, tmp_path / "a.png")
     assert path.read_bytes().startswith(b"\x89PNG")

@@ -51,11 +51,11 @@ def mean_of(run: Path, *updates: int) -> dict[str, torch.Tensor]:
     ("options", "averaged"),
     [
         ([], [10, 20, 30]),
-        (["--best", "2"], [20, 30]),
-        (["--best", "1"], [20]),
-        (["--last", "3"], [20, 30, 40]),
-        (["--updates", "40,10"], [10, 40]),
-        (["--updates", "30,30"], [30]),
+        (["--checkpoints", "best:2"], [20, 30]),
+        (["--checkpoints", "best:1"], [20]),
+        (["--checkpoints", "last:3"], [20, 30, 40]),
+        (["--checkpoints", "40,10"], [10, 40]),
+        (["--checkpoints", "30,30"], [30]),
     ],
 )
 def test_mean_of_chosen_checkpoints(
@@ -123,31 +123,27 @@ def test_unfinished_run_can_be_averaged(
     for name in ("model.json", "model.safetensors"):
         (unfinished / name).unlink()
     output = tmp_path / "mean"
-    assert program("average", unfinished, "--last", "2", "--output", output)[0] == 0
+    assert program("average", unfinished, "--checkpoints", "last:2", "--output", output)[0] == 0
     assert program("translate", output, stdin=b"one two\n")[0] == 0
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--updates", "25"], "RUN: no checkpoint after update 25; the nearest: 20, 30"),
-        (["--updates", "10,5"], "RUN: no checkpoint after update 5; the nearest: 10"),
-        (["--updates", "99"], "RUN: no checkpoint after update 99; the nearest: 40"),
+        (["--checkpoints", "25"], "RUN: no checkpoint after update 25; the nearest: 20, 30"),
+        (["--checkpoints", "10,5"], "RUN: no checkpoint after update 5; the nearest: 10"),
+        (["--checkpoints", "99"], "RUN: no checkpoint after update 99; the nearest: 40"),
         (
-            ["--updates", "10;20"],
-            "--updates 10;20: write numbers separated by commas, such as 1000,2000",
+            ["--checkpoints", "10;20"],
+            "--checkpoints 10;20: write best, best:3, last:3, or updates such as 1000,2000",
         ),
         (
-            ["--best", "4"],
+            ["--checkpoints", "best:4"],
             "RUN: 4 best checkpoints are not kept, only 3: those after update 10, 20, 30",
         ),
         (
-            ["--last", "5"],
+            ["--checkpoints", "last:5"],
             "RUN: 5 checkpoints are not kept, only 4: those after update 10, 20, 30, 40",
-        ),
-        (
-            ["--best", "2", "--last", "2"],
-            "--best, --last and --updates exclude each other; give one of them",
         ),
     ],
 )
@@ -177,7 +173,7 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path, program: Program
     assert status == 2
     assert err.startswith(f"error: {checkpoint}: the checkpoint is damaged (")
     assert not output.exists()
-    assert program("average", harmed, "--updates", "10,20", "--output", output)[0] == 0
+    assert program("average", harmed, "--checkpoints", "10,20", "--output", output)[0] == 0
 
 
 def test_run_without_checkpoints_is_an_error(tmp_path: Path, run: Path, program: Program) -> None:

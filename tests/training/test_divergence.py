@@ -143,15 +143,15 @@ def test_diverged_run_stops_with_a_checkpoint_from_which_to_go_on(
         # The last two checkpoints alone would all be from after the divergence.
         train_with(recipe, run, "checkpoint_every=5", "validate_every=5")
     assert str(error.value).startswith(f"{run}: {reason}")
-    command = f"mt average {run} --updates {kept} --output FOLDER"
+    command = f"mt average {run} --checkpoints {kept} --output FOLDER"
     assert (
         f"; training was stable until update {well}; `{command}` makes a model of its checkpoint "
-        f"after update {kept}; go on from there with `--init-from FOLDER`"
+        f"after update {kept}; go on from there with `training.init_from: FOLDER`"
     ) in str(error.value)
     (event,) = journal(run, "diverged")
     assert event["reason"] in str(error.value)
     model = tmp_path / "model"
-    status, _, _ = program("average", run, "--updates", kept, "--output", model)
+    status, _, _ = program("average", run, "--checkpoints", kept, "--output", model)
     assert status == 0
     monkeypatch.undo()
     again = train_with(recipe, tmp_path / "again", f"init_from={model}")

@@ -322,7 +322,8 @@ def test_run_begins_with_weights_and_tokenizer_of_another(
     options = ["--run", run, "--set", "training.max_updates=1", "--set", "training.ema_decay=0.9"]
     # At this rate weights and averages stay what they were.
     options += ["--set", "seed=2", "--set", "training.learning_rate=1e-30"]
-    status, _, err = program("train", tiny_recipe, "--init-from", finished_run, *options)
+    options += ["--set", f"training.init_from={finished_run}"]
+    status, _, err = program("train", tiny_recipe, *options)
     assert status == 0
     assert f"begins with the weights of {finished_run}\nvocabulary: 300 rows copied\n" in err
     old, new = (load_file(path / "model.safetensors") for path in (finished_run, run))

@@ -302,7 +302,7 @@ def test_cleaned_corpora_of_a_mixture_are_written_separately(halves: Path, tmp_p
     data = load_config(halves, overrides=settings).data
 
     folder = tmp_path / "cleaned"
-    first, second = write_cleaned(data, folder, removed_file="removed.tsv")
+    first, second = write_cleaned(data, folder)
     assert (first.key, second.key) == ("train.corpora.few", "train.corpora.many")
     assert [path.name for path in first.files] == ["few.en", "few.el", "few.removed.tsv"]
     assert [path.name for path in second.files] == ["many.en", "many.de", "many.removed.tsv"]

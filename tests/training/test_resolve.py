@@ -321,6 +321,8 @@ def test_too_short_budget_is_refused_with_the_updates_it_allows(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1.0)
-    status, out, err = program("train", open_recipe, "--run", tmp_path / "run", "--budget", "90s")
+    status, out, err = program(
+        "train", open_recipe, "--run", tmp_path / "run", "--set", "training.budget=90s"
+    )
     assert (status, out) == (2, "")
     assert "error: budget 90s: too short; on this machine it allows 0 updates" in err
