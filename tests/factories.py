@@ -25,6 +25,7 @@ from mt.decoding.load import FinishedRun, read_run
 from mt.decoding.translator import load_translator
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
+from mt.training.initial_weights import load_initial_weights, read_initial_run
 from mt.training.optimizer import build_optimizer, choose_precision
 from mt.training.step import Learner, TrainingPass
 
@@ -141,6 +142,13 @@ def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str]
     engine = load_translator(folder, overrides=overrides).engine
     found = engine.translate_ids(run.tokenizer.encode_source(lines), run.config.decoding)
     return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
+
+
+def load_weights_of_run(model: Transformer, config: Config, tokenizer: Tokenizer) -> list[str]:
+    """Copy the weights of the run that `training.init_from` names into a model."""
+    assert config.training.init_from is not None
+    run = read_initial_run(config, config.training.init_from)
+    return load_initial_weights(model, run, config.training.init_tags, tokenizer)
 
 
 def train_with(recipe: Path, run: Path, *settings: str) -> str:

@@ -2,17 +2,15 @@
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mt.cli.options import Device, Overrides, RunArgument, load
 from mt.errors import UserError
 from mt.runs import CONFIG_FILE
-
-if TYPE_CHECKING:
-    from mt.config import Config
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config, a YAML file.")]
 RunOption = Annotated[
@@ -91,14 +89,15 @@ def train(
     if summary:  # rank 0 alone
         typer.echo(summary)
         export_trained_run(run, loaded.training, loaded.decoding)
-        typer.echo(_next_commands(loaded, run))
+        tags = loaded.tags_to_choose()
+        choices = [f"decoding.{key}={next(iter(known))}" for key, known in tags.items()]
+        typer.echo(_next_commands(run, choices, next(iter(loaded.data.tests), "valid")))
 
 
-def _next_commands(config: "Config", run: Path) -> str:
-    """Return commands that use a finished run, one a line."""
-    choices = [f"decoding.{key}={next(iter(of))}" for key, of in config.tags_to_choose().items()]
+def _next_commands(run: Path, choices: Sequence[str], split: str) -> str:
+    """Return commands that use a finished run, one a line; `choices` are overrides."""
     tag = "".join(f" --set {shlex.quote(choice)}" for choice in choices)
-    folder, split = shlex.quote(str(run)), [*config.data.tests, "valid"][0]
+    folder = shlex.quote(str(run))
     commands = [f"translate {folder}{tag} < FILE", f"evaluate {folder} --split {split}"]
     return "\n".join(f"  mt {command}" for command in [*commands, f"serve {folder}{tag}"])
 

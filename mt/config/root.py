@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -39,6 +39,18 @@ class Config(Section):
     """Search for translations."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Scoring of translations."""
+
+    def flat(self) -> dict[str, Any]:
+        """Return the values of all keys as plain data, by dotted key."""
+
+        def leaves(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+            for key, value in tree.items():
+                if isinstance(value, dict):
+                    yield from leaves(value, f"{prefix}{key}.")
+                else:
+                    yield f"{prefix}{key}", value
+
+        return dict(leaves(self.model_dump(mode="json"), ""))
 
     @property
     def tokenizer_origin(self) -> tuple[str, Path] | None:

@@ -179,12 +179,13 @@ def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
     longest, most = lengths.max(axis=0).tolist(), None
     estimate = partial(
         estimate_memory,
+        config.model,
         lengths=lengths,
-        source_vocabulary=data.tokenizer.source_size,
-        target_vocabulary=data.tokenizer.target_size,
+        vocabularies=data.vocabularies,
+        trains_embeddings=bool(config.tokenizer.added_tokens or config.tokenizer.tags),
     )
     if device.type == "cpu":
-        most = estimate(config)
+        most = estimate(training)
     elif device.type == "cuda":
         most = torch.cuda.max_memory_reserved(device)
     sizes = {
@@ -198,7 +199,7 @@ def _plan_memory(trainer: Trainer, plan: list[Indices]) -> dict[str, Any]:
         with suppress(ValidationError):
             changed = training.changed(**settings)
             if changed != training:
-                less[name] = estimate(config.changed(training=changed))
+                less[name] = estimate(config.changed(training=changed).training)
     return {"heaviest_batch": sizes, "memory_bytes": most, "memory_with": less}
 
 

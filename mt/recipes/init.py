@@ -55,7 +55,7 @@ from mt.training.resolve import (
     LONGEST_TRAINING,
     AutoSettings,
     Setting,
-    parameters,
+    count_parameters,
     resolve,
 )
 from mt.training.resources import estimate_memory, heaviest
@@ -352,7 +352,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
         model.encoder_layers,
         model.decoder_layers,
         model.d_model,
-        parameters(config) / 1e6,
+        count_parameters(config.model, config.tokenizer.vocabulary_size) / 1e6,
     )
     minutes = LONGEST_TRAINING / 60
     expected = f"until validation BLEU stops improving, in about {minutes:.0f} minutes"
@@ -362,9 +362,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
         plan = plan_updates(lengths, training.target_tokens_per_update, seed=config.seed, epoch=0)
         batch = heaviest(plan, lengths, max_tokens_per_batch=training.max_tokens_per_batch)
         size = config.tokenizer.vocabulary_size
-        needed = estimate_memory(
-            config, lengths[batch], source_vocabulary=size, target_vocabulary=size
-        )
+        needed = estimate_memory(config.model, training, lengths[batch], vocabularies=(size, size))
         memory = f", {needed / 2**30:.1f} GiB"
     _logger.info(
         "training on %s: %s; about %s passes over the corpus%s",

@@ -164,7 +164,8 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     )
     if config.data.check and not resuming:
         warn_about_corpora(read.checks, folder)
-        warn_about_tags(config, read.training)
+        if all(corpus.tag for corpus in read.training):
+            warn_about_tags({name: config.split_tags(name) for name in config.data.split_names()})
     data = _open_data(
         config,
         tokenizer,
@@ -256,12 +257,10 @@ def _open_data(
     )
 
 
-def warn_about_tags(config: Config, corpora: Iterable[TrainingCorpus]) -> None:
-    """Log a warning for each split without a tag if every training corpus has one."""
-    if not all(corpus.tag for corpus in corpora):
-        return
-    for name in config.data.split_names():
-        if not config.split_tags(name)["tag"]:
+def warn_about_tags(tags: Mapping[str, Mapping[str, str | None]]) -> None:
+    """Log a warning for each split without a tag, where every training corpus has one."""
+    for name, of_split in tags.items():
+        if not of_split["tag"]:
             key = f"data.{_split_key(name)}"
             _logger.warning(
                 "warning: %s: has no tag, but every training corpus has one; set `%s.tag`", key, key

@@ -4,7 +4,7 @@ Training starts at update 0 with a new optimizer. Rows of the embeddings and of 
 mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from mt.config import Config
+from mt.config import Config, TrainingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, find_former_rows, list_tokens
 from mt.decoding.load import FinishedRun, read_run
 from mt.errors import RunError, did_you_mean
 from mt.model.transformer import Transformer
 from mt.model.weights import add_low_rank, load_parameters
-from mt.training.run_folder import differences
+from mt.training.run_folder import find_differences
 
 PARTS: dict[str, tuple[str, ...]] = {
     "source_embedding": ("source_embedding",),
@@ -42,14 +42,18 @@ def freeze(model: nn.Module, parts: Iterable[str]) -> None:
             model.get_submodule(name).requires_grad_(requires_grad=False)
 
 
-def choose_weights(model: Transformer, config: Config) -> None:
-    """Choose what is trained and in which type: freezing, low-rank matrices, recomputation."""
-    training = config.training
+def choose_weights(
+    model: Transformer, training: TrainingConfig, *, trains_embeddings: bool = False
+) -> None:
+    """Choose what is trained and in which type: freezing, low-rank matrices, recomputation.
+
+    `trains_embeddings` adds the embeddings to low-rank matrices, for new tokens.
+    """
     freeze(model, training.freeze)
     if training.lora:
         stacks = ("encoder", "decoder")
         add_low_rank(model, stacks, rank=training.lora.rank, scale=training.lora.scale)
-        if config.tokenizer.added_tokens or config.tokenizer.tags:
+        if trains_embeddings:
             for embedding in (model.source_embedding, model.target_embedding, model.output):
                 embedding.requires_grad_(requires_grad=True)
     if training.precision == "pure_bf16":
@@ -78,22 +82,21 @@ _ROWS = {
 _SHOWN_KEYS = 3
 
 
-def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenizer) -> list[str]:
-    """Copy the weights of the run `training.init_from`, if it is set, into `model`.
+def load_initial_weights(
+    model: Transformer, run: FinishedRun, init_tags: Mapping[str, str], tokenizer: Tokenizer
+) -> list[str]:
+    """Copy the weights of a finished run into `model`.
 
     The row of a new token is the mean of the rows of the tokens, bytes included, into which the
     run's tokenizer cuts it, and that of a tag may be another tag's (`init_tags`). Returns summary
-    lines; raises RunError as `read_initial_run` does.
+    lines.
     """
-    if config.training.init_from is None:
-        return []
-    run = read_initial_run(config, config.training.init_from)
     old, weights = run.tokenizer, dict(run.weights)
     rows = {
         "source": find_former_rows(tokenizer.source, old.source),
         "target": find_former_rows(tokenizer.target, old.target),
     }
-    for tag, relative in config.training.init_tags.items():
+    for tag, relative in init_tags.items():
         for side, new, former in (
             ("source", tokenizer.source, old.source),
             ("target", tokenizer.target, old.target),
@@ -103,8 +106,8 @@ def load_initial_weights(model: Transformer, config: Config, tokenizer: Tokenize
     for name, side in _ROWS.items():
         if name in weights:
             weights[name] = _mean_rows(weights[name], rows[side])
-    load_parameters(model, weights, str(config.training.init_from))
-    origin = f"begins with the weights of {config.training.init_from}"
+    load_parameters(model, weights, str(run.folder))
+    origin = f"begins with the weights of {run.folder}"
     counts = {side: _row_counts(mapped) for side, mapped in rows.items()}
     if counts["source"] == counts["target"]:
         return [origin, f"vocabulary: {counts['source']}"]
@@ -120,7 +123,7 @@ def read_initial_run(config: Config, run: Path) -> FinishedRun:
     finished = read_run(run)
     differing = [
         f"`{key}`: {here} here, {there} in {run}"
-        for key, (there, here) in differences(finished.config, config).items()
+        for key, (there, here) in find_differences(finished.config.flat(), config.flat()).items()
         if key.startswith("model.") and "dropout" not in key
     ]
     if differing:

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from mt.config import Config, TrainingConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.config.loading import open_keys, with_values
 from mt.data.batches import TARGET, Lengths
 from mt.data.splits import CorpusScan
@@ -163,19 +163,19 @@ def resolve_for_device(config: Config, device: torch.device) -> Config:
     if training.compile == "auto":
         is_compiled = should_compile(training, device)
     resolved = training.changed(
-        max_tokens_per_batch=_batch_tokens(config, device),
+        max_tokens_per_batch=_batch_tokens(training, config.data.max_tokens, device),
         compile="on" if is_compiled else "off",
         precision=choose_precision(training.precision, device, config.model.d_model).name,
     )
     return config.changed(training=resolved)
 
 
-def _batch_tokens(config: Config, device: torch.device) -> int:
+def _batch_tokens(training: TrainingConfig, longest: int, device: torch.device) -> int:
     """Return the size of batches, or the largest that a device may take where it is open."""
-    tokens = config.training.max_tokens_per_batch
-    if not config.training.is_open("max_tokens_per_batch"):
+    tokens = training.max_tokens_per_batch
+    if not training.is_open("max_tokens_per_batch"):
         return tokens
-    return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, config.data.max_tokens)
+    return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, longest)
 
 
 def _measure_speed(
@@ -335,7 +335,10 @@ def _choose_model(settings: AutoSettings, corpus: CorpusStatistics, device: torc
             break
         candidate = AutoSettings(settings.given, dict(settings.chosen))
         _choose_shape(candidate, size, reason)
-        tokens, numbers = _affordable(candidate, corpus, device), parameters(candidate.config)
+        tokens = _affordable(candidate, corpus, device)
+        numbers = count_parameters(
+            candidate.config.model, candidate.config.tokenizer.vocabulary_size
+        )
         if size is not SIZES[0] and tokens < TOKENS_PER_PARAMETER * numbers:
             break
         reason = f"{numbers / 1e6:.2g} million parameters for {tokens / 1e6:.2g} million tokens"
@@ -361,12 +364,13 @@ def _choose_shape(settings: AutoSettings, size: Size, reason: str) -> None:
     )
 
 
-def parameters(config: Config) -> int:
-    """Return the number of parameters of a model whose vocabularies have the size in the config."""
-    size = config.tokenizer.vocabulary_size
+def count_parameters(model: ModelConfig, vocabulary_size: int) -> int:
+    """Return the number of parameters of a model with two vocabularies of this size."""
     with torch.device("meta"):  # moving a model there would untie its matrices
-        model = Transformer(config.model, source_vocabulary=size, target_vocabulary=size)
-    return sum(parameter.numel() for parameter in model.parameters())
+        built = Transformer(
+            model, source_vocabulary=vocabulary_size, target_vocabulary=vocabulary_size
+        )
+    return sum(parameter.numel() for parameter in built.parameters())
 
 
 def _affordable(settings: AutoSettings, corpus: CorpusStatistics, device: torch.device) -> float:
@@ -395,7 +399,8 @@ def _choose_updates(settings: AutoSettings, corpus: CorpusStatistics, device: to
         if settings.given.training.budget is not None:
             _require_updates(settings.given.training, settings.tokens / size)
     if device.type != "cuda":  # on CUDA each session chooses it
-        size = _batch_tokens(settings.given, device)
+        given = settings.given
+        size = _batch_tokens(given.training, given.data.max_tokens, device)
         settings.choose(_BATCH_TOKENS, size, "fits a small memory")
     rate = float(f"{LEARNING_RATE / settings.value('model.d_model'):.2g}")
     settings.choose("training.learning_rate", rate, "falls with the width of the model")

@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mt.config import Config, ModelConfig
+from mt.config import Config, ModelConfig, TrainingConfig
 from mt.data.batches import (
     SOURCE,
     TARGET,
@@ -57,19 +58,31 @@ def available_memory() -> int | None:
 
 
 def estimate_memory(
-    config: Config, lengths: Lengths, *, source_vocabulary: int, target_vocabulary: int
+    shape: ModelConfig,
+    training: TrainingConfig,
+    lengths: Lengths,
+    *,
+    vocabularies: tuple[int, int],
+    trains_embeddings: bool = False,
 ) -> int:
     """Estimate the bytes that training in fp32 on a CPU takes at most, beyond the program itself.
 
     `lengths` [B 2] are those of the heaviest batch. The tensors alone are counted to about a tenth.
     """
-    activations = _activations(config.model, lengths, recompute=config.training.recompute == "on")
+    source, target = vocabularies
     with torch.device("meta"):
-        model = Transformer(
-            config.model, source_vocabulary=source_vocabulary, target_vocabulary=target_vocabulary
-        )
-    choose_weights(model, config)
-    training = config.training
+        model = Transformer(shape, source_vocabulary=source, target_vocabulary=target)
+    choose_weights(model, training, trains_embeddings=trains_embeddings)
+    return _estimate(model, shape, training, lengths, target)
+
+
+def _estimate(
+    model: nn.Module,
+    shape: ModelConfig,
+    training: TrainingConfig,
+    lengths: Lengths,
+    target_vocabulary: int,
+) -> int:
     weights = sum(each.numel() for each in model.parameters())
     learning = sum(each.numel() for each in model.parameters() if each.requires_grad)
     averages = 0 if training.ema_decay is None else learning
@@ -80,11 +93,12 @@ def estimate_memory(
         max(DEVICE_TRAITS["cpu"].max_logits, 64 * target_vocabulary),
         passes**2 * tokens * target_vocabulary,
     )
+    activations = _activations(shape, lengths, recompute=training.recompute == "on")
     update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
     lasting = 2 * weights + moments + averages
-    number = 2 if training.precision == "pure_bf16" else _BYTES_PER_NUMBER
-    return number * (lasting + int(_HEAP_FACTOR * update))
+    width = 2 if training.precision == "pure_bf16" else _BYTES_PER_NUMBER
+    return width * (lasting + int(_HEAP_FACTOR * update))
 
 
 def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> int:
@@ -113,20 +127,17 @@ def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> in
     return every // (model.encoder_layers + model.decoder_layers) + inputs
 
 
-def warn_of_low_memory(config: Config, data: TrainingData) -> None:
+def warn_of_low_memory(
+    model: nn.Module, shape: ModelConfig, training: TrainingConfig, data: TrainingData
+) -> None:
     """Log a warning where training on the CPU is likely to take more memory than is available."""
     available = available_memory()
     if available is None:
         return
-    store, budget = data.store, config.training.max_tokens_per_batch
+    store, budget = data.store, training.max_tokens_per_batch
     plan = data.plan_epoch(store=store)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
-    needed = estimate_memory(
-        config,
-        lengths,
-        source_vocabulary=data.tokenizer.source_size,
-        target_vocabulary=data.tokenizer.target_size,
-    )
+    needed = _estimate(model, shape, training, lengths, data.tokenizer.target_size)
     if needed > available:
         source, target = lengths.max(axis=0).tolist()
         _logger.warning(
@@ -317,11 +328,40 @@ def training_speed(
     The first update, which maps memory and chooses kernels, is left out. Batches are halved until
     they fit the device's memory; raises UserError where none fits.
     """
-    tokens, longest = config.training.max_tokens_per_batch, config.data.max_tokens
-    for size in _halve_sizes(tokens, longest):
+    random = np.random.default_rng(0)
+    lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
+    plan = plan_updates(lengths, config.training.target_tokens_per_update, seed=0, epoch=0)
+    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
+    learner.model.train()
+
+    def draw(index: int) -> Example:
+        sides = zip(lengths[index].tolist(), vocabularies, strict=True)
+        ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
+        return Example(index, *ids)
+
+    def measure(batch_tokens: int) -> float:
+        tokens, began, taken = 0, time.perf_counter(), 0.0
+        for position in range(len(plan) + 1):
+            update = plan[position % len(plan)]
+            batches = [
+                collate([draw(index) for index in indices.tolist()])
+                for indices in micro_batches([update], lengths, max_tokens_per_batch=batch_tokens)
+            ]
+            result = train_step(learner, [batch.to(device) for batch in batches], learning_rate=0.0)
+            float(result.gradient_norm)  # waits for the device
+            if position == 0:
+                began = time.perf_counter()
+                continue
+            tokens += count_tokens(batches).target
+            taken = time.perf_counter() - began
+            if taken > seconds:
+                break
+        return tokens / taken
+
+    longest = config.data.max_tokens
+    for batch_tokens in _halve_sizes(config.training.max_tokens_per_batch, longest):
         with suppress(BatchTooLarge):
-            sized = config.changed(training=config.training.changed(max_tokens_per_batch=size))
-            return _measure(sized, lengths, vocabularies, device, seconds)
+            return measure(batch_tokens)
     raise UserError(
         f"the device has too little memory for this model and sentences of {longest} tokens: make "
         "the model smaller, or lower `data.max_tokens`"
@@ -343,42 +383,3 @@ def _halve_sizes(most: int, least: int) -> Iterator[int]:
     while most > least:
         most = max(most // 2, least)
         yield most
-
-
-def _measure(
-    config: Config,
-    lengths: Lengths,
-    vocabularies: tuple[int, int],
-    device: torch.device,
-    seconds: float,
-) -> float:
-    """Return the target tokens per second of training steps; raises BatchTooLarge."""
-    random = np.random.default_rng(0)
-    lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
-    plan = plan_updates(lengths, config.training.target_tokens_per_update, seed=0, epoch=0)
-    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
-    learner.model.train()
-    budget = config.training.max_tokens_per_batch
-
-    def draw(index: int) -> Example:
-        sides = zip(lengths[index].tolist(), vocabularies, strict=True)
-        ids = [random.integers(EOS, size, length).astype(np.int32) for length, size in sides]
-        return Example(index, *ids)
-
-    tokens, began, taken = 0, time.perf_counter(), 0.0
-    for number in range(len(plan) + 1):
-        update = plan[number % len(plan)]
-        batches = [
-            collate([draw(index) for index in indices.tolist()])
-            for indices in micro_batches([update], lengths, max_tokens_per_batch=budget)
-        ]
-        result = train_step(learner, [batch.to(device) for batch in batches], learning_rate=0.0)
-        float(result.gradient_norm)  # waits for the device
-        if number == 0:
-            began = time.perf_counter()
-            continue
-        tokens += count_tokens(batches).target
-        taken = time.perf_counter() - began
-        if taken > seconds:
-            break
-    return tokens / taken

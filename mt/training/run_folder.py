@@ -151,12 +151,8 @@ class RunFolder:
             for file in [*self.tokenizer.glob("*"), self.corpora]:
                 file.unlink(missing_ok=True)
         if not self.config.exists() or load_config(self.config) != config:
-            self.write_config(config)
-
-    def write_config(self, config: Config) -> None:
-        """Write the config of the run."""
-        text = dump_config(config)
-        write_text(self.config, text)
+            text = dump_config(config)
+            write_text(self.config, text)
 
     def has_trained(self) -> bool:
         """Return True where there is a checkpoint or a final model."""
@@ -195,22 +191,18 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
     if path.exists() and not path.is_dir():
         raise RunError(f"{path}: is a file, a run needs a folder")
     if folder.has_trained():
-        config = _with_settings_of(folder, config)
-        folder.changes = _changes(folder, config)
+        stored = load_config(folder.config)
+        values = {}
+        for key in set(open_keys(config)) - set(open_keys(stored)):
+            section, name = key.split(".")
+            values[key] = getattr(getattr(stored, section), name)
+        config = with_values(config, values)
+        changed = find_differences(stored.flat(), config.flat())
+        folder.changes = _accepted_changes(folder, changed)
     elif path.exists() and not _holds_no_training(folder):
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
     return folder, config
-
-
-def _with_settings_of(folder: RunFolder, config: Config) -> Config:
-    """Return the config with the run's values of the automatic keys that are not given."""
-    stored = load_config(folder.config)
-    values = {}
-    for key in set(open_keys(config)) - set(open_keys(stored)):
-        section, name = key.split(".")
-        values[key] = getattr(getattr(stored, section), name)
-    return with_values(config, values)
 
 
 @contextmanager
@@ -256,29 +248,17 @@ def only_training(folder: RunFolder) -> Iterator[None]:
             raise
 
 
-def differences(old: Config, new: Config) -> dict[str, tuple[object, object]]:
-    """Return the old and new values of all keys that differ, by dotted key."""
-    before, after = flat(old.model_dump(mode="json")), flat(new.model_dump(mode="json"))
+def find_differences(
+    old: Mapping[str, object], new: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
+    """Return the old and new values of all dotted keys that differ."""
     return {
-        key: (before.get(key), after.get(key))
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
+        key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)
     }
 
 
-def flat(tree: dict[str, object], prefix: str = "") -> dict[str, object]:
-    """Return the leaves of nested dictionaries by dotted key."""
-    leaves: dict[str, object] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            leaves.update(flat(value, f"{prefix}{key}."))
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
-
-
-def _changes(folder: RunFolder, config: Config) -> list[str]:
-    changed = differences(load_config(folder.config), config)
+def _accepted_changes(folder: RunFolder, changed: dict[str, tuple[object, object]]) -> list[str]:
+    """Return a line for each changed key; raise RunError for a key that a run may not change."""
     lines = {key: f"{key}: {before} -> {after}" for key, (before, after) in changed.items()}
     fixed = [
         line

@@ -1,6 +1,7 @@
 """Start of a training session: the same config, data and weights on all ranks, and the learner."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,13 +14,17 @@ from mt.config.loading import load_config
 from mt.data.batches import collate
 from mt.decoding.engine import length_limit
 from mt.errors import RunError
-from mt.evaluation.scores import choose_tokenizer
 from mt.files import write_json
 from mt.model.transformer import Transformer
 from mt.model.weights import parameter_tensors
 from mt.training.data import TrainingData
 from mt.training.distributed import World, fix_bucket_order
-from mt.training.initial_weights import choose_weights, describe_parameters, load_initial_weights
+from mt.training.initial_weights import (
+    choose_weights,
+    describe_parameters,
+    load_initial_weights,
+    read_initial_run,
+)
 from mt.training.objectives import GuidedPass, choose_training_pass, compile_stacks, learn_table
 from mt.training.optimizer import build_optimizer, choose_average, choose_precision, why_slow
 from mt.training.progress import (
@@ -28,30 +33,22 @@ from mt.training.progress import (
     TensorBoard,
     append_event,
     describe_data,
-    require_tensorboard,
 )
-from mt.training.run_folder import RunFolder, environment, flat
+from mt.training.run_folder import RunFolder, environment
 from mt.training.state import TrainState
 from mt.training.step import Learner
 
 
-def check_requirements(config: Config) -> None:
-    """Raise UserError, with the command that installs it, for a package that is missing."""
-    require_tensorboard(config.training)
-    language = config.data.for_source(config.data.valid).target_language
-    choose_tokenizer(language, config.evaluation.bleu_tokenizer)
-
-
-def agree_on_config(world: World, config: Config) -> None:
-    """Raise UserError if the ranks have different configs or versions of mt or torch."""
-    keys = flat(config.model_dump(mode="json"))
+def agree_on_config(world: World, keys: Mapping[str, object]) -> None:
+    """Raise UserError if the ranks have different config keys or versions of mt or torch."""
     versions = {"mt": __version__, "torch": torch.__version__}
     world.agree({**versions, **{f"`{key}`": str(value) for key, value in keys.items()}})
 
 
-def agree_on_folder(world: World, config: Config, folder: RunFolder) -> None:
-    """Raise RunError if this rank does not see the run folder that rank 0 has opened."""
-    if world.size > 1 and not (folder.config.exists() and load_config(folder.config) == config):
+def agree_on_folder(world: World, keys: Mapping[str, object], folder: RunFolder) -> None:
+    """Raise RunError if this rank does not see the run folder of rank 0, with these keys."""
+    path = folder.config
+    if world.size > 1 and not (path.exists() and load_config(path).flat() == keys):
         raise RunError(
             f"{folder.path}: the run of rank 0 is not there; put the run folder on a disk that all "
             "hosts share"
@@ -87,7 +84,7 @@ class Start:
     learner: Learner
     state: TrainState
     is_resumed: bool
-    initial: list[str]
+    notes: list[str]
     """Summary of the initial weights."""
 
 
@@ -96,8 +93,10 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     torch.manual_seed(config.seed)
     device = world.device
     model = new_model(config.model, data.vocabularies, device)
-    is_new = not folder.checkpoints.updates()
-    initial = load_initial_weights(model, config, data.tokenizer) if is_new else []
+    notes: list[str] = []
+    if config.training.init_from is not None and not folder.checkpoints.updates():
+        run = read_initial_run(config, config.training.init_from)
+        notes = load_initial_weights(model, run, config.training.init_tags, data.tokenizer)
     learner = build_learner(config, model, device)
     if weight := config.training.guided_alignment:
         table = learn_table(data.store)
@@ -108,7 +107,7 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     state = resumed or TrainState()
     agree_on_start(world, data, learner, state)
     learner = distribute(learner, data, world)
-    return Start(learner, state, resumed is not None, initial)
+    return Start(learner, state, resumed is not None, notes)
 
 
 def open_progress(
@@ -148,7 +147,7 @@ def open_progress(
         describe_data(data, plan, max_tokens_per_batch=batch_tokens, epoch=state.epoch),
         f"{describe_parameters(learner.model)}, {learner.precision.name} on {device.type}"
         f"{compiled}",
-        *start.initial,
+        *start.notes,
     ]
     if start.is_resumed:
         lines.append(f"going on after update {state.update:,}")
@@ -177,7 +176,8 @@ def new_model(
 def build_learner(config: Config, model: Transformer, device: torch.device) -> Learner:
     """Return a learner for a model, after freezing and compiling it as the config says."""
     training = config.training
-    choose_weights(model, config)
+    learns_tokens = bool(config.tokenizer.added_tokens or config.tokenizer.tags)
+    choose_weights(model, training, trains_embeddings=learns_tokens)
     if training.compile == "on":
         longest = config.data.max_tokens
         positions = max(longest, length_limit(longest, config.decoding))

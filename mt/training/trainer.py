@@ -8,7 +8,10 @@ from pathlib import Path
 from shutil import get_terminal_size
 
 from mt.config import Config
+from mt.config.loading import dump_config
 from mt.errors import DivergedError
+from mt.evaluation.scores import choose_tokenizer
+from mt.files import write_text
 from mt.model.device import keep_freed_memory
 from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
 from mt.training.distributed import ALONE, World, connect_ranks
@@ -16,7 +19,7 @@ from mt.training.final_model import write_final_model
 from mt.training.interruption import Interruption, interruptible
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
-from mt.training.progress import Progress, append_event
+from mt.training.progress import Progress, append_event, require_tensorboard
 from mt.training.resolve import resolve, resolve_for_device
 from mt.training.resources import BatchFitter, warn_of_low_memory
 from mt.training.run_folder import RunFolder, opened_run
@@ -24,7 +27,6 @@ from mt.training.setup import (
     agree_on_config,
     agree_on_folder,
     begin_or_resume,
-    check_requirements,
     open_progress,
 )
 from mt.training.state import Ranked, TrainState, describe_divergence
@@ -44,8 +46,10 @@ def train(config: Config, run: Path) -> str:
     """
     keep_freed_memory()
     with connect_ranks(config.training.device) as world:
-        agree_on_config(world, config)
-        check_requirements(config)
+        agree_on_config(world, config.flat())
+        require_tensorboard(config.training)
+        own = config.data.for_source(config.data.valid)
+        choose_tokenizer(own.target_language, config.evaluation.bleu_tokenizer)
         with opened_run(run, config, is_main=world.is_main) as (folder, config):
             settings, corpora = None, None
             if world.is_main and not folder.has_trained():
@@ -60,7 +64,7 @@ def train(config: Config, run: Path) -> str:
             if score is not None:
                 result = _report_finished(folder, score)
             else:
-                agree_on_folder(world, config, folder)
+                agree_on_folder(world, config.flat(), folder)
                 data = world.rank0_first(
                     lambda: (
                         prepare(config, folder, corpora)
@@ -70,7 +74,7 @@ def train(config: Config, run: Path) -> str:
                 )
                 if settings is not None:
                     config = settings.resolve_length(data, world.device)
-                    folder.write_config(config)
+                    write_text(folder.config, dump_config(config))
                 config = world.broadcast(config)
                 with interruptible() as interruption:
                     result = Trainer(config, folder, data, world, interruption).run()
@@ -131,7 +135,7 @@ class Trainer:
         start = begin_or_resume(config, self.folder, self.data, self.world)
         self.learner, self.state = start.learner, start.state
         if self.device.type == "cpu" and self.world.is_main:
-            warn_of_low_memory(config, self.data)
+            warn_of_low_memory(self.learner.model, config.model, config.training, self.data)
         self.progress = open_progress(start, config.training, self.folder, self.data, self.world)
         self.validator = Validator.build(config, self.learner, self.data)
         self.fitter = BatchFitter(

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
@@ -21,7 +22,6 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
-from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.scores import Evaluation, evaluate
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
@@ -76,29 +76,31 @@ class Validator:
             with torch.inference_mode():
                 examples = spread(data.valid_examples, count)
                 loss = validation_loss(learner, examples, self.max_tokens_per_batch)
-            scores = score_pairs(
-                Translator(
-                    TorchEngine(learner.model, learner.precision.device),
-                    data.tokenizer,
-                    decoding=self.decoding,
-                    longest_source=data.store.longest_source,
-                    direction=self.direction,
-                    line_shape=data.line_shape,
-                ),
-                pairs,
-                target_language=language,
-                tokenizer=self.bleu_tokenizer,
+            translator = Translator(
+                TorchEngine(learner.model, learner.precision.device),
+                data.tokenizer,
+                decoding=self.decoding,
+                longest_source=data.store.longest_source,
+                direction=self.direction,
+                line_shape=data.line_shape,
             )
+            stream = translator.stream(pair.source for pair in pairs)
+            bar = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
+            translations = tuple(bar)
         finally:
             learner.model.train()
+        evaluation = evaluate(
+            [translation.text for translation in translations],
+            [[pair.target for pair in pairs]],
+            target_language=language,
+            tokenizer=self.bleu_tokenizer,
+        )
         statistics = translation_statistics(
-            pairs, scores.translations, target_language=language, bleu=self._bleu
+            pairs, translations, target_language=language, bleu=self._bleu
         )
         middle = typical_pair(pairs)
-        sample = Sample(
-            pairs[middle].source, pairs[middle].target, scores.translations[middle].text
-        )
-        return Validation(loss, scores.evaluation, statistics, sample)
+        sample = Sample(pairs[middle].source, pairs[middle].target, translations[middle].text)
+        return Validation(loss, evaluation, statistics, sample)
 
     def _bleu(self, texts: Sequence[str], references: Sequence[str]) -> float:
         language, tokenizer = self.direction.target, self.bleu_tokenizer

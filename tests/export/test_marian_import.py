@@ -25,9 +25,8 @@ from mt.errors import RunError
 from mt.export.marian_import import build_target_vocabulary, import_marian
 from mt.model.transformer import Transformer
 from mt.special_ids import BOS, EOS, PAD, UNK
-from mt.training.initial_weights import load_initial_weights
 from tests.export.random_models import SHAPE, learn_to_copy, scatter, train_spm
-from tests.factories import engine_translations, model_of
+from tests.factories import engine_translations, load_weights_of_run, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -186,7 +185,7 @@ def test_an_imported_run_can_initialize_training(
         source_vocabulary=tokenizer.source_size,
         target_vocabulary=tokenizer.target_size,
     )
-    assert len(load_initial_weights(model, tuned, tokenizer)) == 3
+    assert len(load_weights_of_run(model, tuned, tokenizer)) == 3
     for name, tensor in read_run(tmp_path / "run").weights.items():
         assert torch.equal(model.get_parameter(name), tensor), name
 

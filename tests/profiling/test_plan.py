@@ -134,8 +134,10 @@ def test_memory_is_estimated_for_the_heaviest_batch(
 ) -> None:
     calls = []
 
-    def estimate_memory(_: Config, lengths: Any, **vocabularies: int) -> int:
-        calls.append((lengths.tolist(), *vocabularies.values()))
+    def estimate_memory(
+        *_: object, lengths: Any, vocabularies: tuple[int, int], **__: object
+    ) -> int:
+        calls.append((lengths.tolist(), vocabularies))
         return 2**33
 
     monkeypatch.setattr(module, "estimate_memory", estimate_memory)
@@ -143,9 +145,8 @@ def test_memory_is_estimated_for_the_heaviest_batch(
     planned = plan(max_tokens_per_batch=100)
     lengths = corpus.store.lengths
     lengths = lengths[heaviest(corpus.plan_epoch(), lengths, max_tokens_per_batch=100)]
-    sizes = corpus.tokenizer.source_size, corpus.tokenizer.target_size
     # As configured, and with the settings that save memory.
-    assert calls == [(lengths.tolist(), *sizes)] * (1 + len(planned.memory_with))
+    assert calls == [(lengths.tolist(), corpus.vocabularies)] * (1 + len(planned.memory_with))
     assert [*planned.memory_with] == [
         "recompute: on",
         "optimizer: adafactor",

@@ -145,7 +145,7 @@ def different_weights(here: World) -> None:
 
 def different_configs(here: World) -> None:
     rate = 0.1 if here.rank == 1 else 0.2
-    agree_on_config(here, factories.config(training={"learning_rate": rate}))
+    agree_on_config(here, factories.config(training={"learning_rate": rate}).flat())
     here.barrier()
 
 

@@ -30,7 +30,6 @@ from mt.training.initial_weights import (
     PARTS,
     describe_parameters,
     freeze,
-    load_initial_weights,
     read_initial_run,
 )
 from mt.training.loader import PlannedUpdate
@@ -44,6 +43,7 @@ from tests.factories import (
     flip_bit,
     journal,
     learner,
+    load_weights_of_run,
     train_with,
     transformer,
 )
@@ -155,7 +155,7 @@ def test_copied_and_extended_tokenizers_keep_the_model(
         expected = saved(source, target_in)
 
     model = build(config, old)
-    lines = load_initial_weights(model, with_initial_run(run, config), old)
+    lines = load_weights_of_run(model, with_initial_run(run, config), old)
     assert lines[0] == f"begins with the weights of {run}"
     sizes = dict.fromkeys([old.source_size, old.target_size])
     assert [line.partition(": ")[2] for line in lines[1:]] == [f"{n} rows copied" for n in sizes]
@@ -168,7 +168,7 @@ def test_copied_and_extended_tokenizers_keep_the_model(
     config = with_initial_run(run, config, added_tokens=25)
     new = extended_tokenizer(run, config)
     model = build(config, new)
-    lines = load_initial_weights(model, config, new)
+    lines = load_weights_of_run(model, config, new)
     for side in ("source", "target") if vocabulary == "separate" else ("",):
         size = old.target_size if side == "target" else old.source_size
         (line,) = (line for line in lines if line.startswith(f"{side} vocabulary: ".lstrip()))
@@ -198,7 +198,7 @@ def test_trained_tag_keeps_its_row(write_run: Write, tmp_path: Path) -> None:
     config = Config.model_validate(sections)
     new = extended_tokenizer(tmp_path / "old", config)
     model = build(config, new)
-    load_initial_weights(model, config, new)
+    load_weights_of_run(model, config, new)
     before = load_file(tmp_path / "old" / "model.safetensors")["target_embedding.weight"]
     tag = new.source.tags["<2nl>"]
     assert torch.equal(model.source_embedding.weight[tag], before[tag])
@@ -218,7 +218,7 @@ def test_new_tag_begins_as_a_named_one(vocabulary: str, write_run: Write, tmp_pa
     config = Config.model_validate(sections)
     new = extended_tokenizer(tmp_path / "old", config)
     model = build(config, new)
-    load_initial_weights(model, config, new)
+    load_weights_of_run(model, config, new)
     rows, tags = model.source_embedding.weight, new.source.tags
     assert torch.equal(rows[tags["<2nl>"]], rows[tags["<2de>"]])
     for wrong, message in (
@@ -236,7 +236,7 @@ def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path:
     write_run("tokenizer.algorithm=unigram", name="other", pairs=[*OLD_PAIRS, *NEW_PAIRS])
     old, new = (Tokenizer.load(folder / "tokenizer") for folder in (run, other))
     model = build(config, new)
-    (*_, summary) = load_initial_weights(model, with_initial_run(run, config), new)
+    (*_, summary) = load_weights_of_run(model, with_initial_run(run, config), new)
     before = load_file(run / "model.safetensors")["target_embedding.weight"]
     after = model.target_embedding.weight.detach()
     known = {old.source.processor.id_to_piece(number): number for number in range(len(old.source))}

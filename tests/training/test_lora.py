@@ -170,7 +170,7 @@ def test_recomputed_layers_have_the_same_gradients() -> None:
     gradients = []
     for recompute in ("off", "on"):
         model = transformer(dropout=0.3, encoder_layers=2, decoder_layers=2)
-        choose_weights(model, config(training={"max_updates": 1, "recompute": recompute}))
+        choose_weights(model, config(training={"max_updates": 1, "recompute": recompute}).training)
         torch.manual_seed(3)
         TrainingPass(model, 0.1)(collate(examples())).objective.backward()
         gradients.append([each.grad for each in model.parameters()])
@@ -199,7 +199,7 @@ def test_estimate_of_memory_is_lower_with_each_setting() -> None:
 
     def estimate(**keys: Any) -> int:
         some = config(model=shape, training={"max_updates": 1, "init_from": "a", **keys})
-        return estimate_memory(some, lengths, source_vocabulary=900, target_vocabulary=900)
+        return estimate_memory(some.model, some.training, lengths, vocabularies=(900, 900))
 
     usual = estimate()
     assert estimate(precision="pure_bf16") == pytest.approx(usual / 2, rel=0.01)

@@ -20,7 +20,7 @@ from mt.training.resolve import (
     COVERAGES,
     AutoSettings,
     CorpusStatistics,
-    parameters,
+    count_parameters,
     resolve,
     resolve_for_device,
 )
@@ -186,7 +186,9 @@ def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) 
     shape = {"d_model": 32, "d_ff": 64, "heads": 2, "tie_embeddings": tied}
     built = config(tmp_path, tokenizer={"vocabulary": layout, "vocabulary_size": 500}, model=shape)
     model = new_model(built.model, (500, 500), CPU)
-    assert parameters(built) == sum(each.numel() for each in model.parameters())
+    assert count_parameters(built.model, built.tokenizer.vocabulary_size) == sum(
+        each.numel() for each in model.parameters()
+    )
 
 
 class Machine:

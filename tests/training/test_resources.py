@@ -81,8 +81,9 @@ def test_estimate_is_what_torch_allocates_times_heap_factor(
         model={**shape, "dropout": 0.1, **model}, training={"precision": "fp32", **training}
     )
     lengths = np.full((96, 2), (30, 26), dtype=np.int32)
-    sizes = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY}
-    estimated = estimate_memory(config, lengths, **sizes)
+    estimated = estimate_memory(
+        config.model, config.training, lengths, vocabularies=(VOCABULARY, VOCABULARY)
+    )
     assert estimated == pytest.approx(1.4 * allocated_bytes(config, lengths), rel=0.15)
 
 
@@ -132,7 +133,9 @@ def test_warning_where_estimate_exceeds_available_memory(
 ) -> None:
     monkeypatch.setattr(resources, "available_memory", lambda: available)
     with caplog.at_level(logging.WARNING, "mt"):
-        warn_of_low_memory(trainer.config, trainer.data)
+        warn_of_low_memory(
+            trainer.learner.model, trainer.config.model, trainer.training, trainer.data
+        )
     assert bool(caplog.messages) is warns
     for message in caplog.messages:
         assert message.startswith("warning: training will take about 0.00 GiB of memory, and")

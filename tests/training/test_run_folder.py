@@ -123,12 +123,12 @@ def test_second_training_in_a_folder_is_refused(tmp_path: Path) -> None:
 def test_rank_that_does_not_see_the_run_of_rank_0_is_an_error(
     tiny_recipe: Path, finished_run: Path, tmp_path: Path
 ) -> None:
-    config = load_config(tiny_recipe)
+    config = load_config(tiny_recipe).flat()
     second = World(rank=1, size=2)
     agree_on_folder(second, config, RunFolder(finished_run))
     agree_on_folder(World(), config, RunFolder(tmp_path / "elsewhere"))
     other = load_config(tiny_recipe, overrides=["training.learning_rate=0.5"])
-    for known, folder in ((config, tmp_path / "elsewhere"), (other, finished_run)):
+    for known, folder in ((config, tmp_path / "elsewhere"), (other.flat(), finished_run)):
         with pytest.raises(RunError, match=r": the run of rank 0 is not there; put the"):
             agree_on_folder(second, known, RunFolder(folder))
 
