@@ -132,12 +132,12 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
         origin = None if config.tokenizer_origin is None else config.tokenizer_origin[1]
         text = TokenizerText.for_run(config.tokenizer, data, origin=origin, seed=config.seed)
         watches: dict[str, CorpusWatch] = {}
+        own = data.for_source(data.valid)
+        languages = own.source_language, own.target_language
         if data.check:
             # Training leaves held-out pairs out.
             given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
             watches = {corpus.key: CorpusWatch(given, corpus.cleaning) for corpus in corpora}
-            own = data.for_source(data.valid)
-            languages = own.source_language, own.target_language
             checks = {**watches, "valid": LanguageCheck(splits["valid"].pairs, languages)}
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)

@@ -192,11 +192,11 @@ def connect_ranks(device_name: str) -> Iterator[World]:
         int(os.environ.get(name, default))
         for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
     )
-    if size == 1:
-        yield World(device=select_device(device_name))
-        return
     try:
         device = World(rank, size, local_rank).place(select_device(device_name))
+        if size == 1:
+            yield World(device=device)
+            return
         if device.type == "cuda":
             torch.cuda.set_device(device)
         try:
@@ -226,6 +226,8 @@ def connect_ranks(device_name: str) -> Iterator[World]:
                 raise SystemExit(EXIT_USER_ERROR) from None  # the first rank of this host reports
             raise UserError(_connection_message(lost, error)) from None
     except UserError as error:
+        if size == 1:
+            raise
         raise UserError(f"rank {rank} on host {platform.node()}: {error}") from None
 
 
