@@ -199,10 +199,10 @@ def with_source(text: str) -> Callable[[str], str]:
 
 
 ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
-    "aliases": (lambda recipe: BOMB + recipe, "tiny.yaml: more than 10,000 keys and values"),
+    "aliases": (lambda recipe: BOMB + recipe, "tiny.yaml: not valid YAML: more than 10,000 keys"),
     "aliases in a section": (
         lambda recipe: recipe.replace("data:\n", "data:\n" + re.sub("(?m)^", "  ", BOMB) + "\n", 1),
-        "tiny.yaml: more than 10,000 keys and values",
+        "tiny.yaml: not valid YAML: more than 10,000 keys",
     ),
     "flow depth": (
         lambda recipe: f"{recipe}x: {'[' * 1000}",
@@ -220,7 +220,6 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "newline in a key": (lambda recipe: recipe + '"a\\nb": 1', "`a\\nb`: unknown"),
     "long key": (lambda recipe: recipe + f"? {'k' * 5000}\n: 1", "kkk`: unknown"),
-    "NUL in a path": (with_source('"a\\0b"'), "`data.train.source`: contains a NUL character"),
     "newline in a path": (with_source('"a\\nb"'), "a\\nb: no such file"),
     "unknown home": (with_source("~nobody0/a"), "~nobody0/a: no such file"),
     "long path of words": (with_source("k " * 5000), "k k: the name is too long"),

@@ -17,7 +17,7 @@ TagText = Annotated[
 """A tag: a word in angle brackets, such as `<bt>`, or a language as in NLLB or M2M-100."""
 
 
-def automatic(schema: dict[str, Any]) -> None:
+def _allow_auto(schema: dict[str, Any]) -> None:
     """Add the value `auto` to the JSON schema of a field."""
     kinds = {key: schema.pop(key) for key in [*schema] if key not in {"description", "default"}}
     title = {"title": kinds.pop("title")} if "title" in kinds else {}
@@ -25,7 +25,7 @@ def automatic(schema: dict[str, Any]) -> None:
     schema.update(title, anyOf=[{"const": "auto"}, *choices], default="auto")
 
 
-Automatic = Field(json_schema_extra=automatic)
+Automatic = Field(json_schema_extra=_allow_auto)
 """Annotation of an automatic key: `Annotated[int, Automatic]`.
 
 Training chooses its value if it is not given, or given as `auto` (`mt.training.resolve`). Other
@@ -75,7 +75,7 @@ class Section(BaseModel):
     @classmethod
     def _is_automatic(cls, name: str) -> bool:
         field = cls.model_fields.get(name)
-        return field is not None and field.json_schema_extra is automatic
+        return field is not None and field.json_schema_extra is _allow_auto
 
     def is_open(self, name: str) -> bool:
         """Return whether a field is automatic and not given: its rules do not apply yet."""

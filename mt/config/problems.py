@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
@@ -114,18 +114,15 @@ ANY_NAME = "NAME"
 _MIN_SIMILARITY = 0.6
 # A similar key of the same section is preferred to a slightly more similar key of another.
 _SIBLING_BONUS = 0.15
-_MOST_PROBLEMS = 50
-"""Problems that are reported at once."""
 
 
 def config_error(problems: Iterable[Problem], *, file: str) -> ConfigError:
     """Return one error with all problems, in reading order."""
     ordered = sorted(problems, key=lambda problem: problem.origin)
-    lines = [one_line(_line(problem)) for problem in ordered[:_MOST_PROBLEMS]]
-    if len(ordered) == 1:
+    lines = [one_line(_line(problem)) for problem in ordered]
+    if len(lines) == 1:
         return ConfigError(lines[0])
-    count = f"the first {len(lines)}" if len(ordered) > len(lines) else f"{len(lines)}"
-    heading = f"{file}: {count} problems" if file else f"{count} problems"
+    heading = ": ".join(filter(None, [file, f"{len(lines)} problems"]))
     return ConfigProblemsError("\n".join([heading, *lines]))
 
 
@@ -140,34 +137,22 @@ def problems_in(
     error: ValidationError, root: type[Section], document: Document
 ) -> Iterator[Problem]:
     """Yield the problems of a document validated against `root`."""
-    # A suggestion takes milliseconds, and a wrong file may have thousands of problems.
-    found = sorted(
-        error.errors(include_url=False),
-        key=lambda details: document.origin(locate(root, details["loc"]).keys),
-    )[: _MOST_PROBLEMS + 1]
-    missing = {locate(root, each["loc"]).keys for each in found if each["type"] == "missing"}
-    reported = {problem.keys for problem in document.problems}
-    intended = {
-        RENAMED_KEYS.get(place.dotted) or suggest(root, place, missing)
-        for details in found
+    located = [(locate(root, each["loc"]), each) for each in error.errors(include_url=False)]
+    unread = {problem.keys for problem in document.problems}
+    misspelt = {
+        RENAMED_KEYS.get(place.dotted) or suggest(root, place)
+        for place, details in located
         if details["type"] == "extra_forbidden"
-        for place in [locate(root, details["loc"])]
     }
-    for details in found:
-        place = locate(root, details["loc"])
-        unreadable = details["input"] is None and place.keys in reported
-        misspelt = details["type"] == "missing" and place.dotted in intended
-        # A rule may be broken only because a value could not be read.
-        depth = len(place.keys)
-        broken_by = details["type"] == "value_error" and any(
-            keys[:depth] == place.keys for keys in reported
-        )
-        if unreadable or misspelt or broken_by:
-            continue
+    for place, details in located:
         if details["type"] == "value_error":
-            yield from _broken_rules(details, place, document)
-        else:
-            yield _problem(details, place, root, document, missing)
+            # A rule may be broken only because a value could not be read.
+            if not any(keys[: len(place.keys)] == place.keys for keys in unread):
+                yield from _broken_rules(details, place, document)
+        elif details["type"] == "missing" and place.dotted in misspelt:
+            continue
+        elif details["input"] is not None or place.keys not in unread:
+            yield _problem(details, place, root, document)
 
 
 def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> Iterator[Problem]:
@@ -186,11 +171,10 @@ def _problem(
     place: "Place",
     root: type[Section],
     document: Document,
-    missing: Collection[Keys],
 ) -> Problem:
     kind, value, keys = details["type"], details["input"], place.keys
     if kind == "extra_forbidden":
-        text = _unknown(root, place, missing)
+        text = _unknown(root, place)
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
         if isinstance(value, dict):
             formats = tuple(format_name(kind) or "" for kind in sections_at(root, keys))
@@ -219,7 +203,7 @@ def _problem(
     return Problem(document.origin(keys), keys, text)
 
 
-def _unknown(root: type[Section], place: "Place", missing: Collection[Keys]) -> str:
+def _unknown(root: type[Section], place: "Place") -> str:
     if new := RENAMED_KEYS.get(place.dotted):
         return f"renamed to `{new}`"
     for removed, reason in REMOVED_KEYS.items():
@@ -231,15 +215,13 @@ def _unknown(root: type[Section], place: "Place", missing: Collection[Keys]) -> 
         kind = format_name(place.section) if place.section else None
         listed = " or ".join(f"`format: {format_name(each)}`" for each in formats)
         return f"unknown with `format: {kind}`; it belongs to {listed}"
-    near = suggest(root, place, missing)
+    near = suggest(root, place)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
 
 
 def _not_a_choice(value: Any, words: tuple[str, ...]) -> str:
     listed = ", ".join(f"`{word}`" for word in words)
     near = did_you_mean(value, words) if isinstance(value, str) else ""
-    if len(words) == 1:
-        return f"{_shown(value)} is not {listed}, the only choice"
     return f"{_shown(value)} is not one of {listed}{near}"
 
 
@@ -355,12 +337,8 @@ def locate(root: type[Section], location: tuple[int | str, ...]) -> Place:
     return place
 
 
-def suggest(root: type[Section], place: Place, missing: Collection[Keys] = ()) -> str | None:
-    """Return the dotted key that an unknown one most likely stands for, or None.
-
-    It is the most similar key of any section, or else a `missing` key of the same section.
-    """
-    wanted = place.keys[-1].lower().replace("-", "_")
+def suggest(root: type[Section], place: Place) -> str | None:
+    """Return the most similar dotted key of any section, or None without a similar one."""
     siblings = fields(place.section) if place.section else {}
     known = [((*place.keys[:-1], key), _SIBLING_BONUS) for key in siblings]
     known += [
@@ -368,15 +346,14 @@ def suggest(root: type[Section], place: Place, missing: Collection[Keys] = ()) -
         for other in all_places(root)
         if ANY_NAME not in other.keys
     ]
-    similarity, nearest = SequenceMatcher(b=wanted), dict[str, float]()
+    nearest: dict[str, float] = {}
+    similarity = SequenceMatcher(b=place.keys[-1].lower().replace("-", "_"))
     for keys, bonus in known:
         similarity.set_seq1(keys[-1])
-        if (ratio := similarity.ratio()) >= _MIN_SIMILARITY:
+        ratio = similarity.ratio()
+        if ratio >= _MIN_SIMILARITY:
             nearest.setdefault(".".join(keys), ratio + bonus)
-    best = max(nearest, key=nearest.__getitem__, default=None)
-    is_sure = best is not None and (nearest[best] >= 1 or best.rpartition(".")[2] in siblings)
-    absent = [".".join(keys) for keys in missing if keys[:-1] == place.keys[:-1]]
-    return absent[0] if absent and not is_sure else best
+    return max(nearest, key=nearest.__getitem__, default=None)
 
 
 def sections_at(root: type[Section], keys: Iterable[str]) -> tuple[type[Section], ...]:

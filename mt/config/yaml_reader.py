@@ -1,16 +1,15 @@
 """YAML documents as plain values with the line of each value."""
 
-import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
-from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.reader import ReaderError
 
 from mt.errors import ConfigError, did_you_mean
 from mt.files import read_bytes
@@ -65,30 +64,24 @@ class Document:
 
 def read_document(path: Path) -> Document:
     """Read a YAML file; raise ConfigError, with the line, unless it holds one mapping."""
-    text = _read(path)
     try:
-        root = _compose(text)
-    except ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(
-            f"{path}:{line}: not valid YAML: the character "
-            f"U+{ord(text[error.position]):04X} is not allowed"
-        ) from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"{place}: not valid YAML: {error.problem}") from None
-    except YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from None
-    if root is None:
-        raise ConfigError(f"{path}: the file is empty; a config needs at least `data`")
-    if not isinstance(root, MappingNode):
-        raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
+        text = read_bytes(path, limit=LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
+    except FileNotFoundError:
+        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.yaml")])
+        raise ConfigError(f"{path}: no such file{near}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not valid UTF-8; convert it with iconv") from None
     reader = _Reader(str(path))
     try:
-        values = reader.mapping(root, ())
+        root = _compose(text)
+        values = reader.mapping(root, ()) if isinstance(root, MappingNode) else {}
     except YAMLError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"{place}: not valid YAML: {_reason(error)}") from None
+    if not isinstance(root, MappingNode):
+        raise ConfigError(f"{path}: the file has no keys; a config has lines such as `seed: 1`")
     return Document(values, {(): Origin(0, str(path)), **reader.origins}, tuple(reader.problems))
 
 
@@ -98,22 +91,21 @@ def parse_value(text: str) -> Any:
     try:
         node = _compose(text)
         value = None if node is None else reader.value(node, ())
-    except MarkedYAMLError as error:
-        raise ValueError(str(error.problem)) from None
     except YAMLError as error:
-        raise ValueError(str(error).splitlines()[0]) from None
+        raise ValueError(_reason(error)) from None
     if reader.problems:
         raise ValueError(reader.problems[0].text)
     return value
 
 
+def _reason(error: YAMLError) -> str:
+    return str(getattr(error, "problem", None) or str(error).splitlines()[0])
+
+
 def _compose(text: str) -> Node | None:
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer = _LimitedComposer
-    with warnings.catch_warnings():
-        # YAML allows an anchor to be redefined.
-        warnings.simplefilter("ignore", ReusedAnchorWarning)
-        return yaml.compose(text)  # type: ignore[no-any-return]
+    return yaml.compose(text)  # type: ignore[no-any-return]
 
 
 class _LimitedComposer(Composer):
@@ -138,32 +130,6 @@ def _check_size(values: int, depth: int) -> None:
         raise YAMLError(f"more than {_MOST_VALUES:,} keys and values, aliases included")
 
 
-def _read(path: Path) -> str:
-    if path.is_dir():
-        files = sorted(path.glob("*.yaml"))
-        near = f"; did you mean `{files[0]}`?" if len(files) == 1 else ""
-        if len(files) > 1:
-            near = f"; name one of its {len(files)} configs, such as `{files[0]}`"
-        raise ConfigError(f"{path}: expected a config file, found a folder{near}")
-    try:
-        return read_bytes(path, limit=LARGEST_CONFIG, error=ConfigError).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file{_nearest_file(path)}") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not valid UTF-8; convert it with iconv") from None
-
-
-def _nearest_file(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" (and no folder {path.parent})"
-    names = [file.name for file in path.parent.iterdir() if file.is_file()]
-    if f"{path.name}.yaml" in names:
-        return f"; did you mean `{path.parent / path.name}.yaml`?"
-    near = did_you_mean(path.name, names)
-    return near.replace("`", f"`{path.parent}/", 1) if near and path.parent.name else near
-
-
 class _Reader:
     """Converter of YAML nodes to values, which records their origins and problems."""
 
@@ -172,23 +138,17 @@ class _Reader:
         self.origins: dict[Keys, Origin] = {}
         self.problems: list[Problem] = []
         self._construct = YAML(typ="safe", pure=True).constructor.construct_object
-        self._open: set[int] = set()
         self._values = 0
 
     def value(self, node: Node, keys: Keys) -> Any:
-        """Return the value of a node; raise YAMLError for too many, such as by aliases."""
+        """Return the value of a node; raise YAMLError if aliases make it too large or endless."""
         self._values += 1
         _check_size(self._values, depth=len(keys))
-        if isinstance(node, ScalarNode):
-            return self._scalar(node, keys)
-        if id(node) in self._open:
-            return self._problem(node, keys, "contains itself", self.origins.get(keys))
-        self._open.add(id(node))
-        value: Any = self.mapping(node, keys) if isinstance(node, MappingNode) else None
+        if isinstance(node, MappingNode):
+            return self.mapping(node, keys)
         if isinstance(node, SequenceNode):
-            value = [self.value(item, (*keys, str(i))) for i, item in enumerate(node.value)]
-        self._open.remove(id(node))
-        return value
+            return [self.value(item, (*keys, str(i))) for i, item in enumerate(node.value)]
+        return self._scalar(node, keys)
 
     def mapping(self, node: MappingNode, keys: Keys) -> dict[str, Any]:
         """Return the values of a mapping; its keys are always text."""
@@ -206,26 +166,17 @@ class _Reader:
             values[path[-1]] = self.value(value_node, path)
         return values
 
-    def _scalar(self, node: ScalarNode, keys: Keys) -> Any:
-        text = str(node.value)
+    def _scalar(self, node: Node, keys: Keys) -> Any:
+        if node.tag in _TEXT:
+            return str(node.value)
         if node.tag in _CONVERTED:
-            try:
+            with suppress(ValueError, KeyError):
                 return self._construct(node)
-            except (ValueError, KeyError):
-                kind = node.tag.split(":")[-1]
-                return self._problem(node, keys, f"`{text[:40]}` is not of type {kind}")
-        if node.tag not in _TEXT:
-            return self._problem(node, keys, f"unknown YAML tag `{node.tag}`")
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            return self._problem(node, keys, "contains a lone surrogate, which is not valid text")
-        if "\0" in text:
-            return self._problem(node, keys, "contains a NUL character")
-        return text
+        return self._problem(node, keys, f"`{node.value}` does not fit the tag `{node.tag}`")
 
     def _origin(self, node: Node) -> Origin:
         line = node.start_mark.line + 1
         return Origin(line, f"{self.label}:{line}")
 
-    def _problem(self, node: Node, keys: Keys, text: str, at: Origin | None = None) -> None:
-        origin = self._origin(node) if at is None else at
-        self.problems.append(Problem(origin, keys, text))
+    def _problem(self, node: Node, keys: Keys, text: str) -> None:
+        self.problems.append(Problem(self._origin(node), keys, text))

@@ -16,7 +16,7 @@ from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
-from mt.files import file_sha256, read_json, validated, write_json, write_text
+from mt.files import file_sha256, locked, read_json, validated, write_json, write_text
 from mt.runs import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -222,19 +222,10 @@ def opened_run(
 def only_training(folder: RunFolder) -> Iterator[None]:
     """Lock the folder against a second training, and explain where it disappears meanwhile.
 
-    A folder that is new is deleted after an error before the first update. Without file locks, as
-    on Windows and some network file systems, there is no lock.
+    A folder that is new is deleted after an error before the first update.
     """
-    with (folder.path / ".lock").open("a") as file:
-        try:
-            with suppress(ImportError):  # not on Windows
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"{folder.path}: another training is running here") from None
-        except OSError:
-            pass
+    busy = RunError(f"{folder.path}: another training is running here")
+    with locked(folder.path / ".lock", busy=busy):
         try:
             yield
         except (OSError, UserError) as error:

@@ -223,8 +223,8 @@ def test_training_benchmark(
 
 
 def test_decoding_benchmark(program: Program, finished_run: Path) -> None:
-    call = ("bench", "decode", finished_run, "--device", "cpu")
-    call += ("--set", "decoding.batch_size=2")
+    options = ("--device", "cpu", "--set", "decoding.batch_size=2")
+    call = ("bench", "decode", finished_run, *options)
     status, out, _ = program(*call, "--json", "--set", "decoding.beam=3")
     assert status == 0
     searches = json.loads(out)["searches"]
