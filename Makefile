@@ -9,7 +9,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce best ablation bench gpu gpu-train test test-slow check format reference docs clean
+.PHONY: help setup reproduce best ablation bench gpu gpu-train test-fast test test-slow check format reference docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1#/p' $(firstword $(MAKEFILE_LIST)) | tr '#' '\t' | expand -t 18
@@ -44,6 +44,10 @@ gpu: $(if $(filter .venv/bin,$(BIN)),.venv/.dev) ## check and measure one GPU in
 
 gpu-train: $(if $(filter .venv/bin,$(BIN)),.venv/.installed) ## train a recipe on a GPU and score it (RECIPE=quickstart MINUTES=20)
 	PYTHONPATH=. $(BIN)/python -m bench.gpu.train $(RECIPE) --minutes $(MINUTES)
+
+test-fast: setup ## run the tests of model, data, loss, search and config: use it while you code
+	$(BIN)/pytest -n auto --dist loadfile $(FAST)
+test-fast: FAST := tests/model tests/config tests/data tests/training/test_loss.py tests/decoding/test_search.py tests/test_one_sentence.py
 
 test: setup ## run the tests that need no network, no GPU and only minutes
 	$(BIN)/pytest -n auto --dist loadfile
