@@ -1,6 +1,7 @@
 """A tokenizer of characters, an engine of capitals, and a translator with any engine."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 from mt.config import DecodingConfig
@@ -15,6 +16,11 @@ INVALID = 0xE000
 """Stands for a byte that forms no character."""
 
 
+@cache
+def characters_below(known: int) -> frozenset[str]:
+    return frozenset(map(chr, range(known)))
+
+
 class Characters:
     """A tokenizer whose tokens are characters; those from `known` on are unknown."""
 
@@ -23,7 +29,7 @@ class Characters:
     def __init__(self, known: int = 0x110000) -> None:
         self.known = known
         self.source = self.target = self.processor = self
-        self.characters = frozenset(map(chr, range(known)))
+        self.characters = characters_below(known)
 
     def id_to_piece(self, ids: Sequence[int]) -> list[str]:
         return ["</s>" if number == EOS else chr(number) for number in ids]
