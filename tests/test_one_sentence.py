@@ -104,7 +104,7 @@ def test_one_sentence(tmp_path: Path) -> None:
     assert parameters == vocabulary * 32 + encoder_layer + decoder_layer
     # Embeddings times sqrt(D), plus positions.
     positional = model.encoder_positional
-    embedded = model._embed(model.source_embedding, batch.source, positional, first=0)
+    embedded = model.embed(model.source_embedding, batch.source, positional, first=0)
     expected = model.source_embedding.weight[source_ids[0]] * math.sqrt(32) + sinusoids(1, 32)[0]
     torch.testing.assert_close(embedded[row, 0], expected)
     memory = model.encode(batch.source)

@@ -73,7 +73,7 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     files = find_supplied_files(source, data)
     if files is not None:
         return TextPairs(read_expected_sums(source), files.source, files.target)
-    return _OPENERS[source.format](source, data)
+    return OPENERS[source.format](source, data)
 
 
 @dataclass(frozen=True)
@@ -444,7 +444,7 @@ def _fetch(place: str, source: CorpusSource) -> Path:
     return regular_file(expanded(place))
 
 
-_OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {
+OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {
     "text": _open_text,
     "tsv": _open_tsv,
     "jsonl": open_jsonl,

@@ -139,12 +139,12 @@ class DrawnEpochs:
         """Return the joined stores of an epoch, and begin to draw the next epoch."""
         for other in set(self._drawn) - {epoch, epoch + 1}:
             self._discard(other)
-        drawn = self._begin(epoch)
+        drawn = self.begin(epoch)
         if not wait([drawn], timeout=SILENT_SECONDS).done:
             _logger.info("waiting for the tokens of epoch %d", epoch + 1)
         store = drawn.result()
         if self._epochs is None or epoch + 1 < self._epochs:
-            self._begin(epoch + 1)
+            self.begin(epoch + 1)
         return store
 
     def close(self) -> None:
@@ -152,7 +152,8 @@ class DrawnEpochs:
         for epoch in list(self._drawn):
             self._discard(epoch)
 
-    def _begin(self, epoch: int) -> "Future[PairStore]":
+    def begin(self, epoch: int) -> "Future[PairStore]":
+        """Begin to draw an epoch, unless it is begun; return its future store."""
         if epoch not in self._drawn:
             drawn = self._drawn[epoch] = Future[PairStore]()
             threading.Thread(target=self._draw, args=(epoch, drawn)).start()

@@ -111,7 +111,7 @@ class Transformer(nn.Module):
         source_mask = None if is_full else _padding_mask(source)
         positional, length = self.encoder_positional, source.shape[1]
         mask = _memory_mask(source_mask).with_bias(positional.bias(length, length))
-        x = self._embed(self.source_embedding, source, positional, first=0)
+        x = self.embed(self.source_embedding, source, positional, first=0)
         for index, layer in enumerate(self.encoder):
             x = layer(x, mask, positional.layer(index))
         return Memory(self.encoder_norm(x), source_mask)
@@ -122,7 +122,7 @@ class Transformer(nn.Module):
         positional, length = self.decoder_positional, target_in.shape[1]
         mask = CAUSAL.with_bias(positional.bias(length, length))
         memory_mask = _memory_mask(memory.source_mask)
-        x = self._embed(self.target_embedding, target_in, positional, first=0)
+        x = self.embed(self.target_embedding, target_in, positional, first=0)
         for index, layer in enumerate(self.decoder):
             x = layer(x, mask, memory.states, memory_mask, positional.layer(index))
         return self.decoder_norm(x)  # type: ignore[no-any-return]
@@ -142,7 +142,7 @@ class Transformer(nn.Module):
         row may stand for them: then `last_ids` and the logits have one row per sentence.
         """
         positional = self.decoder_positional
-        x = self._embed(self.target_embedding, last_ids[:, None], positional, first=state.tokens)
+        x = self.embed(self.target_embedding, last_ids[:, None], positional, first=state.tokens)
         x = x.view(len(state.ancestry), -1, x.shape[-1])
         state.extend()
         mask = state.mask(x.shape[1]).with_bias(positional.bias(1, state.tokens))
@@ -151,9 +151,10 @@ class Transformer(nn.Module):
             x = layer.step(x, state.layers[index], mask, memory_mask, positional.layer(index))
         return self.output(self.decoder_norm(x).flatten(0, 1))  # type: ignore[no-any-return]
 
-    def _embed(
+    def embed(
         self, embedding: nn.Embedding, ids: Tensor, positional: Positional, *, first: int
     ) -> Tensor:
+        """Return the scaled embeddings of ids [B S] at the positions from `first` on [B S D]."""
         if self.starts_with_eos:
             ids = ids.masked_fill(ids == BOS, EOS)
         x = F.embedding(ids, embedding.weight, padding_idx=PAD) * self.scale

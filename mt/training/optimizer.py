@@ -87,7 +87,7 @@ SCHEDULES: dict[str, Callable[[int, TrainingConfig, int], float]] = {
     "cosine": _cosine,
     "linear": _linear,
 }
-_AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "pure_bf16": None}
+AUTOCAST_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "pure_bf16": None}
 """Type of the products in mixed precision; None where the weights have it already."""
 _INITIAL_SCALE = 2.0**15
 _BF16_WIDTHS = {"amx_bf16": 256, "avx512_bf16": 128}
@@ -114,7 +114,7 @@ class Precision:
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a forward pass."""
-        dtype = _AUTOCAST[self.name]
+        dtype = AUTOCAST_DTYPES[self.name]
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     @contextmanager

@@ -275,7 +275,7 @@ def test_drawing_stops_when_the_process_ends(tmp_path: Path) -> None:
         store = PairStore(Path({str(plain.path)!r}))
         sampling = Sampling(source=0.5, target=0.5, max_tokens=99, seed=1)
         epochs = DrawnEpochs([store], Tokenizer(words, words, ""), sampling, epochs=None)
-        epochs._begin(0)
+        epochs.begin(0)
     """
     result = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
