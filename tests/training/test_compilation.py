@@ -77,6 +77,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[torch.fx.GraphModule]:
     return found
 
 
+@pytest.mark.slow
 def test_three_graphs_serve_all_lengths(graphs: list[torch.fx.GraphModule]) -> None:
     """One for a single pair, two for several with and without padding; any number of positions."""
     plain = losses_and_gradients(compiled=False)
@@ -85,18 +86,21 @@ def test_three_graphs_serve_all_lengths(graphs: list[torch.fx.GraphModule]) -> N
 
 
 def test_compiled_graph_is_not_split_between_ranks(graphs: list[torch.fx.GraphModule]) -> None:
-    model = transformer().train()
+    model, batch = transformer().train(), batch_of(3, 5, 7, is_full=False)
+    expected = TrainingPass(model, 0.1)(batch).smoothed.detach()
     compile_stacks(model)
     distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         wrapped = World(size=2).wrap(TrainingPass(model, 0.1))
         wrapped.bucket_bytes_cap = 1000  # type: ignore[assignment]
-        wrapped(batch_of(3, 5, 7, is_full=False)).smoothed.backward()
+        loss = wrapped(batch).smoothed
+        loss.backward()
     finally:
         # Threads of gloo end their work with the GIL, which a destructor holds while it joins them.
         time.sleep(1)
         distributed.destroy_process_group()
     assert len(graphs) == 1
+    torch.testing.assert_close(loss.detach(), expected)
 
 
 @pytest.mark.slow

@@ -214,7 +214,7 @@ def test_attention_learns_the_alignment(table: TranslationTable) -> None:
     def agreement(weight: float) -> float:
         made = learner(transformer(decoder_layers=2, d_model=32))
         made = replace(made, training_pass=GuidedPass(made.model, 0.1, weight, table))
-        for _ in range(150):
+        for _ in range(60):
             train_step(made, [batch], 0.01)
         found = [Hypothesis(tuple(e.target[:-1].tolist()), 0, 0, finished=True) for e in pairs]
         details = TorchEngine(made.model, CPU).explain([e.source.tolist() for e in pairs], found)

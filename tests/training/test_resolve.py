@@ -101,13 +101,13 @@ def test_every_automatic_key_is_chosen_unless_it_is_given(tmp_path: Path, speed:
     write(tmp_path, ENGLISH, GERMAN)
     open_config = config(tmp_path)
     assert sorted(open_keys(open_config)) == sorted(GIVEN)
-    chosen = scan_and_resolve(open_config, CPU).chosen
+    scan = scan_corpora(open_training_corpora(open_config.data))
+    chosen = resolve(open_config, CPU, scan).chosen
     for key, value in GIVEN.items():
         section, name = key.split(".")
         fixed = config(tmp_path, **{section: {name: value}})
-        choices = scan_and_resolve(fixed, CPU)
+        choices = resolve(fixed, CPU, scan)
         assert key not in choices.chosen
-        section, _, name = key.partition(".")
         assert getattr(getattr(choices.config, section), name) == value
         assert chosen.get(key) is None or chosen[key].value != value
 
@@ -191,15 +191,6 @@ def test_tied_matrices_are_counted_once(layout: str, tied: str, tmp_path: Path) 
     )
 
 
-class Machine:
-    """Faked speed of a device, in target tokens per second at a width of 256."""
-
-    tokens = 1000.0
-
-    def speed(self, config: Config, *_: object, **__: object) -> float:
-        return self.tokens * 256 / config.model.d_model
-
-
 @pytest.mark.parametrize(
     ("pairs", "letters", "tokens", "seconds", "same_script"),
     [
@@ -210,19 +201,23 @@ class Machine:
     ],
 )
 def test_more_time_never_makes_a_smaller_model_or_update(
-    pairs: int, letters: int, tokens: float, seconds: float, same_script: bool
+    pairs: int,
+    letters: int,
+    tokens: float,
+    seconds: float,
+    same_script: bool,
+    speed: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    speed(tokens)
     lengths = np.full((8, 2), 2 + letters // 4, np.int32)
     characters = Counter("abc"), Counter("abc" if same_script else "零一二")
     facts = CorpusStatistics(pairs, (pairs * letters,) * 2, characters, lengths)
+    monkeypatch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
     chosen = []
     for times in (1, 2, 20):
         budget = {"budget": f"{times * seconds:.0f}s"}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(resolve_module, "measure_corpora", lambda *_: facts)
-            patch.setattr(Machine, "tokens", tokens)
-            patch.setattr(resolve_module, "training_speed", Machine().speed)
-            choices = resolve(config(Path(), training=budget), CPU, CorpusScan({}, 0, (0, 0), ()))
+        choices = resolve(config(Path(), training=budget), CPU, CorpusScan({}, 0, (0, 0), ()))
         applied = choices.config  # raises for settings that contradict each other
         layout = "joint" if same_script else "separate"
         assert applied.tokenizer.vocabulary == layout
@@ -258,7 +253,7 @@ def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
     recipe.write_text(
         text[: text.index("tokenizer:")]
         + "model: {d_model: 32, d_ff: 64, heads: 2, encoder_layers: 1, decoder_layers: 1}\n"
-        + "training: {device: cpu, budget: 120s, target_tokens_per_update: 1500}\n",
+        + "training: {device: cpu, budget: 120s, target_tokens_per_update: 300}\n",
         encoding="utf-8",
     )
     return recipe
@@ -267,13 +262,13 @@ def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
 def test_budget_decides_the_updates_and_what_follows_from_them(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1000.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 200.0)
     train_with(open_recipe, tmp_path / "run")
     training = load_config(tmp_path / "run" / "config.yaml").training
     assert training.max_updates is not None
     last = journal(tmp_path / "run", "final")[0]
     # 1.5 seconds an update; validation and preparation take the rest.
-    assert 0.85 * 120 < 1.5 * training.max_updates < 120
+    assert 0.8 * 120 < 1.5 * training.max_updates < 120
     assert (training.schedule, training.decay_updates) == ("linear", training.max_updates)
     assert training.validate_every == training.max_updates // 20
     assert training.patience is None
@@ -283,11 +278,11 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
 def test_resumed_run_keeps_what_was_chosen(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1000.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 200.0)
     resumed, whole = tmp_path / "resumed", tmp_path / "whole"
     train_until(open_recipe, resumed, 30, "SIGTERM")
     chosen = (resumed / "config.yaml").read_bytes()
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 999.0)
+    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 199.0)
     train_with(open_recipe, resumed)
     assert (resumed / "config.yaml").read_bytes() == chosen
     train_with(resumed / "config.yaml", whole)
