@@ -198,18 +198,6 @@ class Batch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SourceBatch:
-    """Sentences to translate, padded with PAD on the right."""
-
-    source: Tensor
-    """[B S] int64."""
-
-    def to(self, device: torch.device | str) -> "SourceBatch":
-        """Return the batch on `device`."""
-        return SourceBatch(self.source.to(device, non_blocking=self.source.is_pinned()))
-
-
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples into a batch, with the target shifted by one position for teacher forcing.
 
@@ -231,9 +219,9 @@ def collate(examples: Sequence[Example]) -> Batch:
     )
 
 
-def collate_sources(sources: Sequence[Sequence[int]]) -> SourceBatch:
-    """Pad encoded sentences, EOS included, into a batch."""
-    return SourceBatch(_padded([np.asarray(source, dtype=np.int64) for source in sources]))
+def collate_sources(sources: Sequence[Sequence[int]]) -> Tensor:
+    """Pad encoded sentences, EOS included, with PAD on the right [B S] int64."""
+    return _padded([np.asarray(source, dtype=np.int64) for source in sources])
 
 
 def _narrowed(ids: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     ) -> list[list[Hypothesis]]:
         limits = torch.tensor(self._limits(sources, decoding), device=self.device)
         constraints = _constraints(sources, decoding, prefixes, self.device)
-        source = collate_sources(sources).to(self.device).source
+        source = collate_sources(sources).to(self.device)
         if decoding.search == "greedy":
             return [
                 [hypothesis]
@@ -129,7 +129,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         )
         uniforms = uniforms.to(self.device, sum_dtype(self.device))
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
-        source = collate_sources(repeated_sources).to(self.device).source
+        source = collate_sources(repeated_sources).to(self.device)
         repeated = [prefix for prefix in prefixes for _ in range(count)]
         constraints = _constraints(repeated_sources, decoding, repeated, self.device)
         steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
@@ -318,7 +318,7 @@ def _constraints(
         lengths = [minimum_length(len(source), decoding) for source in sources]
         shortest = torch.tensor(lengths, device=device)
     if any(prefixes):
-        forced = collate_sources(prefixes).to(device).source
+        forced = collate_sources(prefixes).to(device)
     return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
@@ -369,8 +369,8 @@ def _explain(
     targets: Sequence[Ids],
     device: torch.device,
 ) -> Iterator[TokenDetails]:
-    source = collate_sources(sources).to(device).source
-    target_in = collate_sources([[BOS, *target[:-1]] for target in targets]).to(device).source
+    source = collate_sources(sources).to(device)
+    target_in = collate_sources([[BOS, *target[:-1]] for target in targets]).to(device)
     target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
     passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
     summed = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)
