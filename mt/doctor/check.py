@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol
 from zlib import crc32
 
 import numpy as np
@@ -83,27 +82,6 @@ _MIN_OVERLAP = 0.01
 _MAJORITY = 0.5
 _MAX_HASHES = 1 << 16
 _MAX_WARNINGS = 5
-
-
-class QuickCheck(Protocol):
-    """Check whose warnings `mt train` prints."""
-
-    def warnings(self) -> list[str]:
-        """Return warnings about a corpus, each a clause."""
-        ...
-
-
-@dataclass(frozen=True)
-class LanguageCheck:
-    """Check for swapped sides and other languages in a split."""
-
-    pairs: Sequence[SentencePair]
-    languages: tuple[str, str]
-    """Of source and target."""
-
-    def warnings(self) -> list[str]:
-        """Return the warnings of `check_languages`."""
-        return check_languages(self.pairs, self.languages)
 
 
 class CorpusWatch:
@@ -283,7 +261,7 @@ def _identify_other(texts: Sequence[str], language: str) -> str | None:
     others = [text for text in judged if in_other_language(text, language)]
     if len(judged) < _MIN_PAIRS or len(others) <= _MAJORITY * len(judged):
         return None
-    return Counter(identify(text).language for text in others).most_common(1)[0][0]
+    return Counter(identify(text)[0] for text in others).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
 """Training data of a run: checked corpora, tokenizer, encoded pairs and the updates of an epoch."""
 
+import json
 import logging
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -21,8 +25,9 @@ from mt.data.store import Example, Mixture, PairStore, join_stores, mix, prepare
 from mt.data.subword_sampling import DrawnEpochs, Sampling, open_drawn
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
-from mt.doctor.check import CorpusWatch, LanguageCheck, QuickCheck
+from mt.doctor.check import CorpusWatch, check_languages
 from mt.errors import ConfigError
+from mt.files import write_json
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
@@ -30,6 +35,8 @@ from mt.training.run_folder import RunFolder
 _SAMPLED_LINES = 1000
 """Training sources whose sentences are counted."""
 _logger = logging.getLogger(__name__)
+QuickCheck = Callable[[], list[str]]
+"""Returns warnings about a corpus, each a clause."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,8 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
             # Training leaves held-out pairs out.
             given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
             watches = {corpus.key: CorpusWatch(given, corpus.cleaning) for corpus in corpora}
-            checks = {**watches, "valid": LanguageCheck(splits["valid"].pairs, languages)}
+            checks = {key: watch.warnings for key, watch in watches.items()}
+            checks["valid"] = partial(check_languages, splits["valid"].pairs, languages)
         watchers = {key: watch.read for key, watch in watches.items()}
         scan = scan_corpora(corpora, text=text, watchers=watchers)
         checksums = dict(scan.checksums)
@@ -163,7 +171,11 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text
     )
     if config.data.check and not resuming:
-        warn_about_corpora(read.checks, folder)
+        sums = {key: asdict(checksums) for key, checksums in read.checksums.items()}
+        parts = config.data.model_dump(mode="json"), sums, find_spec("py3langid") is not None
+        name = sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        cached = cache_folder() / "warnings" / f"{name}.json"
+        warn_about_corpora(read.checks, folder, cached=cached)
         if all(corpus.tag for corpus in read.training):
             warn_about_tags({name: config.split_tags(name) for name in config.data.split_names()})
     data = _open_data(
@@ -267,13 +279,26 @@ def warn_about_tags(tags: Mapping[str, Mapping[str, str | None]]) -> None:
             )
 
 
-def warn_about_corpora(checks: Mapping[str, QuickCheck], folder: RunFolder) -> None:
-    """Log the faults that the quick checks have found, by key of the corpus; raise nothing."""
+def warn_about_corpora(
+    checks: Mapping[str, QuickCheck], folder: RunFolder, *, cached: Path
+) -> None:
+    """Log the faults that the quick checks find, by key of the corpus.
+
+    The file `cached` keeps them for the next run on the same text with the same settings.
+    """
+    try:
+        warnings: dict[str, list[str]] = json.loads(cached.read_bytes())
+    except (OSError, ValueError):
+        warnings, failed = {}, False
+        for key, check in checks.items():
+            try:
+                warnings[key] = check()
+            except Exception as error:  # a failed check must not end the training
+                warnings[key], failed = [f"not checked ({error})"], True
+        if not failed:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            write_json(cached, warnings)
     command = f"mt data check {shlex.quote(str(folder.config))}"
-    for key, check in checks.items():
-        try:
-            warnings = check.warnings()
-        except Exception as error:  # a failed check must not end the training
-            warnings = [f"not checked ({error})"]
-        for warning in warnings:
-            _logger.warning("warning: data.%s: %s; run `%s`", key, warning, command)
+    for key, clauses in warnings.items():
+        for clause in clauses:
+            _logger.warning("warning: data.%s: %s; run `%s`", key, clause, command)

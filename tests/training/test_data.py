@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from mt.config.loading import load_config
 from mt.data.corpus_files import cache_folder
 from mt.data.pairs import SentencePair
 from mt.data.store import PairStore
-from mt.doctor.check import LanguageCheck
+from mt.doctor.check import check_languages
 from mt.training.data import TrainingData, open_prepared, prepare, warn_about_corpora
 from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
 from mt.training.progress import describe_data
@@ -243,19 +244,23 @@ def test_split_without_a_tag_is_warned_about_if_each_training_corpus_has_one(
 
 
 def test_swapped_validation_sides_are_warned_about_and_a_failing_check_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairs = [SentencePair(source="零一二三" * 3, target="zero one two three")] * 120
-    checks = {"valid": LanguageCheck(pairs, ("en", "zh"))}
-    warn_about_corpora(checks, RunFolder(tmp_path))
+    folder, cached = RunFolder(tmp_path), tmp_path / "cache" / "a.json"
+
+    def fail() -> list[str]:
+        raise ValueError("broken")
+
+    warn_about_corpora({"valid": fail}, folder, cached=cached)
     (warning,) = warnings(caplog)
-    assert warning.startswith(
-        "warning: data.valid: the sides look swapped: `zh` on the source side"
-    )
-    monkeypatch.setattr(LanguageCheck, "warnings", None)
-    warn_about_corpora(checks, RunFolder(tmp_path))
-    (warning,) = warnings(caplog)
-    assert warning.startswith("warning: data.valid: not checked (")
+    assert warning.startswith("warning: data.valid: not checked (broken)")
+    for check in (partial(check_languages, pairs, ("en", "zh")), fail):  # not run again
+        warn_about_corpora({"valid": check}, folder, cached=cached)
+        (warning,) = warnings(caplog)
+        assert warning.startswith(
+            "warning: data.valid: the sides look swapped: `zh` on the source side"
+        )
 
 
 def updates(count: int, error: Exception | None = None) -> Iterator[PlannedUpdate]:
