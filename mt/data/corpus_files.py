@@ -267,16 +267,8 @@ def _unreachable(url: str, error: Exception) -> DataError:
     return DataError(f"{url}: cannot be downloaded ({status}{reason})")
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusFiles:
-    """Files of the two sides of a corpus."""
-
-    source: Path
-    target: Path
-
-
-def find_supplied_files(source: CorpusSource, data: DataConfig) -> CorpusFiles | None:
-    """Return the files of `source.corpus` in $MT_CORPORA, or None if there are none.
+def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, Path] | None:
+    """Return the files of both sides of `source.corpus` in $MT_CORPORA; None if there are none.
 
     Raises `DataError` if only one side exists, or the folder does not.
     """
@@ -290,7 +282,7 @@ def find_supplied_files(source: CorpusSource, data: DataConfig) -> CorpusFiles |
     left = _plain_or_gz(stem, data.source_language)
     right = _plain_or_gz(stem, data.target_language)
     if left and right:
-        return CorpusFiles(left, right)
+        return left, right
     if left or right:
         missing = data.target_language if left else data.source_language
         raise DataError(f"{stem}.{missing}[.gz]: no such file, though {left or right} is there")
@@ -313,4 +305,6 @@ def describe_search(corpus: str, language: str) -> str:
 
 def describe_supply(source: CorpusSource) -> str:
     """Return a hint to supply a corpus through $MT_CORPORA; "" if the corpus has no name."""
-    return f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]" * bool(source.corpus)
+    if not source.corpus:
+        return ""
+    return f"; $MT_CORPORA can supply it as {source.corpus}.<language>[.gz]"

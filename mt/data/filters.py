@@ -153,7 +153,7 @@ def has_control_characters(text: str) -> bool:
 
 def without_control_characters(text: str) -> str:
     """Remove the characters of `has_control_characters`; line ends such as U+2028 become spaces."""
-    return _CONTROL.sub(lambda found: " " if found[0].isspace() else "", text)
+    return _CONTROL.sub(lambda match: " " if match[0].isspace() else "", text)
 
 
 def has_markup(text: str) -> bool:
@@ -169,13 +169,13 @@ def normalized(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     encoded = folded.encode("utf-8", "surrogatepass").translate(None, _ASCII_PUNCTUATION)
-    kept = encoded.decode("utf-8", "surrogatepass")
-    if not kept.isalnum():  # the translation is slow
-        kept = folded.translate(_KEPT)
-    return kept or text.strip()
+    rest = encoded.decode("utf-8", "surrogatepass")
+    if not rest.isalnum():  # the translation is slow
+        rest = folded.translate(_WITHOUT_PUNCTUATION)
+    return rest or text.strip()
 
 
-class _Kept(dict[int, int | None]):
+class _WithoutPunctuation(dict[int, int | None]):
     """Translation table without punctuation, white space and control characters."""
 
     def __missing__(self, code: int) -> int | None:
@@ -183,23 +183,18 @@ class _Kept(dict[int, int | None]):
         return self[code]
 
 
-_KEPT = _Kept()
-_ASCII_PUNCTUATION = bytes(code for code in range(128) if _KEPT[code] is None)
+_WITHOUT_PUNCTUATION = _WithoutPunctuation()
+_ASCII_PUNCTUATION = bytes(code for code in range(128) if _WITHOUT_PUNCTUATION[code] is None)
 """Also white space and control characters."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
-    """Most probable language of a text."""
+def identify(text: str) -> tuple[str, float]:
+    """Return the most probable language (ISO 639-1) and its probability.
 
-    language: str
-    """ISO 639-1 code."""
-    probability: float
-
-
-def identify(text: str) -> Identified:
-    """Return the most probable language; raise `DataError` if py3langid is not installed."""
-    return Identified(*load_identifier().classify(text))
+    Raises `DataError` if py3langid is not installed.
+    """
+    language, probability = load_identifier().classify(text)
+    return language, probability
 
 
 def language_of(texts: Sequence[str]) -> str | None:
@@ -208,8 +203,8 @@ def language_of(texts: Sequence[str]) -> str | None:
     Texts are judged ten at a time. Raises `DataError` if py3langid is not installed.
     """
     groups = [" ".join(texts[start : start + _GROUP]) for start in range(0, len(texts), _GROUP)]
-    found = Counter(identify(group).language for group in groups)
-    language, count = next(iter(found.most_common(1)), (None, 0))
+    counts = Counter(identify(group)[0] for group in groups)
+    language, count = next(iter(counts.most_common(1)), (None, 0))
     return language if 2 * count > len(groups) else None
 
 
@@ -221,10 +216,10 @@ def in_other_language(text: str, language: str) -> bool:
     """
     if not can_be_judged(text, language):
         return False
-    wanted = base_language(language)
-    if identify(text).language == wanted:  # faster than the probabilities of all languages
+    expected = base_language(language)
+    if identify(text)[0] == expected:  # faster than the probabilities of all languages
         return False
-    return bool(dict(load_identifier().rank(text))[wanted] < _UNLIKELY)
+    return bool(dict(load_identifier().rank(text))[expected] < _UNLIKELY)
 
 
 def can_be_judged(text: str, language: str) -> bool:
@@ -268,10 +263,7 @@ def hash_text(text: str) -> int:
 
 def hash_pair(pair: SentencePair) -> tuple[int, int]:
     """Return the hashes of both sides of a pair, normalized."""
-    return (
-        hash_text(normalized(pair.source)),
-        hash_text(normalized(pair.target)),
-    )
+    return hash_text(normalized(pair.source)), hash_text(normalized(pair.target))
 
 
 class SeenTexts:
@@ -385,8 +377,8 @@ class Cleaning:
             for pair in map(self.changed, open_source(split, self.data).pairs()):
                 sources.add(hash_text(form(pair.source)))
                 targets.add(hash_text(form(pair.target)))
-        nothing = {hash_text("")}
-        return sources - nothing, targets - nothing
+        empty = {hash_text("")}
+        return sources - empty, targets - empty
 
     def judge(self, pairs: Iterable[SentencePair]) -> Iterator[JudgedPair]:
         """Stream all pairs of a corpus from the first, each with the filter that removes it.
@@ -512,10 +504,7 @@ FILTERS: dict[str, Callable[[Cleaning], Filter]] = {
     "duplicates": _duplicates,
 }
 """Constructors of filters by name, in order of application."""
-OVERLAP: dict[str, Callable[[str], str]] = {
-    "exact": str.strip,
-    "normalized": normalized,
-}
+OVERLAP: dict[str, Callable[[str], str]] = {"exact": str.strip, "normalized": normalized}
 """Forms of text in which `overlap` compares."""
 DUPLICATES: dict[str, Callable[[SentencePair], str]] = {
     "pair": lambda pair: f"{len(pair.source)} {pair.source}{pair.target}",

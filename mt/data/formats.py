@@ -232,19 +232,14 @@ class UnitPairs(FileSource):
         return SentencePair(left, right) if left and right else None
 
     def _describe_missing(self, codes: list[str]) -> str:
-        both = f"`{self.source_language}` and `{self.target_language}`"
-        if not codes:
-            return f"no unit has a text in {both}; the file names no language"
-        named = dict.fromkeys(codes, "")
         languages = self.source_language, self.target_language
+        message = "no unit has a text in both " + " and ".join(f"`{code}`" for code in languages)
+        if not codes:
+            return f"{message}; the file names no language"
+        named = dict.fromkeys(codes, "")
         absent = [language for language in languages if find_language(named, language) is None]
-        if absent:
-            near = did_you_mean(absent[0], codes)
-            return (
-                f"nothing is in {' or '.join(f'`{language}`' for language in absent)}; "
-                f"there are {name_codes(codes)}{near}"
-            )
-        return f"no unit has a text in both {both}"
+        near = did_you_mean(absent[0], codes) if absent else ""
+        return f"{message}; there are {name_codes(codes)}{near}"
 
 
 def read_tmx(path: Path) -> Iterator[Texts]:

@@ -15,8 +15,9 @@ _SPECIAL_FIELDS = {UNK: (40, 45), BOS: (41, 46), EOS: (42, 47), PAD: (43, 48)}  
 _TEXT, _SCORE_FIELD, _TYPE = 1, 2, 3
 _SCORE = b"\x15"  # field and wire type
 _UNKNOWN = 2
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
-"""Types of tokens: never in a text and decoded to nothing; cut out of a text; never cut out."""
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
+"""Types of tokens: cut out of a text by its merges; never in a text and decoded to nothing; always
+cut out of a text; never cut out."""
 LAST = -1e6
 """Score below all others, so that BPE merges unused tokens last."""
 SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}

@@ -12,6 +12,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,6 @@ from mt.data.pairs import (
 from mt.errors import DataError, did_you_mean, listed
 from mt.files import expanded, regular_file
 
-__all__ = ["Checksums", "PairSource", "SentencePair", "TextPairs", "TsvPairs", "open_source"]
-
 
 def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     """Find the files of a corpus, and download them if necessary; none is read yet.
@@ -70,9 +69,8 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
         parts = tuple(open_source(each, data) for each in source.corpora.values())
         return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
     data = data.for_source(source)
-    files = find_supplied_files(source, data)
-    if files is not None:
-        return TextPairs(read_expected_sums(source), files.source, files.target)
+    if files := find_supplied_files(source, data):
+        return TextPairs(read_expected_sums(source), *files)
     return OPENERS[source.format](source, data)
 
 
@@ -281,7 +279,7 @@ class DatasetPairs(ColumnSource):
         return [] if table is None else list(_flatten(table).column_names)
 
     def _read_tables(self) -> Iterator[Any]:
-        import datasets  # deferred, since the import takes a second
+        import datasets
 
         # A failure is reported once, by the error below.
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)
@@ -346,7 +344,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
     path = regular_file(expanded(source.path))
 
     def load() -> Any:
-        from datasets import Dataset, load_dataset
+        from datasets import Dataset
         from pyarrow import parquet
 
         # `datasets` fails on a file without rows.
@@ -354,7 +352,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
             return Dataset.from_dict({})
         pattern = glob.escape(str(path.resolve()))  # brackets in a file name are no pattern
         # Streaming reads the file itself instead of a copy in the cache.
-        return load_dataset("parquet", data_files=pattern, split="train", streaming=True)
+        return _load("parquet", data_files=pattern, split="train", streaming=True)
 
     return DatasetPairs(read_expected_sums(source), str(path), _choose_fields(source, data), load)
 
@@ -365,11 +363,7 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
 
-    def load() -> Any:
-        from datasets import load_dataset
-
-        return load_dataset(str(path.resolve()), split=source.split, streaming=True)
-
+    load = partial(_load, str(path.resolve()), split=source.split, streaming=True)
     name = f"{path}, split {source.split}"
     return DatasetPairs(read_expected_sums(source), name, _choose_fields(source, data), load)
 
@@ -377,26 +371,24 @@ def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
 def open_hub(source: HubSource, data: DataConfig) -> ColumnSource:
     """Open a split of a hub dataset; `datasets` downloads it on first use and caches it."""
 
-    def load() -> Any:
-        from datasets import load_dataset
-
-        # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
-        return load_dataset(
-            source.name,
-            source.subset,
-            data_dir=source.folder,
-            split=source.split,
-            revision=source.revision,
-        )
-
-    name = f"{source.name}@{source.revision}, split {source.split}"
-    return DatasetPairs(
-        read_expected_sums(source),
-        name,
-        _choose_fields(source, data),
-        load,
-        describe_supply(source),
+    # Not streamed: a pinned commit cannot change, and the cache saves further downloads.
+    load = partial(
+        _load,
+        source.name,
+        source.subset,
+        data_dir=source.folder,
+        split=source.split,
+        revision=source.revision,
     )
+    name = f"{source.name}@{source.revision}, split {source.split}"
+    fields, hint = _choose_fields(source, data), describe_supply(source)
+    return DatasetPairs(read_expected_sums(source), name, fields, load, hint)
+
+
+def _load(*names: str | None, **options: Any) -> Any:
+    from datasets import load_dataset  # deferred, since the import takes a second
+
+    return load_dataset(*names, **options)
 
 
 def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:

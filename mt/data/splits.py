@@ -8,8 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, field, fields, replace
-from functools import cached_property, lru_cache
+from dataclasses import astuple, dataclass, fields, replace
 from heapq import heappush, heapreplace
 from itertools import chain, islice
 from pathlib import Path
@@ -175,7 +174,10 @@ class HeldOutPairs(ColumnSource):
     """Held-out split; its pairs stay in memory once they are chosen."""
 
     split: "_Split"
-    choice: "_Choice"
+    splits: tuple["_Split", ...]
+    """All held-out splits of the config, in the order of their choice."""
+    others: tuple[PairSource, ...]
+    """The other splits, whose texts are not chosen."""
 
     @property
     def description(self) -> str:
@@ -185,7 +187,7 @@ class HeldOutPairs(ColumnSource):
 
     def read(self) -> Iterator[SentencePair]:
         """Stream the pairs in the order of their hashes."""
-        return iter(self.choice.pairs[self.split.name])
+        return iter(_choose_all(self.splits, self.others)[self.split.name])
 
 
 @dataclass(frozen=True)
@@ -211,90 +213,69 @@ class _Split:
 def _open_held_out(data: DataConfig) -> dict[str, PairSource]:
     """Return the held-out splits by name, in the order of their choice: tests, then `valid`."""
     sources = {name: data.split(name) for name in (*data.tests, "valid")}
-    held_out = {name: each for name, each in sources.items() if isinstance(each, HeldOutSource)}
+    held_out = {name: own for name, own in sources.items() if isinstance(own, HeldOutSource)}
     if not held_out:
         return {}
-    given = (open_split(data, name) for name in sources if name not in held_out)
-    splits = [_open_candidates(data, name, each) for name, each in held_out.items()]
-    choice = _Choice(tuple(splits), tuple(given))
+    others = tuple(open_split(data, name) for name in sources if name not in held_out)
+    splits = []
+    # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
+    settings = data.cleaning.changed(overlap=None, duplicates=None)
+    for name, source in held_out.items():
+        matching = data.matching_corpora(source)
+        corpora = {key: open_source(corpus, data) for key, corpus in matching.items()}
+        cleaning = Cleaning(data.for_source(source).changed(cleaning=settings))
+        splits.append(_Split(name, source.held_out, source.seed, corpora, cleaning))
     return {
-        split.name: HeldOutPairs(read_expected_sums(held_out[split.name]), split, choice)
+        split.name: HeldOutPairs(
+            read_expected_sums(held_out[split.name]), split, tuple(splits), others
+        )
         for split in splits
     }
 
 
-def _open_candidates(data: DataConfig, name: str, source: HeldOutSource) -> _Split:
-    corpora = {key: open_source(each, data) for key, each in data.matching_corpora(source).items()}
-    # The other filters judge a pair by itself; with them, the order of the pairs has no influence.
-    settings = data.cleaning.changed(overlap=None, duplicates=None)
-    cleaning = Cleaning(data.for_source(source).changed(cleaning=settings))
-    return _Split(name, source.held_out, source.seed, corpora, cleaning)
+_CHOSEN: dict[str, dict[str, list[SentencePair]]] = {}
+"""Pairs of held-out splits by name, by everything that determines their choice."""
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """Choice of the pairs of all held-out splits of a config."""
+def _choose_all(
+    splits: Sequence[_Split], others: Sequence[PairSource]
+) -> dict[str, list[SentencePair]]:
+    """Return the pairs of each split, once chosen; raise `DataError` if there are too few."""
+    parts = [
+        (split.name, split.count, split.seed, split.cleaning.fingerprint, list(split.corpora))
+        for split in splits
+    ]
+    corpora = [corpus for split in splits for corpus in split.corpora.values()]
+    key = repr((parts, list(map(_identify, (*corpora, *others)))))
+    if key in _CHOSEN:
+        return _CHOSEN[key]
+    taken = {hashed for other in others for pair in other.pairs() for hashed in hash_pair(pair)}
+    candidates = {split.name: _LowestRanks(split) for split in splits}
+    by_corpora: dict[tuple[str, ...], list[_Split]] = {}
+    for split in splits:
+        by_corpora.setdefault(tuple(split.corpora), []).append(split)
+    hashes = {}
+    for names, sharing in by_corpora.items():
+        hashes[names] = _hash_pairs(sharing[0], [candidates[split.name] for split in sharing])
+        count, distinct = sum(split.count for split in sharing), len(_distinct(hashes[names]))
+        if count > distinct // 2:
+            raise DataError(
+                f"{listed(split.key for split in sharing)}: at most half of the {distinct:,} "
+                f"distinct pairs of {listed(f'data.{name}' for name in names)} can be held out, "
+                f"{distinct // 2:,}; {count:,} are asked for"
+            )
+    _CHOSEN[key] = {
+        split.name: _choose(split, hashes[tuple(split.corpora)], candidates[split.name], taken)
+        for split in splits
+    }
+    return _CHOSEN[key]
 
-    splits: tuple[_Split, ...]
-    """In the order of their choice."""
-    others: tuple[PairSource, ...]
-    """The other splits, whose texts are not chosen."""
 
-    @cached_property
-    def pairs(self) -> dict[str, list[SentencePair]]:
-        """Pairs by name of the split; another choice with the same texts is remembered."""
-        parts = [
-            (split.name, split.count, split.seed, split.cleaning.fingerprint, list(split.corpora))
-            for split in self.splits
-        ]
-        corpora = [corpus for split in self.splits for corpus in split.corpora.values()]
-        files = [_identity(corpus) for corpus in (*corpora, *self.others)]
-        return _choose_once(_Choosing(repr((parts, files)), self.splits, self.others))
-
-
-def _identity(corpus: PairSource) -> str:
-    """Return a text that is another one for other files, and for files that changed."""
+def _identify(corpus: PairSource) -> str:
+    """Return a text that differs for other files, and for files that changed."""
     values = [getattr(corpus, field.name) for field in fields(corpus)]
     stats = [value.stat() for value in values if isinstance(value, Path) and value.is_file()]
     return repr((corpus, [(stat.st_size, stat.st_mtime_ns) for stat in stats]))
-
-
-@dataclass(frozen=True)
-class _Choosing:
-    """Argument of `_choose_once`, compared by everything that determines its result."""
-
-    key: str
-    splits: tuple[_Split, ...] = field(compare=False)
-    others: tuple[PairSource, ...] = field(compare=False)
-
-
-@lru_cache(maxsize=4)  # `mt compare` has the configs of several runs
-def _choose_once(job: _Choosing) -> dict[str, list[SentencePair]]:
-    """Return the pairs of each split; raise `DataError` if there are too few."""
-    taken = {hashed for each in job.others for pair in each.pairs() for hashed in hash_pair(pair)}
-    by_corpora: dict[tuple[str, ...], list[_Split]] = {}
-    for split in job.splits:
-        by_corpora.setdefault(tuple(split.corpora), []).append(split)
-    candidates = {split.name: _LowestRanks(split) for split in job.splits}
-    hashes = {}
-    for corpora, splits in by_corpora.items():
-        hashes[corpora] = _hash_pairs(splits[0], [candidates[split.name] for split in splits])
-        _check_share(splits, distinct=len(_distinct(hashes[corpora])))
-    return {
-        split.name: _choose(split, hashes[tuple(split.corpora)], candidates[split.name], taken)
-        for split in job.splits
-    }
-
-
-def _check_share(splits: list[_Split], *, distinct: int) -> None:
-    asked = sum(split.count for split in splits)
-    if asked > distinct // 2:
-        keys = listed(split.key for split in splits)
-        corpora = listed(f"data.{key}" for key in splits[0].corpora)
-        raise DataError(
-            f"{keys}: at most half of the {distinct:,} distinct pairs of {corpora} can be held "
-            f"out, {distinct // 2:,}; {asked:,} are asked for"
-        )
 
 
 class _LowestRanks:
@@ -323,10 +304,10 @@ class _LowestRanks:
 
     def pairs(self, hashes: Iterable[int]) -> list[SentencePair] | None:
         """Return the pairs with these hashes; None if some were not kept."""
-        found = [self._pairs.get(hashed ^ self.rank) for hashed in hashes]
-        if None in found:
+        ranked = [self._pairs.get(hashed ^ self.rank) for hashed in hashes]
+        if None in ranked:
             return None
-        return [pair for pairs in found if pairs for pair in pairs]
+        return [pair for pairs in ranked if pairs for pair in pairs]
 
 
 def _hash_pairs(split: _Split, candidates: Sequence[_LowestRanks]) -> _Hashes:
@@ -344,8 +325,8 @@ def _hash_pairs(split: _Split, candidates: Sequence[_LowestRanks]) -> _Hashes:
         source, target = hash_pair(pair)
         both = (source * _MIX[0] + target * _MIX[1]) % (1 << 64)
         hashes.extend((source, target, both))
-        for kept in candidates:
-            kept.add(both, original)
+        for lowest in candidates:
+            lowest.add(both, original)
     return np.frombuffer(hashes, np.uint64).reshape(-1, 3)
 
 
@@ -396,8 +377,8 @@ def _texts(
     """
     pairs: Iterable[SentencePair] | None = candidates.pairs(hashes[rows, 2].tolist())
     if pairs is None:
-        wanted = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
-        pairs = (pair for row, pair in enumerate(split.pairs()) if row in wanted)
+        missing = set(np.flatnonzero(np.isin(hashes[:, 2], hashes[rows, 2])).tolist())
+        pairs = (pair for row, pair in enumerate(split.pairs()) if row in missing)
     texts: dict[tuple[int, int], SentencePair] = {}
     for judged in split.cleaning.judge(pairs):
         if judged.taken_by is None:
@@ -446,12 +427,13 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
     with aside(folder) as temporary:
         cleaned = [
-            _write(corpus, [temporary / name for name in each])
-            for corpus, each in zip(corpora, names, strict=True)
+            _write(corpus, [temporary / name for name in own])
+            for corpus, own in zip(corpora, names, strict=True)
         ]
         put_in_place(temporary, folder)
     return tuple(
-        replace(each, files=tuple(folder / path.name for path in each.files)) for each in cleaned
+        replace(corpus, files=tuple(folder / path.name for path in corpus.files))
+        for corpus in cleaned
     )
 
 
@@ -463,16 +445,16 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
         sources, targets, removed = (
             stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
         )
-        for each in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
+        for pair in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
             total += 1
-            if each.taken_by is None:
-                changed += each.pair != each.original
-                sources.write(f"{each.pair.source}\n")
-                targets.write(f"{each.pair.target}\n")
+            if pair.taken_by is None:
+                changed += pair.pair != pair.original
+                sources.write(f"{pair.pair.source}\n")
+                targets.write(f"{pair.pair.target}\n")
                 continue
-            taken[each.taken_by] += 1
-            texts = (text.replace("\t", " ") for text in astuple(each.original))
-            removed.write("\t".join([str(total), each.taken_by, *texts]) + "\n")
+            taken[pair.taken_by] += 1
+            texts = (text.replace("\t", " ") for text in astuple(pair.original))
+            removed.write("\t".join([str(total), pair.taken_by, *texts]) + "\n")
     if total == sum(taken.values()):
         raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
     return CleanedFiles(corpus.key, tuple(files), total, changed, taken)

@@ -1,8 +1,8 @@
 """Encoded pairs on disk: written once per corpus and tokenizer, then memory-mapped.
 
 An Arrow IPC file (https://arrow.apache.org/docs/format/Columnar.html): record batches with two
-columns, lists of int32. The last batch is empty and carries the counts of `LeftOut`. The pairs of
-several corpora are join_stores, and a mixture takes some of them in each epoch.
+columns, lists of int32. The last batch is empty and carries the counts of `LeftOut`. A mixture
+takes some pairs of several corpora in each epoch.
 """
 
 import errno
@@ -141,19 +141,15 @@ class PairStore:
         self.path = path
         with naming(path):
             reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
-        *full, last = (
-            reader.get_batch_with_custom_metadata(number)
-            for number in range(reader.num_record_batches)
-        )
+        *full, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
         self.left_out = LeftOut(**json.loads(last.custom_metadata[_LEFT_OUT]))
-        self.chunks = [_chunk(found.batch) for found in full]
+        self.chunks = [_view_chunk(record.batch) for record in full]
+        sides = [(chunk.source.lengths, chunk.target.lengths) for chunk in self.chunks]
+        self._set_lengths([np.stack(lengths, axis=1) for lengths in sides])
+
+    def _set_lengths(self, parts: list[NDArray[np.int32]]) -> None:
         self._starts = np.cumsum([0, *(len(chunk.source) for chunk in self.chunks)], dtype=np.int64)
-        self.lengths = np.concatenate(
-            [
-                np.stack([chunk.source.lengths, chunk.target.lengths], axis=1)
-                for chunk in self.chunks
-            ]
-        )
+        self.lengths = np.concatenate(parts)
         self.lengths.flags.writeable = False
 
     def __len__(self) -> int:
@@ -166,18 +162,18 @@ class PairStore:
 
     def examples(self, indices: Sequence[int] | NDArray[np.integer]) -> list[Example]:
         """Return the pairs at `indices`; their ids are read-only views of the file."""
-        places = np.asarray(indices, dtype=np.int64)
-        assert len(places) == 0 or 0 <= places.min() <= places.max() < len(self)
-        numbers = np.searchsorted(self._starts, places, side="right") - 1
-        rows = places - self._starts[numbers]
-        chunks = (self.chunks[number] for number in numbers.tolist())
+        positions = np.asarray(indices, dtype=np.int64)
+        assert len(positions) == 0 or 0 <= positions.min() <= positions.max() < len(self)
+        holders = np.searchsorted(self._starts, positions, side="right") - 1
+        rows = positions - self._starts[holders]
+        chunks = (self.chunks[holder] for holder in holders.tolist())
         return [
             Example(index, chunk.source[row], chunk.target[row])
-            for index, chunk, row in zip(places.tolist(), chunks, rows.tolist(), strict=True)
+            for index, chunk, row in zip(positions.tolist(), chunks, rows.tolist(), strict=True)
         ]
 
 
-def _chunk(batch: Any) -> Chunk:
+def _view_chunk(batch: Any) -> Chunk:
     """View a record batch; raise `pyarrow.ArrowInvalid` if its offsets are inconsistent."""
     batch.validate(full=True)
     source, target = (
@@ -187,10 +183,10 @@ def _chunk(batch: Any) -> Chunk:
     return Chunk(source, target, LeftOut(too_long=0, empty=0, total=len(source)))
 
 
-def _view(numbers: Any) -> NDArray[np.int32]:
+def _view(array: Any) -> NDArray[np.int32]:
     """View an int32 array of Arrow, whose own `to_numpy` takes 0.3 s to import pandas."""
-    buffer = numbers.buffers()[1]
-    return np.frombuffer(buffer, np.int32, count=len(numbers), offset=4 * numbers.offset)
+    buffer = array.buffers()[1]
+    return np.frombuffer(buffer, np.int32, count=len(array), offset=4 * array.offset)
 
 
 def prepare_store(
@@ -217,7 +213,7 @@ def prepare_store(
     path = cache / "pairs" / f"{name}.arrow"
     if store := open_store(path):
         return store
-    chunks = _encoded(pairs, tokenizer, max_tokens=max_tokens, cleaning=cleaning)
+    chunks = _encode_chunks(pairs, tokenizer, max_tokens=max_tokens, cleaning=cleaning)
     write_store(path, chunks, doing="encoding")
     return PairStore(path)
 
@@ -258,11 +254,11 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str | None) -> None:
         tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=hidden) as bar,
     ):
         for chunk in chunks:
-            writer.write_batch(_batch(chunk.source, chunk.target))
+            writer.write_batch(_make_batch(chunk.source, chunk.target))
             left_out = left_out.plus(chunk.left_out)
             bar.update(chunk.left_out.total)
         metadata = {_LEFT_OUT: json.dumps(asdict(left_out))}
-        writer.write_batch(_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
+        writer.write_batch(_make_batch(Rows.of([]), Rows.of([])), custom_metadata=metadata)
     if doing is not None:
         seconds = time.perf_counter() - started_at
         _logger.info(
@@ -271,7 +267,7 @@ def _write(path: Path, chunks: Iterable[Chunk], doing: str | None) -> None:
         )
 
 
-def _batch(source: Rows, target: Rows) -> Any:
+def _make_batch(source: Rows, target: Rows) -> Any:
     lists = [
         pyarrow.ListArray.from_arrays(rows.offsets.astype(np.int32), rows.values)
         for rows in (source, target)
@@ -279,15 +275,15 @@ def _batch(source: Rows, target: Rows) -> Any:
     return pyarrow.record_batch(lists, schema=_SCHEMA)
 
 
-def _encoded(
+def _encode_chunks(
     pairs: PairSource, tokenizer: Tokenizer, *, max_tokens: int, cleaning: Cleaning | None
 ) -> Iterator[Chunk]:
     """Encode a corpus chunk by chunk; raise `DataError` at the end if no pair remains."""
     left_out = LeftOut(too_long=0, empty=0, total=0)
     removed = Counter[str]()
     remaining = cleaning.clean(pairs.pairs(), removed) if cleaning else iter(pairs.pairs())
-    while read := list(islice(remaining, CHUNK_PAIRS)):
-        chunk = _encode(read, tokenizer, max_tokens=max_tokens)
+    while block := list(islice(remaining, CHUNK_PAIRS)):
+        chunk = _encode(block, tokenizer, max_tokens=max_tokens)
         left_out = left_out.plus(chunk.left_out)
         yield chunk
     if left_out.too_long + left_out.empty == left_out.total:
@@ -303,12 +299,12 @@ def _encoded(
         yield Chunk(nothing, nothing, LeftOut(0, 0, removed.total(), dict(removed)))
 
 
-def _encode(read: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
-    filled = [pair for pair in read if pair.source.strip() and pair.target.strip()]
+def _encode(block: list[SentencePair], tokenizer: Tokenizer, *, max_tokens: int) -> Chunk:
+    filled = [pair for pair in block if pair.source.strip() and pair.target.strip()]
     source = Rows.of(tokenizer.encode_source([pair.source for pair in filled]))
     target = Rows.of(tokenizer.encode_target([pair.target for pair in filled]))
     (fitting,) = np.nonzero((source.lengths <= max_tokens) & (target.lengths <= max_tokens))
-    left_out = LeftOut(len(filled) - len(fitting), len(read) - len(filled), len(read))
+    left_out = LeftOut(len(filled) - len(fitting), len(block) - len(filled), len(block))
     return Chunk(source.take(fitting), target.take(fitting), left_out)
 
 
@@ -318,9 +314,7 @@ class JoinedStore(PairStore):
     def __init__(self, stores: Sequence[PairStore]) -> None:
         """Take one or more opened stores."""
         self.chunks = [chunk for store in stores for chunk in store.chunks]
-        self._starts = np.cumsum([0, *(len(chunk.source) for chunk in self.chunks)], dtype=np.int64)
-        self.lengths = np.concatenate([store.lengths for store in stores])
-        self.lengths.flags.writeable = False
+        self._set_lengths([store.lengths for store in stores])
         self.left_out = reduce(LeftOut.plus, (store.left_out for store in stores))
 
 
@@ -349,7 +343,7 @@ class Mixture:
 
     def counts(self, epoch: int) -> list[int]:
         """Return the pairs that an epoch takes from each corpus; epochs differ by at most one."""
-        spans = (self._span(number, epoch) for number in range(len(self.sizes)))
+        spans = (self._span(corpus, epoch) for corpus in range(len(self.sizes)))
         return [last - first for first, last in spans]
 
     def pairs(self, *, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -359,26 +353,26 @@ class Mixture:
         """
         starts = np.cumsum([0, *self.sizes]).tolist()
         taken = [
-            starts[number] + self._taken(number, seed=seed, epoch=epoch)
-            for number in range(len(self.sizes))
+            starts[corpus] + self._take(corpus, seed=seed, epoch=epoch)
+            for corpus in range(len(self.sizes))
         ]
         return np.sort(np.concatenate(taken))
 
-    def _span(self, number: int, epoch: int) -> tuple[int, int]:
+    def _span(self, corpus: int, epoch: int) -> tuple[int, int]:
         """Return begin and end of an epoch in the concatenated passes over a corpus."""
-        share = self.weights[number] * self.sizes[number]
+        share = self.weights[corpus] * self.sizes[corpus]
         return round(epoch * share), round((epoch + 1) * share)
 
-    def _taken(self, number: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-        size = self.sizes[number]
-        first, last = self._span(number, epoch)
+    def _take(self, corpus: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+        size = self.sizes[corpus]
+        first, last = self._span(corpus, epoch)
         parts = [np.zeros(0, np.int64)]
         for lap in range(first // size, -(-last // size)):
             begin, end = max(first - lap * size, 0), min(last - lap * size, size)
             if end - begin == size:
                 parts.append(np.arange(size))
                 continue
-            entropy = np.random.SeedSequence(seed, spawn_key=(_MIXTURE_KEY, number, lap))
+            entropy = np.random.SeedSequence(seed, spawn_key=(_MIXTURE_KEY, corpus, lap))
             random = np.random.Generator(np.random.PCG64(entropy))
             parts.append(random.permutation(size)[begin:end])
         return np.concatenate(parts)

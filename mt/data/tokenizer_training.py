@@ -3,7 +3,6 @@
 import io
 import logging
 import re
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,13 @@ import sentencepiece
 from mt.config import TokenizerConfig
 from mt.config.data import DataConfig
 from mt.data.pairs import SentencePair
-from mt.data.sentencepiece_model import bytes_field, number_field
+from mt.data.sentencepiece_model import (
+    CONTROL,
+    NORMAL,
+    bytes_field,
+    encode_token,
+    number_field,
+)
 from mt.data.tokenizer import (
     JOINT,
     SOURCE,
@@ -75,9 +80,18 @@ def provide_tokenizer(
     """
     if any(folder.glob("*.json")):
         tokenizer = Tokenizer.load(folder)
+    elif origin is None:
+        assert text is not None, "a new tokenizer is trained on a sample"
+        models = {name: train_model(text.take(name), settings) for name in model_files(settings)}
+        tokenizer = write_models(folder, models)
+    elif settings.added_tokens or settings.tags:
+        models = {
+            name: extend_model(model, text.take(name) if text else [], settings)
+            for name, model in read_models(origin[1]).items()
+        }
+        tokenizer = write_models(folder, models)
     else:
-        place = None if origin is None else origin[1]
-        tokenizer = _create_tokenizer(settings, folder, origin=place, text=text)
+        tokenizer = copy_tokenizer(origin[1], folder)
     layout = "joint" if tokenizer.source is tokenizer.target else "separate"
     if layout != settings.vocabulary:
         assert origin is not None, "a trained tokenizer has the config's layout"
@@ -86,22 +100,6 @@ def provide_tokenizer(
             f"{settings.vocabulary}"
         )
     return tokenizer
-
-
-def _create_tokenizer(
-    settings: TokenizerConfig, folder: Path, *, origin: Path | None, text: "TokenizerText | None"
-) -> Tokenizer:
-    if origin is None:
-        assert text is not None, "a new tokenizer is trained on a sample"
-        models = {name: train_model(text.take(name), settings) for name in model_files(settings)}
-    elif settings.added_tokens or settings.tags:
-        models = {
-            name: extend_model(model, text.take(name) if text else [], settings)
-            for name, model in read_models(origin).items()
-        }
-    else:
-        return copy_tokenizer(origin, folder)
-    return write_models(folder, models)
 
 
 def train_tokenizer(pairs: Pairs, folder: Path, *, config: TokenizerConfig, seed: int) -> Tokenizer:
@@ -327,9 +325,6 @@ def learn(sample: list[str], config: TokenizerConfig) -> bytes:
 
 # Fields of ModelProto and its messages in sentencepiece_model.proto.
 _TOKENS, _TRAINER, _NORMALIZER = 1, 2, 3
-_TOKEN_TEXT = 1
-_TOKEN_SCORE = b"\x15"
-_CONTROL = b"\x18\x03"
 _VOCABULARY_SIZE = 4
 _NO_SPACE_IN_FRONT = b"\x18\x00"
 _EXAMPLES = 5
@@ -346,8 +341,7 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     old = Vocabulary.from_model(model)
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
-        entries = [bytes_field(_TOKEN_TEXT, tag.encode()) + _CONTROL for tag in tags]
-        old = Vocabulary.from_model(_appended(old, entries))
+        old = Vocabulary.from_model(_append(old, [encode_token(tag, CONTROL) for tag in tags]))
     wanted = config.added_tokens
     if not wanted or not lines:
         return old.processor.serialized_model_proto() if tags else model
@@ -462,19 +456,17 @@ def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     Scores of BPE are ranks after all old ones. Scores of a unigram model are at least the lowest
     old score, on which the score of unknown characters depends.
     """
-    known: list[float] = old.processor.get_score(list(old.texts()))
-    is_bpe, lowest = old.algorithm == "bpe", min(known)
-    added = []
-    for rank, (token, score) in enumerate(scores.items(), start=len(known)):
-        kept = -rank if is_bpe else max(score, lowest)
-        text = bytes_field(_TOKEN_TEXT, token.encode())
-        added.append(text + _TOKEN_SCORE + struct.pack("<f", kept))
+    old_scores: list[float] = old.processor.get_score(list(old.texts()))
+    tokens = []
+    for rank, (token, score) in enumerate(scores.items(), start=len(old_scores)):
+        own = -rank if old.algorithm == "bpe" else max(score, min(old_scores))
+        tokens.append(encode_token(token, NORMAL, own))
     # SentencePiece writes the fields in their usual order.
-    model: bytes = Vocabulary.from_model(_appended(old, added)).processor.serialized_model_proto()
+    model: bytes = Vocabulary.from_model(_append(old, tokens)).processor.serialized_model_proto()
     return model
 
 
-def _appended(old: Vocabulary, tokens: list[bytes]) -> bytes:
+def _append(old: Vocabulary, tokens: list[bytes]) -> bytes:
     added = b"".join(bytes_field(_TOKENS, token) for token in tokens)
     counted = bytes_field(_TRAINER, number_field(_VOCABULARY_SIZE, len(old) + len(tokens)))
     model: bytes = old.processor.serialized_model_proto() + added + counted

@@ -108,10 +108,11 @@ def _describe_split(split: SplitReport) -> Iterator[str]:
         yield "  no warnings"
 
 
-def _describe_fertility(split: SplitReport) -> list[str]:
-    """Describe the tokens of both sides; return nothing without a tokenizer."""
-    sides = split.source, split.target
-    return [_describe_side(side, side.fertility) for side in sides if side.fertility]
+def _describe_fertility(split: SplitReport) -> Iterator[str]:
+    """Yield the tokens of each side; nothing without a tokenizer."""
+    for side in (split.source, split.target):
+        if side.fertility:
+            yield _describe_side(side, side.fertility)
 
 
 def _describe_side(side: SideSize, counts: Fertility) -> str:

@@ -104,18 +104,17 @@ def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[Line
     return sampler.stretches
 
 
-def extract_features(line: str) -> set[str]:
-    """Return the words, cut to five letters, and the characters of unspaced scripts."""
-    return {word[:_STEM] for word in _split_words(line)}
-
-
 def _split_words(line: str) -> list[str]:
+    """Return the words and the characters of unspaced scripts, in lower case."""
     return _WORD.findall(line[:_MAX_CHARACTERS].lower())
 
 
 def _choose_words(sides: Iterable[Sequence[str]]) -> dict[str, int]:
     counts = Counter(
-        feature for lines in sides for line in lines for feature in extract_features(line)
+        word
+        for lines in sides
+        for line in lines
+        for word in {word[:_STEM] for word in _split_words(line)}
     )
     # Ties alphabetically, because the order of a set differs between processes.
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -68,15 +67,14 @@ def count_crlf(corpus: PairSource) -> tuple[int, int]:
     """Count the lines of each side that end in CRLF; 0 for formats other than text files."""
     if not isinstance(corpus, TextPairs):
         return 0, 0
-    return _count_in_file(corpus.source), _count_in_file(corpus.target)
-
-
-def _count_in_file(path: Path) -> int:
-    ends, last = 0, b""
-    for chunk in read_chunks(path):
-        ends += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
-        last = chunk[-1:]
-    return ends
+    counts = []
+    for path in (corpus.source, corpus.target):
+        count, last = 0, b""
+        for chunk in read_chunks(path):
+            count += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
+            last = chunk[-1:]
+        counts.append(count)
+    return counts[0], counts[1]
 
 
 Result = TypeVar("Result", covariant=True)

@@ -111,10 +111,10 @@ def detect_language(texts: Sequence[str]) -> list[dict[str, Any]]:
     if not text.strip():
         raise _missing("q")
     try:
-        identified = identify(_readable(text))
+        language, probability = identify(_readable(text))
     except DataError as error:
         raise HTTPException(501, str(error)) from None
-    return [_describe(identified.language, identified.probability)]
+    return [_describe(language, probability)]
 
 
 def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str, Any]]:
@@ -127,20 +127,18 @@ def detect_sources(texts: Sequence[str], direction: Direction) -> list[dict[str,
     detected = []
     for text in map(_readable, texts):
         try:
-            identified = identify(text)
+            language, probability = identify(text)
             is_other = in_other_language(text, direction.source)
         except DataError:
             detected.append(_describe(direction.source, 0.0))
             continue
         if is_other:
             raise _invalid(
-                f"`q`: the text is in {language_name(identified.language)} "
-                f"(`{identified.language}`); "
+                f"`q`: the text is in {language_name(language)} (`{language}`); "
                 f"the model translates {direction}"
             )
-        is_source = identified.language == base_language(direction.source)
-        probability = identified.probability if is_source else 0.0
-        detected.append(_describe(direction.source, probability))
+        is_source = language == base_language(direction.source)
+        detected.append(_describe(direction.source, probability if is_source else 0.0))
     return detected
 
 

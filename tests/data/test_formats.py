@@ -123,10 +123,16 @@ def test_incomplete_units_are_left_out_and_logged_once(
 @pytest.mark.parametrize(
     ("variants", "message"),
     [
-        ((("en", "a"), ("den", "b")), "nothing is in `de`; .* `den`, `en`; did you mean `den`"),
-        ((("fr", "a"), ("de", "b")), "nothing is in `en`; there are `de`, `fr`$"),
-        ((), "no unit has a text in `en` and `de`; the file names no language$"),
-        ((("en", ""), ("de", "")), "no unit has a text in both `en` and `de`$"),
+        (
+            (("en", "a"), ("den", "b")),
+            "no unit .* `de`; there are `den`, `en`; did you mean `den`",
+        ),
+        ((("fr", "a"), ("de", "b")), "no unit .* both `en` and `de`; there are `de`, `fr`$"),
+        ((), "no unit has a text in both `en` and `de`; the file names no language$"),
+        (
+            (("en", ""), ("de", "")),
+            "no unit .* both `en` and `de`; there are `de`, `en`$",
+        ),
     ],
 )
 def test_missing_language_names_the_nearest(
@@ -239,7 +245,7 @@ def test_xliff_1_2(tmp_path: Path) -> None:
     assert read(path) == [("one fat", "ein fettes"), ("two", "zwei")]
     assert read(path, source="de", target="en") == [("ein fettes", "one fat"), ("zwei", "two")]
     assert read(path, target="fr") == [("five", "cinq")]
-    with pytest.raises(DataError, match="nothing is in `da`; there are `de`, `en-US`, `fr`"):
+    with pytest.raises(DataError, match="both `en` and `da`; there are `de`, `en-US`, `fr`"):
         read(path, target="da")
 
 
@@ -264,7 +270,7 @@ def test_target_without_language_is_the_other_language(tmp_path: Path) -> None:
     )
     assert read(path) == [("one", "eins")]
     assert read(path, source="de", target="en") == [("eins", "one")]
-    with pytest.raises(DataError, match="nothing is in `fr` or `de`; there are `en-US`$"):
+    with pytest.raises(DataError, match="both `fr` and `de`; there are `en-US`$"):
         read(path, source="fr", target="de")
 
 
@@ -340,7 +346,7 @@ msgstr[0] "%d Stunden"
 def test_po_of_another_language_is_an_error(tmp_path: Path) -> None:
     path = written(tmp_path / "a.po", PO.replace("de", "de_AT") + 'msgid "a"\nmsgstr "b"\n')
     assert read(path) == [("a", "b")]
-    with pytest.raises(DataError, match="a.po: nothing is in `en` or `fr`; there are `de_AT`$"):
+    with pytest.raises(DataError, match="a.po: no unit .* `en` and `fr`; there are `de_AT`$"):
         read(path, target="fr")
     with pytest.raises(DataError, match="b.po: the header does not name the `Language`"):
         read(written(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n'))
