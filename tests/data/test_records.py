@@ -219,13 +219,6 @@ def test_dataset_script_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_missing_or_empty_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere: no such folder$"):
-        folder(tmp_path / "nowhere")
-    with pytest.raises(DataError, match="cannot be read"):
-        read(folder(tmp_path))
-
-
 def test_hub_loads_the_pinned_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 

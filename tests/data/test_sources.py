@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from mt.config.data import DataConfig, Source
+from mt.config.data import DataConfig
 from mt.data.corpus_files import cache_folder, download
 from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.sources import _OPENERS, TextPairs, open_source
+from mt.data.sources import TextPairs, open_source
 from mt.errors import DataError
 from tests.factories import counted
 
@@ -262,16 +262,3 @@ def test_downloads_are_verified(server: Server) -> None:
             list(corpus.pairs())
         with pytest.raises(DataError, match=message):
             corpus.checksums()
-
-
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder() == tmp_path / "cache"
-    monkeypatch.delenv("MT_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / ".cache" / "mt"
-
-
-def test_every_format_of_the_configuration_has_an_opener() -> None:
-    kinds = [get_args(kind)[0] for kind in get_args(get_args(Source)[0])]
-    formats = {get_args(kind.model_fields["format"].annotation)[0] for kind in kinds}
-    assert set(_OPENERS) == formats

@@ -1,6 +1,5 @@
 import errno
 import logging
-import re
 import subprocess
 import sys
 from collections.abc import Generator
@@ -144,24 +143,6 @@ def test_other_inputs_give_another_store(tokenizer: Tokenizer, tmp_path: Path) -
     store = prepare_store(corpus(changed), tokenizer, max_tokens=50, cache=tmp_path)
     assert tokenizer.decode_source(store.examples([0])[0].source.tolist()) == "changed"
     assert len(files(tmp_path)) == 4
-
-
-def test_progress_is_shown_on_a_terminal_and_logged(
-    tokenizer: Tokenizer,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    caplog.set_level("INFO", logger="mt")
-    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path / "log")
-    assert capsys.readouterr() == ("", "")
-    assert re.search(r"encoding: 100 pairs in \d+\.\d s, [\d,]+ pairs/s", caplog.text)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path / "terminal")
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "encoding: 100 pairs" in err
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.99, 1.0])

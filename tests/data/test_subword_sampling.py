@@ -215,14 +215,6 @@ def test_next_epoch_is_drawn_ahead_and_former_epochs_are_deleted(
     assert files(plain) == set()
 
 
-def test_last_epoch_has_no_next_one(plain: PairStore) -> None:
-    epochs = DrawnEpochs([plain], Tokenizer(BPE, BPE, ""), SAMPLING, epochs=2)
-    epochs.open(1)
-    time.sleep(0.1)
-    assert files(plain) == {"1.arrow"}
-    epochs.close()
-
-
 def test_waiting_for_another_process_is_logged_and_its_file_used(
     plain: PairStore,
     epochs: DrawnEpochs,

@@ -164,11 +164,6 @@ def test_extension_keeps_the_algorithm(algorithm: Algorithm) -> None:
     assert tokens_of(new) == tokens_of(NEWER[algorithm])
 
 
-def test_extension_is_deterministic() -> None:
-    config = settings(added_tokens=50)
-    assert extend_model(OLD["bpe"], NEW_TEXT, config) == extend_model(OLD["bpe"], NEW_TEXT, config)
-
-
 def test_fewer_new_tokens_than_allowed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "mt")
     new = extended(OLD["bpe"], ["狗"] * 5, 1000)
