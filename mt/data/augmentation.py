@@ -66,19 +66,19 @@ class Augmentation:
         A row that would exceed `max_tokens` on a side keeps its tokens.
         """
         random = np.random.Generator(np.random.PCG64(seed))
-        count, names = len(chunk.source), [each.name for each in fields(self)]
+        count, names = len(chunk.source), [field.name for field in fields(self)]
         kinds = np.searchsorted(np.cumsum(astuple(self)), random.random(count), side="right")
         rows = np.flatnonzero(kinds < len(names))
         seeds = random.integers(1 << 62, size=len(rows)).tolist()
         pairs = [
-            _changed(chunk, tokenizer, row, names[kinds[row]], Random(number))
-            for row, number in zip(rows.tolist(), seeds, strict=True)
+            _change_row(chunk, tokenizer, row, names[kinds[row]], Random(row_seed))
+            for row, row_seed in zip(rows.tolist(), seeds, strict=True)
         ]
         encoded = tokenizer.encode_source([pair.source for pair in pairs])
-        place: Literal[0, -1] = -1 if tokenizer.tag_is_last else 0
-        source = _tagged_like(chunk.source.take(rows), encoded, tokenizer.source, place)
+        end: Literal[0, -1] = -1 if tokenizer.tag_is_last else 0
+        source = _tag_like(chunk.source.take(rows), encoded, tokenizer.source, end)
         encoded = tokenizer.encode_target([pair.target for pair in pairs])
-        target = _tagged_like(chunk.target.take(rows), encoded, tokenizer.target, 0)
+        target = _tag_like(chunk.target.take(rows), encoded, tokenizer.target, 0)
         fits = (source.lengths <= max_tokens) & (target.lengths <= max_tokens)
         chosen = np.arange(count)
         chosen[rows[fits]] = count + np.flatnonzero(fits)
@@ -89,43 +89,44 @@ class Augmentation:
         )
 
 
-def _tagged_like(
-    rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary, place: Literal[0, -1]
+def _tag_like(
+    rows: Rows, encoded: list[list[int]], vocabulary: Vocabulary, end: Literal[0, -1]
 ) -> Rows:
-    """Return encoded texts, each with the tag at this place that its row has."""
+    """Return encoded texts, each with the tag at this end that its row has."""
     known = set(vocabulary.tags.values())
-    for number, ids in enumerate(encoded):
-        tag = int(rows[number][place])
+    for row, ids in enumerate(encoded):
+        tag = int(rows[row][end])
         if tag in known:
-            ids.insert(place if place == 0 else len(ids), tag)
+            ids.insert(0 if end == 0 else len(ids), tag)
     return Rows.of(encoded)
 
 
-def _changed(
+def _change_row(
     chunk: Chunk, tokenizer: Tokenizer, row: int, kind: str, random: Random
 ) -> SentencePair:
     """Return the text of a row after a change, or of several rows if the change joins them."""
     last = row + (random.randint(2, _MOST_JOINED) if kind == "joined_pairs" else 1)
     pairs = [
         SentencePair(
-            tokenizer.decode_source(chunk.source[number].tolist()),
-            tokenizer.decode_target(chunk.target[number].tolist()),
+            tokenizer.decode_source(chunk.source[index].tolist()),
+            tokenizer.decode_target(chunk.target[index].tolist()),
         )
-        for number in range(row, min(last, len(chunk.source)))
+        for index in range(row, min(last, len(chunk.source)))
     ]
     if kind == "joined_pairs":
         return SentencePair(
-            _joined([pair.source for pair in pairs]), _joined([pair.target for pair in pairs])
+            _join_sentences([pair.source for pair in pairs]),
+            _join_sentences([pair.target for pair in pairs]),
         )
     return CHANGES[kind](pairs[0], random)
 
 
-def _joined(texts: list[str]) -> str:
+def _join_sentences(texts: list[str]) -> str:
     """Join sentences by a space, except between ideographs."""
     whole, *others = texts
     for text in others:
         ends = whole[-1:] + text[:1]
-        is_wide = all(unicodedata.east_asian_width(each) in "WF" for each in ends)
+        is_wide = all(unicodedata.east_asian_width(character) in "WF" for character in ends)
         whole += text if is_wide else f" {text}"
     return whole
 
@@ -147,9 +148,8 @@ def in_capitals(text: str, _random: Random) -> str:
 
 def without_punctuation(text: str, _random: Random) -> str:
     """Return a text without punctuation; a text of punctuation alone is unchanged."""
-    kept = [character for place, character in enumerate(text) if not _is_punctuation(text, place)]
-    left = re.sub(" {2,}", " ", "".join(kept)).strip()
-    return left or text
+    rest = "".join(character for at, character in enumerate(text) if not _is_punctuation(text, at))
+    return re.sub(" {2,}", " ", rest).strip() or text
 
 
 def with_typos(text: str, random: Random) -> str:
@@ -162,24 +162,24 @@ def with_typos(text: str, random: Random) -> str:
     if words and not chosen:
         chosen = [words[int(random.random() * len(words))]]
     for word in reversed(chosen):  # from the end, so that positions stay valid
-        text = text[: word.start()] + _misspelt(word[0], random) + text[word.end() :]
+        text = text[: word.start()] + _misspell(word[0], random) + text[word.end() :]
     return text
 
 
-def _is_punctuation(text: str, place: int) -> bool:
-    character = text[place]
+def _is_punctuation(text: str, at: int) -> bool:
+    character = text[at]
     if not unicodedata.category(character).startswith("P") or character in _MEANS_SOMETHING:
         return False
-    between = text[max(0, place - 1) : place], text[place + 1 : place + 2]
+    between = text[max(0, at - 1) : at], text[at + 1 : at + 2]
     return character not in _INSIDE or not all(map(str.isalnum, between))
 
 
-def _misspelt(word: str, random: Random) -> str:
+def _misspell(word: str, random: Random) -> str:
     """Return a word with a typo after its first letter; repeated letters may hide it."""
-    place = 1 + int(random.random() * (len(word) - 2))
-    first, second = word[place], word[place + 1]
+    at = 1 + int(random.random() * (len(word) - 2))
+    first, second = word[at], word[at + 1]
     kinds = (second + first, second, first + first + second)
-    return word[:place] + kinds[int(random.random() * len(kinds))] + word[place + 2 :]
+    return word[:at] + kinds[int(random.random() * len(kinds))] + word[at + 2 :]
 
 
 def in_title_case(text: str) -> str:
@@ -289,9 +289,9 @@ class Noise:
         random = Random(f"{seed} {line}")
         apart = not written_without_spaces(language)
         words = text.split() if apart else _UNIT.findall(text)
-        kept = [word for word in words if random.random() >= self.drop] or words[:1]
-        masked = [FILLER if random.random() < self.mask else word for word in kept]
+        remaining = [word for word in words if random.random() >= self.drop] or words[:1]
+        masked = [FILLER if random.random() < self.mask else word for word in remaining]
         # Sorting by position plus a random number below swap + 1 limits the distance to swap.
-        keys = [place + random.random() * (self.swap + 1) for place in range(len(masked))]
+        keys = [at + random.random() * (self.swap + 1) for at in range(len(masked))]
         order = sorted(range(len(masked)), key=keys.__getitem__)
-        return (" " if apart else "").join(masked[place] for place in order).strip()
+        return (" " if apart else "").join(masked[at] for at in order).strip()

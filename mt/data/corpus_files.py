@@ -79,16 +79,16 @@ class LineReader:
             block = block.removeprefix(codecs.BOM_UTF8)
         # Only the first line of a block can be longer than a chunk of the file.
         if block.find(b"\n", 0, LONGEST_LINE + 1) < 0 or len(block) > 2 * LONGEST_LINE:
-            block = b"\n".join(map(self._limited, block.split(b"\n"), count(self._lines + 1)))
+            block = b"\n".join(map(self._limit, block.split(b"\n"), count(self._lines + 1)))
         try:
             text = block.decode()
         except UnicodeDecodeError as error:
             line = self._lines + block.count(b"\n", 0, error.start) + 1
-            found = f"line {line} is not UTF-8 (byte 0x{block[error.start]:02x})"
+            fault = f"line {line} is not UTF-8 (byte 0x{block[error.start]:02x})"
             encoding = "GB18030"
             if not self._lines and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                found, encoding = "is UTF-16, not UTF-8", "UTF-16"
-            raise DataError(f"{self.path}: {found}; {_CONVERT % encoding}") from error
+                fault, encoding = "is UTF-16, not UTF-8", "UTF-16"
+            raise DataError(f"{self.path}: {fault}; {_CONVERT % encoding}") from error
         if crlf := text.count("\r\n"):
             self._crlf += crlf
             text = text.replace("\r\n", "\n")
@@ -97,12 +97,12 @@ class LineReader:
         self._lines += len(lines)
         return lines
 
-    def _limited(self, line: bytes, number: int) -> bytes:
+    def _limit(self, line: bytes, line_number: int) -> bytes:
         if len(line) <= LONGEST_LINE:
             return line
         if self._long_line is None:
-            raise DataError(f"{self.path}: line {number} has more than {LONGEST_LINE:,} bytes")
-        self._long_lines.append(number)
+            raise DataError(f"{self.path}: line {line_number} has more than {LONGEST_LINE:,} bytes")
+        self._long_lines.append(line_number)
         return self._long_line.encode()
 
 
@@ -112,11 +112,11 @@ def warn_once(message: str, *values: object) -> None:
     _logger.warning(message, *values)
 
 
-def warn_of_long(name: object, kind: str, numbers: list[int]) -> None:
-    """Warn once of the lines, units or rows with these numbers, which exceed LONGEST_LINE."""
-    if numbers:
+def warn_of_long(name: object, kind: str, positions: list[int]) -> None:
+    """Warn once of the lines, units or rows, by position from 1, that exceed LONGEST_LINE."""
+    if positions:
         message = f"%s: %d {kind} of more than {LONGEST_LINE:,} bytes are left out, such as %d"
-        warn_once(message, name, len(numbers), numbers[0])
+        warn_once(message, name, len(positions), positions[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _fetch(url: str, file: BinaryIO) -> None:
     try:
         response = urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _unreachable(url, error) from error
+        raise _describe_failure(url, error) from error
     with response:
         total = int(response.headers.get("Content-Length") or 0)
         with tqdm(
@@ -255,10 +255,10 @@ def _receive(url: str, response: BinaryIO) -> bytes:
     try:
         return response.read(CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise _unreachable(url, error) from error
+        raise _describe_failure(url, error) from error
 
 
-def _unreachable(url: str, error: Exception) -> DataError:
+def _describe_failure(url: str, error: Exception) -> DataError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     status = ""
     if isinstance(error, urllib.error.HTTPError):

@@ -109,7 +109,7 @@ class FileSource(ColumnSource):
         return str(self.path)
 
 
-def verify(what: str, found: str, expected: str) -> None:
+def verify(what: str, actual: str, expected: str) -> None:
     """Raise `DataError` naming `what` and both checksums if they differ."""
-    if expected not in {found, UNVERIFIED}:
-        raise DataError(f"{what}: the SHA-256 of the text is {found}, expected {expected}")
+    if expected not in {actual, UNVERIFIED}:
+        raise DataError(f"{what}: the SHA-256 of the text is {actual}, expected {expected}")

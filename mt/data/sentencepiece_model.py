@@ -82,7 +82,8 @@ def replace_tokens(
     Raises ValueError if `model` is not a SentencePiece model.
     """
     first = [
-        encode_token(SPECIAL[number], _UNKNOWN if number == UNK else CONTROL) for number in special
+        encode_token(SPECIAL[token_id], _UNKNOWN if token_id == UNK else CONTROL)
+        for token_id in special
     ]
     messages = [*first, *tokens]
     replaced = {_TOKENS, _SELF_TEST}
@@ -90,10 +91,10 @@ def replace_tokens(
         bytes_field(field, content) for field, content in fields(model) if field not in replaced
     ]
     trainer = number_field(_VOCABULARY_SIZE, len(messages))
-    for number, (id_field, text_field) in _SPECIAL_FIELDS.items():
-        index = special.index(number) if number in special else _ABSENT
+    for token_id, (id_field, text_field) in _SPECIAL_FIELDS.items():
+        index = special.index(token_id) if token_id in special else _ABSENT
         trainer += number_field(id_field, index)
-        trainer += bytes_field(text_field, SPECIAL[number].encode())
+        trainer += bytes_field(text_field, SPECIAL[token_id].encode())
     # The last occurrence of a field counts.
     written = b"".join([*(bytes_field(_TOKENS, message) for message in messages), *others])
     written += bytes_field(_TRAINER, trainer)

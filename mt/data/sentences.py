@@ -63,20 +63,20 @@ def split_sentences(line: str, language: str, starts: tuple[str, ...] = ()) -> S
             begun, letters = [], 0
     pieces[-1:] = ["".join([*pieces[-1:], *begun])]
     if starts:
-        pieces = [part for piece in pieces for part in _unmarked(piece, starts)]
+        pieces = [part for piece in pieces for part in _split_unmarked(piece, starts)]
     texts: list[str] = []
     gaps = [""]
-    for found in map(whole_line, pieces):
-        texts += found.texts
-        gaps[-1] += found.gaps[0]
-        gaps += found.gaps[1:]
+    for sentence in map(whole_line, pieces):
+        texts += sentence.texts
+        gaps[-1] += sentence.gaps[0]
+        gaps += sentence.gaps[1:]
     return Sentences(tuple(texts), tuple(gaps))
 
 
-def _unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
+def _split_unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
     """Split a piece before words of `starts` that follow a word in lower case."""
     begin = 0
-    for before in _before_start(starts).finditer(piece):
+    for before in _compile_starts(starts).finditer(piece):
         if before[0][0].islower():
             yield piece[begin : before.end()]
             begin = before.end()
@@ -84,7 +84,7 @@ def _unmarked(piece: str, starts: tuple[str, ...]) -> Iterator[str]:
 
 
 @cache
-def _before_start(starts: tuple[str, ...]) -> re.Pattern[str]:
+def _compile_starts(starts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\w+(?=\s+(?:{'|'.join(map(re.escape, starts))})\s)")
 
 
@@ -109,7 +109,7 @@ def line_shape(lines: Sequence[str], language: str) -> LineShape:
     first words that elsewhere are in lower case.
     """
     split = [split_sentences(line, language).texts for line in lines]
-    texts = [text for each in split for text in each]
+    texts = [text for sentences in split for text in sentences]
     mean = len(texts) / max(1, sum(map(bool, split))) if texts else 1.0
     if sum(_FINAL_MARK.search(text) is None for text in texts) < _UNMARKED_SHARE * len(texts):
         return LineShape(mean)

@@ -66,7 +66,7 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     `DataError` naming a missing file.
     """
     if isinstance(source, MixtureSource):
-        parts = tuple(open_source(each, data) for each in source.corpora.values())
+        parts = tuple(open_source(part, data) for part in source.corpora.values())
         return ChainedPairs(Checksums(UNVERIFIED, UNVERIFIED), parts)
     data = data.for_source(source)
     if files := find_supplied_files(source, data):
@@ -96,7 +96,7 @@ class TextPairs(PairSource):
 
     def pairs(self) -> Generator[SentencePair, None, Checksums]:
         """Stream the pairs, then check line counts and checksums."""
-        left, right = (LineReader(each, long_line="") for each in (self.source, self.target))
+        left, right = (LineReader(path, long_line="") for path in (self.source, self.target))
         sources, targets = iter(left), iter(right)
         yield from map(SentencePair, sources, targets)
         for rest in (sources, targets):
@@ -132,11 +132,11 @@ class TsvPairs(FileSource):
         """Split each line at its tabs."""
         source, target = self.columns
         needed = max(source, target)
-        for number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
+        for line_number, line in enumerate(LineReader(self.path, long_line="\t" * needed), 1):
             columns = line.split("\t")
             if len(columns) <= needed:
                 raise DataError(
-                    f"{self.path}: line {number} has {len(columns)} columns, "
+                    f"{self.path}: line {line_number} has {len(columns)} columns, "
                     f"column {needed} was asked for (the first is 0)"
                 )
             yield SentencePair(columns[source], columns[target])
@@ -398,9 +398,9 @@ def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:
 
 
 def _open_text(source: TextSource, data: DataConfig) -> PairSource:
-    def side(name: str, place: str | None, language: str) -> Path:
-        if place is not None:
-            return _fetch(place, source)
+    def side(name: str, path: str | None, language: str) -> Path:
+        if path is not None:
+            return _fetch(path, source)
         assert source.corpus is not None, "the config requires places or a name"
         raise DataError(
             f"corpus `{source.corpus}`: {describe_search(source.corpus, language)}, and the "
@@ -424,16 +424,16 @@ def _open_units(source: ExchangeSource, data: DataConfig) -> PairSource:
     return UnitPairs(read_expected_sums(source), path, *languages, READERS[source.format])
 
 
-def _fetch(place: str, source: CorpusSource) -> Path:
+def _fetch(path: str, source: CorpusSource) -> Path:
     """Return the local file of a path or URL."""
-    if place.startswith(("http://", "https://")):
+    if path.startswith(("http://", "https://")):
         try:
-            return download(place)
+            return download(path)
         except DataError as error:
             raise DataError(f"{error}{describe_supply(source)}") from error
-    if "://" in place:
-        raise DataError(f"{place}: only http and https URLs can be read")
-    return regular_file(expanded(place))
+    if "://" in path:
+        raise DataError(f"{path}: only http and https URLs can be read")
+    return regular_file(expanded(path))
 
 
 OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

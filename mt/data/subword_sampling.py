@@ -72,11 +72,11 @@ def draw_store(
         source, target = (BpeDropout(vocabulary, dropout) for vocabulary, dropout in sides)
 
         def chunks() -> Iterator[Chunk]:
-            for number, chunk in enumerate(store.chunks):
+            for index, chunk in enumerate(store.chunks):
                 if is_cancelled():
                     raise CancelledError
                 *seeds, third = np.random.SeedSequence(
-                    [sampling.seed, epoch], spawn_key=(number,)
+                    [sampling.seed, epoch], spawn_key=(index,)
                 ).spawn(3)
                 if changes := sampling.augmentation:
                     limit = sampling.max_tokens
@@ -166,7 +166,7 @@ class DrawnEpochs:
 
         draw = partial(draw_store, is_cancelled=is_cancelled)
         try:
-            stores = [draw(each, self._tokenizer, self._sampling, epoch) for each in self._stores]
+            stores = [draw(store, self._tokenizer, self._sampling, epoch) for store in self._stores]
             drawn.set_result(join_stores(stores))
         except BaseException as error:
             drawn.set_exception(error)
@@ -188,9 +188,9 @@ class _Pairs:
 
     def find(self, left: Ids, right: Ids) -> Ids:
         """Return the value of each pair, or -1."""
-        wanted = left.astype(np.int64) << 32 | right
-        found = np.searchsorted(self._keys, wanted)
-        return np.where(self._keys[found] == wanted, self._values[found], np.int32(-1))
+        keys = left.astype(np.int64) << 32 | right
+        rows = np.searchsorted(self._keys, keys)
+        return np.where(self._keys[rows] == keys, self._values[rows], np.int32(-1))
 
 
 class BpeDropout:
@@ -200,25 +200,25 @@ class BpeDropout:
         """Take the probability to skip a merge; 0 draws nothing."""
         size, texts = len(vocabulary), vocabulary.texts()
         self._dropout = dropout
-        self._ids = {text: number for number, text in texts.items()}
-        self._scores = np.array([vocabulary.processor.get_score(number) for number in range(size)])
-        self._spelling = Rows.of([self._spell(number, texts.get(number)) for number in range(size)])
+        self._ids = {text: token for token, text in texts.items()}
+        self._scores = np.array([vocabulary.processor.get_score(token) for token in range(size)])
+        self._spelling = Rows.of([self._spell(token, texts.get(token)) for token in range(size)])
         """[V rows] Characters of each token, as ids; bytes, tags, UNK and EOS are their own."""
         crossing = any(SPACE_MARK in text[1:] for text in self._ids)
         starting = [] if crossing else [n for n, text in texts.items() if text[0] == SPACE_MARK]
         self._begins_word = np.isin(np.arange(size), starting)
         self._merges = _Pairs(
             {
-                (self._ids[text[:cut]], self._ids[text[cut:]]): number
-                for text, number in self._ids.items()
+                (self._ids[text[:cut]], self._ids[text[cut:]]): token
+                for text, token in self._ids.items()
                 for cut in range(1, len(text))
                 if text[:cut] in self._ids and text[cut:] in self._ids
             }
         )
 
-    def _spell(self, number: int, text: str | None) -> list[int]:
+    def _spell(self, token: int, text: str | None) -> list[int]:
         ids = [self._ids.get(character, -1) for character in text or ""]
-        return ids if ids and -1 not in ids else [number]
+        return ids if ids and -1 not in ids else [token]
 
     def draw(self, rows: Rows, seed: np.random.SeedSequence, *, max_tokens: int) -> Rows:
         """Return rows of the same text; a row that exceeds `max_tokens` keeps its tokens."""
@@ -244,18 +244,18 @@ class BpeDropout:
 
         `begins` [N] is True at the first symbol of each word; no token crosses that border.
         """
-        found = np.full(len(ids), -1, np.int32)
-        word, place = np.cumsum(begins) - 1, np.arange(len(ids))
+        tokens = np.full(len(ids), -1, np.int32)
+        word, at = np.cumsum(begins) - 1, np.arange(len(ids))
         while len(ids):
             merged = self._merges.find(ids[:-1], ids[1:])
-            kept = (merged >= 0) & (word[:-1] == word[1:])
-            kept &= random.random(len(kept)) >= self._dropout
-            (kept,) = np.nonzero(kept)
-            kept = kept[np.lexsort((kept, -self._scores[merged[kept]], word[kept]))]
-            best = kept[np.diff(word[kept], prepend=-1) > 0]  # one merge in each word
+            merges = (merged >= 0) & (word[:-1] == word[1:])
+            merges &= random.random(len(merges)) >= self._dropout
+            (merges,) = np.nonzero(merges)
+            merges = merges[np.lexsort((merges, -self._scores[merged[merges]], word[merges]))]
+            best = merges[np.diff(word[merges], prepend=-1) > 0]  # one merge in each word
             stays = np.isin(word, word[best])
-            found[place[~stays]] = ids[~stays]
+            tokens[at[~stays]] = ids[~stays]
             ids[best] = merged[best]
             stays[best + 1] = False
-            ids, word, place = ids[stays], word[stays], place[stays]
-        return found
+            ids, word, at = ids[stays], word[stays], at[stays]
+        return tokens

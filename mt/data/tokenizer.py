@@ -48,7 +48,7 @@ def unescape(text: str) -> str:
     """Undo `escape`; an escape character without a known escape is unchanged."""
     if _ESCAPE not in text:
         return text
-    return _ESCAPED.sub(lambda found: SPACE_MARK if found[0] == _ESCAPED_MARK else _ESCAPE, text)
+    return _ESCAPED.sub(lambda match: SPACE_MARK if match[0] == _ESCAPED_MARK else _ESCAPE, text)
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ class Vocabulary:
     @cached_property
     def tags(self) -> dict[str, int]:
         """Ids of the tags, tokens that no text produces and that decode to nothing."""
-        numbers = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
+        ids = range(max(PAD, UNK, BOS, EOS) + 1, len(self))
         return {
-            self.processor.id_to_piece(number): number
-            for number in numbers
-            if self.processor.is_control(number)
+            self.processor.id_to_piece(token): token
+            for token in ids
+            if self.processor.is_control(token)
         }
 
     def tag_id(self, tag: str) -> int:
@@ -113,12 +113,12 @@ class Vocabulary:
         """Return the tokens that are text, in SentencePiece's notation, by id."""
         processor = self.processor
         return {
-            number: processor.id_to_piece(number)
-            for number in range(len(self))
+            token: processor.id_to_piece(token)
+            for token in range(len(self))
             if not (
-                processor.is_control(number)
-                or processor.is_unknown(number)
-                or processor.is_byte(number)
+                processor.is_control(token)
+                or processor.is_unknown(token)
+                or processor.is_byte(token)
             )
         }
 
@@ -141,14 +141,14 @@ class Vocabulary:
 
         UNK becomes U+FFFD; `errors` says what becomes of invalid UTF-8.
         """
-        found: list[bytes] = []
-        for number in ids:
-            assert number >= 0, "an id is never negative"
-            if number == EOS:
+        parts: list[bytes] = []
+        for token in ids:
+            assert token >= 0, "an id is never negative"
+            if token == EOS:
                 break
-            found.append(self.token_bytes[number])
+            parts.append(self.token_bytes[token])
         # Encoding adds one space in front, so that a word has the same token everywhere.
-        text = b"".join(found).decode("utf-8", errors=errors).removeprefix(" ")
+        text = b"".join(parts).decode("utf-8", errors=errors).removeprefix(" ")
         return unescape(text)
 
     def has_invalid_bytes(self, ids: Sequence[int]) -> bool:
@@ -156,14 +156,14 @@ class Vocabulary:
         return self.decode(ids) != self.decode(ids, errors="ignore")
 
 
-def _bytes_of(processor: Any, number: int) -> bytes:
-    if processor.is_byte(number):
-        return bytes([int(processor.id_to_piece(number)[1:-1], base=16)])
-    if processor.is_control(number):
+def _bytes_of(processor: Any, token_id: int) -> bytes:
+    if processor.is_byte(token_id):
+        return bytes([int(processor.id_to_piece(token_id)[1:-1], base=16)])
+    if processor.is_control(token_id):
         return b""
-    if processor.is_unknown(number):
+    if processor.is_unknown(token_id):
         return UNREADABLE.encode()
-    token: str = processor.id_to_piece(number)
+    token: str = processor.id_to_piece(token_id)
     return token.replace(SPACE_MARK, " ").encode()
 
 
@@ -226,8 +226,8 @@ class Tokenizer:
         encoded = self.source.encode(lines)
         if self.tag is None:
             return encoded
-        number = self.source.tag_id(self.tag)
-        return [[*ids, number] if self.tag_is_last else [number, *ids] for ids in encoded]
+        tag_id = self.source.tag_id(self.tag)
+        return [[*ids, tag_id] if self.tag_is_last else [tag_id, *ids] for ids in encoded]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each target line: its tag if there is one, the text, EOS."""

@@ -342,12 +342,12 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
     tags = [tag for tag in dict.fromkeys(config.tags) if tag not in old.tags]
     if tags:
         old = Vocabulary.from_model(_append(old, [encode_token(tag, CONTROL) for tag in tags]))
-    wanted = config.added_tokens
-    if not wanted or not lines:
+    most = config.added_tokens
+    if not most or not lines:
         return old.processor.serialized_model_proto() if tags else model
     sample = prepare_lines(lines)
-    unknown = _unknown_characters(old, sample)
-    tokens = _usable(old, _lacking(old, sample, config), wanted)
+    unknown = _count_unknown(old, sample)
+    tokens = _choose_usable(old, _learn_lacking(old, sample, config), most)
     if tokens:
         _logger.info(
             "tokenizer: %s new tokens after the %s old ones, such as %s",
@@ -362,13 +362,13 @@ def extend_model(model: bytes, lines: Sequence[str], config: TokenizerConfig) ->
             list_tokens(character for character, _ in unknown.most_common()),
             f"{len(lost):,} of them still are not" if lost else "all are now",
         )
-    if len(tokens) < wanted:
+    if len(tokens) < most:
         _logger.warning(
             "tokenizer: the text has only %s tokens to add to the old tokenizer, "
             "`tokenizer.added_tokens` allows %s",
-            *(f"{len(tokens):,}", f"{wanted:,}"),
+            *(f"{len(tokens):,}", f"{most:,}"),
         )
-    return _with_tokens(old, tokens)
+    return _add_tokens(old, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,9 +389,9 @@ def find_former_rows(new: Vocabulary, old: Vocabulary) -> list[FormerRow]:
     same = old.processor.piece_to_id(tokens)
     cut = _without_space_in_front(old.processor.serialized_model_proto()).processor.encode
     rows = []
-    for number, (token, known) in enumerate(zip(tokens, same, strict=True)):
-        is_new = known == UNK and number != UNK
-        ids = cut(token) if is_new and not new.processor.is_byte(number) else [known]
+    for index, (token, known) in enumerate(zip(tokens, same, strict=True)):
+        is_new = known == UNK and index != UNK
+        ids = cut(token) if is_new and not new.processor.is_byte(index) else [known]
         rows.append(FormerRow(token, tuple(ids), is_new))
     return rows
 
@@ -401,20 +401,20 @@ def list_tokens(tokens: Iterable[str]) -> str:
     return ", ".join(f"`{token}`" for token in list(tokens)[:_EXAMPLES])
 
 
-def _unknown_characters(old: Vocabulary, sample: list[str]) -> "Counter[str]":
+def _count_unknown(old: Vocabulary, sample: list[str]) -> "Counter[str]":
     """Count the characters of a sample that are no tokens."""
     counts = Counter(character for line in sample for character in line if character != " ")
-    known = old.processor.piece_to_id(list(counts))
+    token_ids = old.processor.piece_to_id(list(counts))
     return Counter(
         {
             character: counts[character]
-            for character, number in zip(counts, known, strict=True)
-            if number == UNK
+            for character, token_id in zip(counts, token_ids, strict=True)
+            if token_id == UNK
         }
     )
 
 
-def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:
+def _learn_lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dict[str, float]:
     """Return tokens and scores of a vocabulary trained on the sample that `old` lacks.
 
     Characters come first.
@@ -426,15 +426,17 @@ def _lacking(old: Vocabulary, sample: list[str], config: TokenizerConfig) -> dic
         vocabulary_size=len(old) + config.added_tokens + characters,
         subword_dropout=(0.0, 0.0),
     )
-    found = Vocabulary.from_model(learn(sample, settings))
-    scores = {text: found.processor.get_score(number) for number, text in found.texts().items()}
+    trained = Vocabulary.from_model(learn(sample, settings))
+    scores = {
+        text: trained.processor.get_score(token_id) for token_id, text in trained.texts().items()
+    }
     known = old.processor.piece_to_id(list(scores))
-    lacking = [text for text, number in zip(scores, known, strict=True) if number == UNK]
+    lacking = [text for text, token_id in zip(scores, known, strict=True) if token_id == UNK]
     lacking.sort(key=lambda text: len(text) > 1)
     return {text: scores[text] for text in lacking}
 
 
-def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, float]:
+def _choose_usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, float]:
     """Return the first `count` tokens that the extended vocabulary can produce.
 
     BPE never produces a token whose own text is segmented otherwise, because of earlier merges
@@ -443,14 +445,14 @@ def _usable(old: Vocabulary, scores: dict[str, float], count: int) -> dict[str, 
     tokens = list(scores)
     while True:
         chosen = {token: scores[token] for token in tokens[:count]}
-        cut = _without_space_in_front(_with_tokens(old, chosen)).processor.encode
+        cut = _without_space_in_front(_add_tokens(old, chosen)).processor.encode
         unused = {token for token in chosen if len(cut(token)) > 1}
         if not unused:
             return chosen
         tokens = [token for token in tokens if token not in unused]
 
 
-def _with_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
+def _add_tokens(old: Vocabulary, scores: dict[str, float]) -> bytes:
     """Return the model of `old` with new tokens.
 
     Scores of BPE are ranks after all old ones. Scores of a unigram model are at least the lowest
