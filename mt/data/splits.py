@@ -440,21 +440,23 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
 def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
     total = changed = 0
     taken = dict.fromkeys(corpus.cleaning.filters, 0)
-    judged = corpus.cleaning.judge(corpus.source.pairs())
+    judgements = corpus.cleaning.judge(corpus.source.pairs())
     with ExitStack() as stack:
         sources, targets, removed = (
             stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
         )
-        for pair in tqdm(judged, desc="cleaning", unit=" pairs", unit_scale=True, disable=None):
+        for judged in tqdm(
+            judgements, desc="cleaning", unit=" pairs", unit_scale=True, disable=None
+        ):
             total += 1
-            if pair.taken_by is None:
-                changed += pair.pair != pair.original
-                sources.write(f"{pair.pair.source}\n")
-                targets.write(f"{pair.pair.target}\n")
+            if judged.taken_by is None:
+                changed += judged.pair != judged.original
+                sources.write(f"{judged.pair.source}\n")
+                targets.write(f"{judged.pair.target}\n")
                 continue
-            taken[pair.taken_by] += 1
-            texts = (text.replace("\t", " ") for text in astuple(pair.original))
-            removed.write("\t".join([str(total), pair.taken_by, *texts]) + "\n")
+            taken[judged.taken_by] += 1
+            texts = (text.replace("\t", " ") for text in astuple(judged.original))
+            removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
     if total == sum(taken.values()):
         raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
     return CleanedFiles(corpus.key, tuple(files), total, changed, taken)
