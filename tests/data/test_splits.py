@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from mt.data.splits import open_split, open_splits, open_training_corpora
 from mt.errors import ConfigError, DataError
 from mt.training.data import open_prepared, prepare
 from mt.training.run_folder import RunFolder
+from tests.factories import Program
 
-Program = Callable[..., tuple[int, str, str]]
 Pairs = list[tuple[str, str]]
 NAMES = ("test", "valid")
 

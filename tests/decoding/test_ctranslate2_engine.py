@@ -3,7 +3,6 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from mt.decoding.translator import Translator, load_translator
 from mt.errors import RunError, UserError
 from mt.export.ctranslate2 import write_model
 from mt.special_ids import EOS, PAD
+from tests.factories import Program
 
-Program = Callable[..., tuple[int, str, str]]
 DECODING = DecodingConfig(beam=4, max_length_extra=10)
 TEXTS = ["one two three", "four", "five six seven eight nine", "two two", "three one", "six"]
 PREFIXES = ["two", "", "one two one two one two", "three three", "e", "four five"]

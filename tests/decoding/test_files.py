@@ -3,7 +3,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -25,8 +24,7 @@ from mt.decoding.files import (
 )
 from mt.decoding.translator import RankedTranslation, Translation, Translator
 from mt.errors import DataError, UserError
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program
 
 
 def test_stdin_to_stdout_answers_every_line_and_logs_notes(

@@ -26,7 +26,7 @@ MASKS = {
 
 
 def build(**changes: object) -> Attention:
-    config = CONFIG.model_copy(update=changes)
+    config = CONFIG.changed(**changes)
     attention = Attention(config, Gains())
     for parameter in attention.parameters():
         if parameter.dim() == 1:

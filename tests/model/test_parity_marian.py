@@ -30,7 +30,7 @@ SOURCE = torch.tensor([[5, 6, 7, 8, 9, EOS], [9, 10, EOS, PAD, PAD, PAD], [11, E
 
 @pytest.mark.parametrize("feed_forward", ["relu", "swish"])
 def test_logits_and_gradients_equal_marians(feed_forward: str) -> None:
-    config = CONFIG.model_copy(update={"feed_forward": feed_forward})
+    config = CONFIG.changed(feed_forward=feed_forward)
     ours = Transformer(config, source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY).eval()
     for parameter in ours.parameters():
         if parameter.dim() == 1:  # biases and gains off their initial values

@@ -48,9 +48,7 @@ variants = pytest.mark.parametrize(
     "config",
     [
         pytest.param(
-            CONFIG.model_copy(
-                update={"residual": residual, "feed_forward": feed_forward, "bias": bias}
-            ),
+            CONFIG.changed(residual=residual, feed_forward=feed_forward, bias=bias),
             id=f"{residual}-{feed_forward}-{'bias' if bias else 'no_bias'}",
         )
         for residual, feed_forward, bias in (("post", "relu", True), ("pre", "gelu", False))

@@ -142,7 +142,7 @@ def test_feed_forward_is_its_formula(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["relu", "swiglu"])
 def test_feed_forward_drops_the_inner_activation_in_training_only(name: str) -> None:
-    layer = FEED_FORWARD[name](CONFIG.model_copy(update={"feed_forward_dropout": 0.5}), 1.0).eval()
+    layer = FEED_FORWARD[name](CONFIG.changed(feed_forward_dropout=0.5), 1.0).eval()
     assert isinstance(layer, FeedForward | GatedFeedForward)
     inner: list[Tensor] = []
     layer.outer.register_forward_pre_hook(lambda _, inputs: inner.append(inputs[0]))
@@ -167,7 +167,7 @@ def sublayer(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", RESIDUALS)
 def test_residual_is_its_formula(name: str, norm: str, side: Side, dropout: float) -> None:
-    config = CONFIG.model_copy(update={"norm": norm, "dropout": dropout})
+    config = CONFIG.changed(norm=norm, dropout=dropout)
     residual = RESIDUALS[name](config, side)
     unsettled(residual)
     x = torch.randn(4, 8)

@@ -1,6 +1,5 @@
 """Properties of the whole model; those of every variant are in test_variants.py."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,9 +96,6 @@ def test_padding_row_is_trained_only_as_part_of_the_output_layer(tie_embeddings:
     for embedding in (model.source_embedding, model.target_embedding):
         stays = embedding.weight is not model.output.weight
         assert torch.equal(embedding.weight[PAD], torch.zeros(32)) == stays
-
-
-Program = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam"])

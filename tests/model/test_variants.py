@@ -159,9 +159,9 @@ def decodes(model: Transformer) -> None:
     engine = TorchEngine(model, torch.device("cpu"))
     sources = [ids[ids != PAD].tolist() for ids in SOURCE]
     beam = DecodingConfig(beam=3, length_penalty=0.0, max_length_ratio=0.0, max_length_extra=3)
-    greedy = beam.model_copy(update={"search": "greedy"})
+    greedy = beam.changed(search="greedy")
     first = engine.translate_ids(sources, greedy)
-    assert first == engine.translate_ids(sources, beam.model_copy(update={"beam": 1}))
+    assert first == engine.translate_ids(sources, beam.changed(beam=1))
     hypotheses = engine.translate_ids(sources, beam)
     assert all(found.finished or len(found.ids) == 3 for found in hypotheses)
     said = [torch.tensor([BOS, *found.ids, *[EOS] * found.finished]) for found in hypotheses]

@@ -5,7 +5,7 @@ import logging
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -24,9 +24,8 @@ from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.step import TokenCounts
-from tests.factories import CPU, DIGITS
+from tests.factories import CPU, DIGITS, Program
 
-Program = Callable[..., tuple[int, str, str]]
 CLEAN = ("data.cleaning.duplicates=pair", "data.cleaning.broken_text=[mojibake]")
 
 

@@ -38,6 +38,7 @@ from mt.training.step import TrainingPass, fetch_metrics, train_step
 from mt.training.trainer import Trainer
 from tests.factories import (
     DIGITS,
+    Program,
     examples,
     extend_tokenizer,
     flip_bit,
@@ -48,7 +49,6 @@ from tests.factories import (
     transformer,
 )
 
-Program = Callable[..., tuple[int, str, str]]
 Write = Callable[..., Config]
 OLD_PAIRS = [
     SentencePair(f"the {animal} sleeps", f"{tier} schläft")

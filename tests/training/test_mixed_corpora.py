@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from mt.compare.systems import GivenTestSet, read_systems
 from mt.config import Config
@@ -27,6 +26,7 @@ from mt.training.progress import describe_data
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import train
+from tests.factories import CPU
 
 FIRST = 20
 """Pairs in the first of two corpora."""
@@ -111,7 +111,7 @@ def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -
     config, corpus = prepared(halves, tmp_path / "run", *WEIGHTS, "training.max_epochs=2")
 
     def updates(state: TrainState) -> list[tuple[int, int, list[int]]]:
-        found = planned_updates(config.training, corpus, state, torch.device("cpu"))
+        found = planned_updates(config.training, corpus, state, CPU)
         return [(each.epoch, each.number, places(each)) for each in found]
 
     every = updates(TrainState())
@@ -128,9 +128,7 @@ def test_two_ranks_share_the_updates_of_one(halves: Path, tmp_path: Path) -> Non
     found = [
         [
             sorted(places(update))
-            for update in planned_updates(
-                config.training, corpus, TrainState(), torch.device("cpu"), world
-            )
+            for update in planned_updates(config.training, corpus, TrainState(), CPU, world)
         ]
         for world, corpus in worlds
     ]

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from mt.training import progress as module
 from mt.training.progress import Progress, SilentProgress, TensorBoard, append_event
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics, TokenCounts
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program
 
 
 def metrics(loss: float, norm: float, tokens: int) -> StepMetrics:

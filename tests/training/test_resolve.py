@@ -26,11 +26,10 @@ from mt.training.resolve import (
 )
 from mt.training.run_folder import RunFolder, open_run
 from mt.training.setup import new_model
-from tests.factories import Program, journal, train_with
+from tests.factories import CPU, Program, journal, train_with
 from tests.training.killed_training import outcome
 from tests.training.test_resume import train_until
 
-CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {
     "tokenizer.algorithm": "bpe",
     "tokenizer.vocabulary": "separate",
@@ -175,9 +174,7 @@ def test_text_without_spaces_is_cut_by_bpe(
     source: str, target: str, algorithm: str, tmp_path: Path, speed: object
 ) -> None:
     write(tmp_path, ENGLISH, GERMAN)
-    data = config(tmp_path).data.model_copy(
-        update={"source_language": source, "target_language": target}
-    )
+    data = config(tmp_path).data.changed(source_language=source, target_language=target)
     assert scan_and_resolve(Config(data=data), CPU).value("tokenizer.algorithm") == algorithm
 
 

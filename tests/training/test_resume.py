@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,8 @@ from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import Trainer
-from tests.factories import contents, flip_bit, journal, train_with
+from tests.factories import Program, contents, flip_bit, journal, train_with
 from tests.training.killed_training import outcome
-
-Program = Callable[..., tuple[int, str, str]]
 
 
 class Death(BaseException):

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from mt.training.run_folder import RunFolder
 from mt.training.state import TrainState
 from mt.training.trainer import Trainer, train
 from mt.training.validation import Validation, Validator
-from tests.factories import journal, train_with
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.factories import Program, journal, train_with
 
 
 def last_state(run: Path) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_length_limit_of_validation_leaves_room_for_each_reference(
 ) -> None:
     usual = DecodingConfig(max_length_ratio=ratio, max_length_extra=extra)
     found = validation_length(np.array(lengths, np.int32), usual)
-    limited = usual.model_copy(update={"max_length_extra": found})
+    limited = usual.changed(max_length_extra=found)
     slack = []
     for source, target in lengths:
         limit = length_limit(source, limited)
