@@ -231,8 +231,8 @@ ODD_CONFIGS: dict[str, tuple[Callable[[str], str], str]] = {
         "corpus: no tokenizer is here",
     ),
     "unknown key": (
-        lambda recipe: re.sub("valid: {.*}", "valid: {format: tsv, file: x}", recipe),
-        "`data.valid.file`: unknown; did you mean `data.valid.path`?",
+        lambda recipe: re.sub("valid: {.*}", "valid: {format: tsv, pth: x}", recipe),
+        "`data.valid.pth`: unknown; did you mean `data.valid.path`?",
     ),
     "rate": (
         lambda recipe: recipe.replace("rate: 1.0e-2", "rate: 1.0e+29"),
