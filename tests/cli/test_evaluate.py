@@ -65,12 +65,7 @@ def test_files_are_scored_with_all_options(program: Program, scoring: Recorded) 
     [
         ("r --sources s", "a run is scored on --sources and --references; give both"),
         ("h --target-language zh", "--target-language cannot be combined with a run; score RUN"),
-        (
-            "h --references r --target-language zh --split test",
-            "--split cannot be combined with a file; score RUN",
-        ),
         ("p.json --allow tokens", "--allow cannot be combined with a passport; score RUN"),
-        ("r --robustness --metric ter", "--metric cannot be combined with --robustness, which"),
         ("--hypotheses h", "`mt evaluate --hypotheses` was removed; give the file of translations"),
     ],
 )

@@ -196,13 +196,6 @@ def test_a_real_plan_writes_nothing(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_training_that_is_refused_cannot_be_planned(
-    refused: Callable[..., str], tiny_recipe: Path
-) -> None:
-    message = refused("plan", tiny_recipe, "--set", "data.train.source=none.en")
-    assert "none.en: no such file" in message
-
-
 def test_training_benchmark(
     program: Program, tiny_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
