@@ -97,6 +97,7 @@ def test_shell_completion_lists_commands_and_options(words: str, completed: set[
         ("export r --to huggingface --quantization int8", "--quantization cannot be combined wit"),
         ("plot masks -o a.png", "`mt plot masks` was removed; the notebook"),
         ("plot positions tiny.yaml", "Missing option '--output'"),
+        ("plot positions tiny.yaml -o a.jpg", "a.jpg: "),
         ("plot positions tiny.yaml -o none/a.png", "there is no folder none"),
         ("plot attention run x -o a.png --set seed=2", "only keys of `decoding` can be set here"),
     ],

@@ -52,8 +52,15 @@ def test_files_are_compared(program: Program) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["poor.txt"], "nothing to compare: name two or more runs"),
+        (["poor.txt", "./poor.txt"], "poor.txt: is named twice; a system does not compare with"),
         (["poor.txt", "god.txt"], "god.txt: no such file; did you mean `good.txt`?"),
+        (["poor.txt", "good.txt", "--split", "x"], "--split is of runs, whose config has splits"),
+        (["poor.txt", "good.txt", "--metric", "comet"], "metric `comet` is unknown"),
+        (["poor.txt", "good.txt", "--allow", "x"], "--allow x: unknown; known: `line-counts`"),
         (["poor.txt", "good.txt", "-o", "right.txt"], "right.txt: is named twice, and"),
+        (["poor.txt", "good.txt", "--sources", "none.txt"], "none.txt: is empty"),
+        ([f"{n}.txt" for n in range(9)], "9 systems: up to 8 can be compared at once"),
     ],
 )
 def test_invalid_input_is_one_line(

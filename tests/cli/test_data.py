@@ -96,6 +96,14 @@ def test_clean_counts_changed_texts(recipe: Path, tmp_path: Path, program: Progr
             "data.cleaning.broken_text=[] --set data.cleaning.duplicates=null",
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some",
         ),
+        (
+            "clean RECIPE --out FOLDER/clean --set data.cleaning.min_characters=99",
+            "the cleaning leaves no pair of 6",
+        ),
+        (
+            "clean RECIPE --out FOLDER/clean --set data.target_language=en",
+            "`data.source_language` and `data.target_language` are",
+        ),
         ("clean RECIPE --out FOLDER", "exists already; name a folder that is not there yet"),
     ],
 )

@@ -96,4 +96,3 @@ def test_info_and_model_card_list_directions_and_tags(run: Path, program: Progra
     assert "# Translation from `en` to `de` and from `en` to `fr`\n" in card
     assert "| tags | `<2de>` (en to de), `<2fr>` (en to fr) |\n" in card
     assert "--output output.txt --set 'decoding.tag=<2de>'\n" in card
-    assert 'Translator.load(".", overrides=["decoding.tag=<2de>"])\n' in card
