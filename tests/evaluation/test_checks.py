@@ -208,12 +208,9 @@ def test_systems_of_wmt22_pass(
 @pytest.mark.parametrize(
     ("pair", "system", "change", "reason"),
     [
-        ("en-de", "PROMT", tokenized, "tokenized"),
-        ("en-de", "PROMT", str.lower, "lowercased"),
         ("en-de", "PROMT", in_bpe, "tokens"),
         ("zh-en", "DLUT", tokenized, "tokenized"),
         ("zh-en", "DLUT", str.lower, "lowercased"),
-        ("zh-en", "DLUT", in_sentencepiece, "tokens"),
         ("en-zh", "GTCOM", segmented, "tokenized"),
         ("en-zh", "GTCOM", str.lower, "lowercased"),
     ],
@@ -226,13 +223,3 @@ def test_spoilt_systems_of_wmt22_are_rejected(
     spoilt = changed(made, change)
     with pytest.raises(DataError, match=f"^{re.escape(made.name)}.*`--allow {reason}`"):
         TextChecks().check_texts(spoilt, right, original, language=language)
-
-
-@pytest.mark.parametrize(("pair", "system"), SYSTEMS[::2])
-def test_swapped_sides_of_wmt22_are_rejected(pair: str, system: str, corpora: Path) -> None:
-    language = pair.split("-")[1]
-    if language == "de":
-        pytest.importorskip("py3langid")
-    made, right, original = wmt(corpora, pair, system)
-    with pytest.raises(DataError, match=r"the sides are swapped.*`--allow swapped`"):
-        TextChecks(["lowercased"]).check_texts(original, right, made, language=language)

@@ -1,14 +1,12 @@
 import json
 import logging
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from mt.evaluation.evaluate import evaluate_run
-from mt.evaluation.model_card import model_card, render_card, update_card
+from mt.evaluation.model_card import render_card, update_card
 from mt.evaluation.run_info import read_info
 
 
@@ -37,15 +35,6 @@ def test_training_writes_a_card_of_the_folder(finished_run: Path) -> None:
     assert info.model.validation in card
     assert "No test split has been scored" in card
     assert f"more than {info.model.longest_source} tokens" in card
-
-
-def test_header_is_yaml_for_every_language_code(run: Path) -> None:
-    info = read_info(run)
-    data = info.config.data.changed(source_language="no")
-    info = replace(info, config=info.config.changed(data=data))
-    assert info.model is not None
-    head = model_card(info, info.model).split("---\n")[1]
-    assert YAML(typ="safe", pure=True).load(head)["language"] == ["no", "de"]
 
 
 def test_card_has_the_scores_of_the_current_weights(run: Path) -> None:

@@ -7,21 +7,17 @@ import pytest
 import sacrebleu
 
 from mt.config import DecodingConfig
-from mt.data.augmentation import without_final_mark
 from mt.decoding.translator import Translation
 from mt.errors import DataError
 from mt.evaluation.checks import TextChecks
-from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_robustness, evaluate_run
+from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_robustness
 from mt.evaluation.robustness import (
     RobustnessCard,
     ScoredVariant,
     SourceVariant,
-    join_lines,
     make_variants,
-    score_variants,
 )
 from mt.evaluation.run_info import read_info
-from mt.evaluation.scores import evaluate
 from mt.files import file_sha256
 
 LINES = [
@@ -98,15 +94,6 @@ def test_record_of_a_card_names_the_kept_texts(card: RobustnessCard, run: Path) 
     assert read_info(run).scores == ()
 
 
-def test_card_of_a_run_has_its_score(run: Path) -> None:
-    job = EvaluationJob(allow=("lowercased", "tokenized"))
-    card = evaluate_robustness(run, device="cpu", job=job)
-    names = [variant.name for variant in card.scored]
-    assert names == ["untouched", "upper case", "typos", "long input", "copied text"]
-    scores = evaluate_run(run, device="cpu", job=job)
-    assert (scores.bleu, scores.chrf) == (card.scored[0].scores.bleu, card.scored[0].scores.chrf)
-
-
 def test_rejected_translations_are_kept(run: Path, tmp_path: Path) -> None:
     for side in ("a", "b"):
         text = f"{side}\n" + "Some Words In Title Case\n" * 10
@@ -153,19 +140,6 @@ def test_variants_change_the_sources_and_some_the_references() -> None:
     ]
 
 
-def test_translations_changed_like_the_references_lose_nothing() -> None:
-    variants = list(variants_of().values())
-    change = {"upper case": str.upper, "no final mark": without_final_mark}
-    written = [f"{line[:-4]}fine." for line in TARGETS]
-    scored = score_variants(
-        variants,
-        [[*map(change.get(form.name, str), written)][: len(form.sources)] for form in variants],
-        lambda lines, references: evaluate(lines, references, target_language="de"),
-    )
-    drops = {variant.name: drops_of(variant) for variant in scored}
-    assert [drops[name] for name in change] == [(0, 0), (0, 0)]
-
-
 def test_typos_are_reproducible_and_depend_on_the_line() -> None:
     typos = variants_of()["typos"]
     assert typos == variants_of()["typos"]
@@ -185,17 +159,3 @@ def test_variants_that_change_nothing_are_left_out(
     sources: list[str], language: str, left_out: set[str]
 ) -> None:
     assert not variants_of(sources, language).keys() & left_out
-
-
-@pytest.mark.parametrize(
-    ("lines", "language", "first"),
-    [
-        (["a", "b", "c", "d", "e"], "en", "a b c d"),
-        (["我来了。", "你呢？"], "zh", "我来了。你呢？"),
-        (["我 来 了 。", "你 呢 ？", "下 雨 了 ？"], "zh", "我 来 了 。 你 呢 ？ 下 雨 了 ？"),
-    ],
-)
-def test_lines_are_joined_as_the_language_separates_words(
-    lines: list[str], language: str, first: str
-) -> None:
-    assert join_lines(lines, language)[0] == first

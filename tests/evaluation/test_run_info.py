@@ -12,7 +12,7 @@ from mt.data.tokenizer_training import train_tokenizer
 from mt.decoding.load import read_run
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import choose_split, read_info
-from mt.runs import Exported, read_exported, write_exported
+from mt.runs import read_exported
 
 
 def evaluated(run: Path, split: str, **changed: object) -> None:
@@ -123,41 +123,6 @@ def test_damaged_or_swapped_files_are_named(
         read_info(run)
 
 
-@pytest.fixture
-def exported(run: Path, tmp_path: Path) -> Path:
-    """Return a folder with the files of an export and a fake model."""
-    folder = tmp_path / "exported"
-    folder.mkdir()
-    shutil.copytree(run / "tokenizer", folder / "tokenizer")
-    shutil.copyfile(run / "config.yaml", folder / "config.yaml")
-    (folder / "model.bin").write_bytes(b"weights")
-    model = json.loads((run / "model.json").read_text())
-    record = Exported(
-        kind="ctranslate2",
-        quantization="int8",
-        longest_source=12,
-        positions=64,
-        weights=model["weights"],
-        tokenizer=model["tokenizer"],
-        model=hashlib.sha256(b"weights").hexdigest(),
-        parity={"sentences": 7, "identical": 6},
-    )
-    write_exported(folder, record)
-    return folder
-
-
-def test_export_is_described(exported: Path, run: Path) -> None:
-    (exported / "model.json").write_text((run / "model.json").read_text())
-    evaluated(exported, "a")
-    (exported / "model.json").unlink()
-    info = read_info(exported)
-    assert (info.state, info.model) == ("exported", None)
-    assert info.exported == read_exported(exported)
-    assert info.tokenizer is not None
-    assert info.scores[0].current
-    assert info.as_record()["exported"]["quantization"] == "int8"
-
-
 @pytest.mark.parametrize(
     ("tests", "split", "chosen"),
     [
@@ -184,3 +149,11 @@ def test_split_is_the_requested_one_or_the_only_test(
     with pytest.raises(UserError) as error:
         choose_split(data, split)
     assert str(error.value) == chosen
+
+
+def test_export_is_described(exported_run: Path) -> None:
+    info = read_info(exported_run)
+    assert (info.state, info.model) == ("exported", None)
+    assert info.exported == read_exported(exported_run)
+    assert info.tokenizer is not None
+    assert info.as_record()["exported"]["quantization"] == "none"

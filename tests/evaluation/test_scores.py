@@ -1,6 +1,4 @@
 import gzip
-import re
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,12 +10,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from mt.errors import DataError, UserError, install_hint
+from mt.errors import DataError, UserError
 from mt.evaluation.scores import (
     ConfidenceInterval,
-    Evaluation,
     Form,
-    Score,
     choose_tokenizer,
     count_form,
     evaluate,
@@ -187,15 +183,6 @@ def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, me
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("language", ["ja", "ko"])
-def test_missing_mecab_has_an_install_hint(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    choose_tokenizer(language)  # imports the module of sacreBLEU
-    module = sys.modules[f"sacrebleu.tokenizers.tokenizer_{language}_mecab"]
-    monkeypatch.setattr(module, "MeCab", None)
-    with pytest.raises(UserError, match=re.escape(f"needs MeCab: {install_hint(language)}")):
-        choose_tokenizer(language)
-
-
 @pytest.mark.parametrize(
     ("hypotheses", "references", "message"),
     [
@@ -210,31 +197,6 @@ def test_sets_of_other_sizes_are_errors(
 ) -> None:
     with pytest.raises(DataError, match=message):
         evaluate(hypotheses, references, target_language="en")
-
-
-def test_table_and_json_have_all_scores() -> None:
-    scores = Evaluation(
-        bleu=Score("BLEU", 100 / 3, "tok:zh"),
-        chrf=Score("chrF2", 100.0, "nc:6"),
-        sentences=1,
-        target_language="zh",
-        hypotheses="译文.txt",
-        references=("a.txt", "b.txt"),
-    )
-    assert scores.as_text().split("\n") == [
-        "metric   score  signature",
-        "BLEU     33.33  tok:zh",
-        "chrF2   100.00  nc:6",
-        "1 sentence",
-    ]
-    assert scores.as_record() == {
-        "bleu": {"score": 100 / 3, "signature": "tok:zh"},
-        "chrf": {"score": 100.0, "signature": "nc:6"},
-        "sentences": 1,
-        "target_language": "zh",
-        "hypotheses": "译文.txt",
-        "references": ["a.txt", "b.txt"],
-    }
 
 
 PLAIN = [
@@ -252,11 +214,6 @@ TOKENIZED = [
 
 
 LOWERED = [line.lower() for line in PLAIN]
-
-
-def test_form_counts_each_line_once() -> None:
-    form = count_form(["A b .", "A b .", "", "c@@ d", "E f , g ."], "en")
-    assert form == Form(lines=3, tokens=1, tokenized=2, upper=2, lower=5)
 
 
 def test_tokenised_and_plain_text_are_distinguished() -> None:

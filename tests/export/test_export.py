@@ -195,19 +195,6 @@ def test_without_the_valid_split_a_sample_is_required(run: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("key", "old", "new"), [("search", "beam", "sample"), ("repetition_penalty", "1.0", "2.0")]
-)
-def test_unsupported_decoding_is_refused_before_writing(
-    key: str, old: str, new: str, run: Path, tmp_path: Path
-) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace(f"{key}: {old}", f"{key}: {new}"))
-    with pytest.raises(UserError, match=f"decoding.{key}"):
-        export_ctranslate2(run, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
     ("identical", "bleu", "reason"),
     [
         (995, 30.0, None),

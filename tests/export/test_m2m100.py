@@ -18,9 +18,9 @@ from mt.decoding.engine import ScoringEngine
 from mt.decoding.load import read_run
 from mt.decoding.scoring import Scorer
 from mt.decoding.translator import load_translator
-from mt.errors import ConfigError, UserError
+from mt.errors import ConfigError
 from mt.export.export import export_ctranslate2, export_huggingface
-from mt.export.m2m100_import import Pruning, import_m2m100, merge_parts
+from mt.export.m2m100_import import Pruning, import_m2m100
 from mt.special_ids import BOS, EOS, PAD, UNK
 from tests.export.random_models import SHAPE, learn_to_copy, pad_rows, scatter, train_spm
 from tests.factories import Program, contents, journal, model_of, train_with
@@ -276,11 +276,6 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
         assert theirs(german)["input_ids"] == [*map(_theirs, run.tokenizer.encode_source(german))]
 
 
-def test_a_token_is_kept_with_the_parts_it_is_merged_from() -> None:
-    scores = {"ab": -5.0, "bc": -1.0, "abc": -9.0, "abcd": -10.0, "a": -20.0}
-    assert [*merge_parts("abcd", scores)] == ["a", "b", "c", "d", "bc", "abc", "abcd"]
-
-
 def _edit(name: str, **changes: object) -> Callable[[Path], None]:
     """Return a function that changes keys of a JSON file of a folder."""
 
@@ -326,10 +321,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
         "is no SentencePiece model",
     ),
-    "added tokens": (
-        _write("tokenizer.json", '{"added_tokens": [1]}'), (),
-        "`added_tokens.0`: Input should be a valid",
-    ),
     "lost shard": (_lose_shard, (), "files of weights are missing: `model-000"),
     "pickled": (_pickle, (), "its weights are pickled (`pytorch_model.bin`); convert them with"),
     "cut": (_cut, (), "model.safetensors: damaged"),
@@ -356,9 +347,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         lambda _: None, ("--languages", "deu_Latn,fra_Latn", "--sample", "sample.txt"),
         "--languages lacks `eng_Latn`, a language of the translation",
     ),
-    "sample": (
-        lambda _: None, ("--languages", "deu_Latn,eng_Latn"), "--sample go together",
-    ),
 }  # fmt: skip
 
 
@@ -378,19 +366,6 @@ def test_a_fault_is_one_line_and_leaves_no_run(
     assert err.count("\n") == 1
     assert message in err
     assert contents(tmp_path) == before
-
-
-def test_the_command_that_converts_pickled_weights_works(make: Make, tmp_path: Path) -> None:
-    folder = make()
-    expected = load_file(folder / "model.safetensors")
-    _pickle(folder)
-    with pytest.raises(UserError, match="convert them") as refused:
-        import_m2m100(folder, tmp_path / "run")
-    program = str(refused.value).partition('python -c "')[2].removesuffix('"')
-    exec(program, {})
-    import_m2m100(folder, tmp_path / "run")
-    found = read_run(tmp_path / "run").weights["decoder_norm.weight"]
-    assert torch.equal(found, expected["model.decoder.layer_norm.weight"])
 
 
 RECIPE = """
@@ -449,38 +424,3 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     assert french.tokenizer.target_prefix != ids
     with pytest.raises(ConfigError, match="`ace_Arab` has no token"):
         load_translator(run, overrides=["decoding.target_tag=ace_Arab"])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_model_of_the_shape_of_nllb_600m_is_equal(tmp_path: Path) -> None:
-    folder = tmp_path / "large"
-    folder.mkdir()
-    count = len(train_spm(folder / "sentencepiece.bpe.model", WORDS, "bpe", 100)) + 3
-    ids = {name: number for number, name in enumerate(NLLB, start=256_001)}
-    (folder / "added_tokens.json").write_text(json.dumps(ids))
-    torch.manual_seed(1)
-    shape = {"d_model": 1024, "init_std": 0.02, "encoder_layers": 12, "decoder_layers": 12}
-    shape |= {f"{side}_ffn_dim": 4096 for side in ("encoder", "decoder")}
-    shape |= {f"{side}_attention_heads": 16 for side in ("encoder", "decoder")}
-    model = M2M100ForConditionalGeneration(
-        _config(256_206, **shape, max_position_embeddings=1024)
-    ).eval()
-    model.save_pretrained(folder, max_shard_size="500MB")
-    source = [256_002, *range(4, count, 3), 2]
-    target = [2, 256_003, *range(5, count, 4)]
-    with torch.no_grad():
-        expected = model(torch.tensor([source]), decoder_input_ids=torch.tensor([target])).logits[0]
-    del model
-    imported = import_m2m100(folder, tmp_path / "run", source="deu_Latn", target="eng_Latn")
-    assert imported.parameters == 615_073_792
-    mine = model_of(read_run(tmp_path / "run"))
-    ours = {theirs: own for own, theirs in TO_THEIRS.items()}
-    with torch.no_grad():
-        found = mine(
-            torch.tensor([[ours.get(number, number) for number in source]]),
-            torch.tensor([[BOS, *target[1:]]]),
-        )[:, [ours.get(number, number) for number in range(expected.shape[1])]]
-    assert float(expected.std()) > 0.1
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    assert torch.equal(found.argmax(dim=1), expected.argmax(dim=1))

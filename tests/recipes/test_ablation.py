@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,9 +11,7 @@ import torch
 
 from mt.config import TrainingConfig
 from mt.config.loading import load_config
-from mt.config.model import ModelConfig
-from mt.errors import ConfigError, RunError
-from mt.evaluation.evaluate import evaluate_run
+from mt.errors import ConfigError
 from mt.evaluation.scores import Score
 from mt.recipes import ablation as ablation_module
 from mt.recipes.ablation import (
@@ -31,7 +28,6 @@ from mt.training.run_folder import RunFolder
 from mt.training.trainer import train
 from tests.factories import RECIPE
 
-ABLATIONS = sorted((Path(__file__).parents[2] / "configs" / "ablation").glob("*.yaml"))
 HEAD = "config: recipe.yaml\nset: [model.dropout=0.2]\nseeds: [3, 1]\nsplit: news\n"
 SET = ["training.max_updates=6", "training.validate_every=6", "decoding.search=greedy"]
 TINY = f"set: [{', '.join(SET)}]\nseeds: [1, 2]\nsplit: test\n"
@@ -94,18 +90,6 @@ def test_problem_is_one_line_that_names_the_change(text: str, message: str) -> N
         load(text)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
-
-
-def test_multi30k_ablation_has_every_variant_of_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    (file,) = (path for path in ABLATIONS if path.stem == "multi30k")
-    monkeypatch.chdir(file.parents[2])
-    models = [config.model for config in load_ablation(file).configs.values()]
-    for key in ("positional", "norm", "residual", "feed_forward", "tie_embeddings"):
-        words = typing.get_args(ModelConfig.model_fields[key].annotation)
-        imported = {"fairseq"}  # variants of imported models alone
-        assert {getattr(model, key) for model in models} == {*words} - imported
 
 
 @dataclass(frozen=True)
@@ -188,22 +172,6 @@ def test_scores_are_those_of_the_runs(ended: Ended) -> None:
     assert untied.parameters - base.parameters == 2 * 300 * 32
 
 
-def test_scores_of_another_search_are_made_again(
-    ended: Ended, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scored = []
-
-    def note(run: Path, **named: Any) -> Any:
-        scored.append(run.name)
-        return evaluate_run(run, **named)
-
-    monkeypatch.setattr(ablation_module, "evaluate_run", note)
-    ablation = saved(tiny_recipe, tmp_path, (TINY + UNTIED).replace("search=greedy", "beam=1"))
-    # A beam of one is greedy search.
-    assert run_ablation(ablation, copied(ended, tmp_path)) == ended.scores
-    assert len(scored) == 4
-
-
 def test_other_runs_continue_after_a_diverged_run(
     tiny_recipe: Path,
     tmp_path: Path,
@@ -223,13 +191,6 @@ def test_other_runs_continue_after_a_diverged_run(
     assert scores["wild"] == {1: None}
     assert scores["dry"][1] is not None
     assert f"diverged: {tmp_path}/runs/wild-seed1: 26 updates in a row" in capsys.readouterr().err
-
-
-def test_truncated_journal_is_an_error(ended: Ended, tmp_path: Path) -> None:
-    runs = copied(ended, tmp_path)
-    (runs / "base-seed1" / "metrics.jsonl").write_text('{"event": "start", "update": 0}\n{"ev')
-    with pytest.raises(RunError, match="metrics.jsonl: ends before the run"):
-        run_ablation(ended.ablation, runs)
 
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"

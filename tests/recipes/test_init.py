@@ -12,7 +12,6 @@ from mt.config import Config, TokenizerConfig, TrainingConfig
 from mt.config.data import MixtureSource, TextSource
 from mt.config.loading import dump_config, load_config
 from mt.data.splits import open_training_corpora, scan_corpora
-from mt.recipes.init import choose_held_out
 from mt.training import resolve as resolve_module
 from mt.training.resolve import resolve
 from tests.factories import CPU, DIGITS, Program
@@ -209,11 +208,3 @@ def test_swapped_suffixes_and_short_budgets_are_warnings(
     assert program("init", "train.en", "train.zh", "--budget", "0.6s")[0] == 0
     assert "warning: train: the sides look swapped: `zh` on the source side" in caplog.text
     assert "warning: the time allows about 7" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("number", "expected"),
-    [(500, 12), (40_000, 1000), (150_000, 1500), (1_000_000, 2000)],
-)
-def test_held_out_splits_take_at_most_a_twentieth(number: int, expected: int) -> None:
-    assert choose_held_out(number) == expected

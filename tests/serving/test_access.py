@@ -36,6 +36,7 @@ def test_translating_needs_a_key_of_the_server(
         (LIBRE | {"api_key": ["first"]}, "/translate", None, 400),
         (LIBRE | {"api_key": "orange "}, "/translate", None, 403),
         (LIBRE | {"api_key": "\ud800"}, "/translate", None, 403),
+        (b"ab", "/document?name=a.txt", None, 401),
         ({"q": "ab"}, "/detect", None, 400),
         ({"q": "ab", "api_key": "firs"}, "/detect", None, 403),
     ]

@@ -1,6 +1,5 @@
 """Files in, translated files out."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from mt.config.data import Direction
 from mt.decoding.translator import Translator
 from mt.documents.document import SUFFIXES
-from mt.serving.requests import Access
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -115,24 +113,3 @@ def test_long_file_takes_turns_with_other_requests(
         assert file.result()[1] == b"ba\n" * 20
     assert engine.calls[:2] == [(1, ["ab", "ab"]), (1, ["ab", "cd"])]
     assert sum(len(texts) for _, texts in engine.calls) == 21
-
-
-def test_files_need_the_key_and_an_allowed_origin(serve: Serve, chinese: Translator) -> None:
-    here = "https://here.org"
-    client = serve(chinese, Access((b"key",), (here,)))
-    right = {"Authorization": "Bearer key", "Content-Type": "text/html"}
-    for headers, status in (
-        ({}, 401),
-        ({"Authorization": "Bearer kez"}, 403),
-        (right | {"Origin": "https://there.org"}, 403),
-        (right | {"Origin": here}, 200),
-        (right, 200),
-    ):
-        response, body = client.request("POST", path("a.html"), b"<p>ab", headers)
-        assert response.status == status
-        assert body == b"<p>ba" if status == 200 else list(json.loads(body)) == ["error"]
-    assert client.request("POST", path("a.txt"), b"bell", right)[0].status == 500
-    asked = {"Origin": here, "Access-Control-Request-Method": "POST"}
-    asked["Access-Control-Request-Headers"] = "authorization,content-type"
-    preflight, _ = client.request("OPTIONS", path("a.html"), None, asked)
-    assert preflight.headers["Access-Control-Allow-Origin"] == here

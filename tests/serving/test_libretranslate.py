@@ -207,24 +207,6 @@ def test_python_client_works_unchanged(serve: Serve, french: Translator) -> None
         assert "API key" in json.load(error.value)["error"]
 
 
-def test_waiting_lines_and_slow_clients_are_limited(
-    serve: Serve, french: Translator, engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mt.serving.requests.BODY_SECONDS", 0.1)
-    client = serve(french, waiting=2, sentences=3, requests=1)
-    status, answer = client.post({"q": ["a", "b", "c"], **PAIR})
-    assert (status, answer["error"][:34]) == (429, "too many lines in the queue, the l")
-    with client.connect() as connection:
-        connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        assert connection.recv(1000)[:13] == b"HTTP/1.1 408 "
-    monkeypatch.setattr("mt.serving.requests.BODY_SECONDS", 30)
-    with client.connect() as connection:
-        connection.sendall(b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
-        client.metrics()  # connections are accepted in turn
-        assert client.post({"q": "a", **PAIR})[0] == 503
-        assert client.post({"q": "a"}, "/detect")[0] == 503
-
-
 def test_one_code_may_add_a_script_or_have_three_letters(serve: Serve, french: Translator) -> None:
     french.direction = Direction("eng-Latn", "zho-Hans")
     client = serve(french)

@@ -25,7 +25,7 @@ pytestmark = [
     ),
 ]
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-_CONTROL, _ENTER, _TAB = "\ue009", "\ue007", "\ue004"
+_CONTROL, _ENTER = "\ue009", "\ue007"
 
 Build = Callable[..., Translator]
 Serve = Callable[..., Any]
@@ -75,16 +75,6 @@ class Browser:
     def click(self, selector: str) -> None:
         self._send("POST", f"element/{self._element(selector)}/click", {})
 
-    def press(self, key: str) -> None:
-        actions = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
-        keyboard = {"type": "key", "id": "keyboard", "actions": actions}
-        self._send("POST", "actions", {"actions": [keyboard]})
-
-    def speak(self, language: str) -> None:
-        agent = self.run("navigator.userAgent")
-        settings = {"userAgent": agent, "acceptLanguage": language}
-        self._devtools("Emulation.setUserAgentOverride", settings)
-
     def size(self, width: int, height: int) -> None:
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self._devtools("Emulation.setDeviceMetricsOverride", metrics)
@@ -97,8 +87,8 @@ class Browser:
         self._devtools("Page.setDownloadBehavior", settings)
 
     def errors(self) -> list[Any]:
-        found = self._send("POST", "se/log", {"type": "browser"})
-        return [each["message"] for each in found if each["level"] == "SEVERE"]
+        entries = self._send("POST", "se/log", {"type": "browser"})
+        return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
     def close(self) -> None:
         self._send("DELETE", "")
@@ -126,8 +116,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Browser:
-    """Return a desktop window in English."""
-    browser.speak("en")
+    """Return a desktop window."""
     browser.size(1200, 700)
     return browser
 
@@ -186,9 +175,8 @@ def test_file_is_translated_and_downloaded(
     page.type("#key", "key")
     page.click("#document button")
     assert page.wait_for(LINK) == "Download über a.zh.html"
-    assert page.run("document.activeElement.id") == "download"
     assert page.run(PROBLEM) == ""
-    page.press(_ENTER)
+    page.click("#download")
     assert _content(tmp_path / "über a.zh.html") == b"<p>c <b>ba</b></p>\r\n<pre>d e</pre>"
     page.type("#file", str(table))
     page.click("#document button")
@@ -201,20 +189,7 @@ def test_file_is_translated_and_downloaded(
     page.type("#file", str(large))
     page.click("#document button")
     assert page.wait_for(PROBLEM) == "The file has 99,999 bytes, the limit is 65,548."
-    assert [each for each in page.errors() if "401" not in each and "422" not in each] == []
-    page.run(
-        """(() => {
-            const dropped = new DataTransfer();
-            dropped.items.add(new File(["ab"], "d.md"));
-            for (const name of ["dragover", "drop"])
-                document.body.dispatchEvent(new DragEvent(
-                    name, { dataTransfer: dropped, bubbles: true, cancelable: true }));
-        })()"""
-    )
-    page.click("#document button")
-    page.wait_for(f"{LINK}.includes('d.zh.md')")
-    page.size(390, 900)
-    assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
+    assert [error for error in page.errors() if "401" not in error and "422" not in error] == []
 
 
 def _content(path: Path) -> bytes:
@@ -223,44 +198,3 @@ def _content(path: Path) -> bytes:
         assert time.monotonic() < end, sorted(path.parent.iterdir())
         time.sleep(0.05)
     return path.read_bytes()
-
-
-def test_page_works_by_keyboard_and_in_chinese(
-    serve: Serve, backwards: Build, engine: Any, page: Browser
-) -> None:
-    page.speak("zh-CN")
-    page.open(serve(backwards(beam=2), characters=20).port)
-    assert page.run("document.documentElement.lang") == "zh-CN"
-    assert page.run("document.querySelector('button').textContent") == "翻译"
-    page.type("#input", f"<b>ab</b>{_CONTROL}{_ENTER}")
-    assert page.wait_for(f"{LINES}.length && {LINES}") == [">b/<ba>b<"], "text is never HTML"
-    reached = []
-    for _ in range(7):
-        page.press(_TAB)
-        reached.append(page.run("document.activeElement.id || document.activeElement.localName"))
-    assert reached[:5] == ["button", "file", "button", "summary", "copy"]
-    page.type("#input", f"{'x' * 20}{_CONTROL}{_ENTER}")
-    assert page.wait_for("document.getElementById('problem').textContent").startswith("文本过长")
-    assert page.run(LINES) == [">b/<ba>b<"], "the old translation stays"
-
-
-def test_new_request_cancels_the_previous_one(
-    serve: Serve, backwards: Build, engine: Any, page: Browser
-) -> None:
-    client = serve(backwards(batch_size=1))
-    page.open(client.port)
-    engine.open.clear()
-    page.type("#input", f"ab{_CONTROL}{_ENTER}")
-    assert engine.begun.wait(10)
-    page.type("#input", f"c{_CONTROL}{_ENTER}")
-    page.type("#input", f"d{_CONTROL}{_ENTER}")
-    page.wait_for("document.getElementById('output').getAttribute('aria-busy')")
-    client.wait_for('mt_requests_total{status="499"}', 2)
-    engine.open.set()
-    assert page.wait_for(f"{LINES}.length && {LINES}") == ["dcba"]
-    assert [texts for _, texts in engine.calls] == [["ab"], ["abcd"]]
-    client.stop()
-    page.wait_for("fetch('health').then(() => false, () => true)")
-    page.click("button[type=submit]")
-    message = page.wait_for("document.getElementById('problem').textContent")
-    assert message == "The server does not respond."

@@ -114,23 +114,3 @@ def test_unavailable_address_is_an_error(tmp_path: Path) -> None:
         serve_run(tmp_path / "none", Address("1.2.3.4.5", 0), limits=Limits())
     with pytest.raises(RunError, match="none: no such run folder"):
         serve_run(tmp_path / "none", Address(port=0), limits=Limits())
-
-
-@pytest.fixture
-def serve_nothing(
-    backwards: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Address], None]:
-    """Return `serve_run` of a server that ends at once."""
-    translator = backwards()
-    monkeypatch.setattr("mt.decoding.translator.Translator.load", lambda *_, **__: translator)
-    monkeypatch.setattr(server.Server, "run", lambda *_, **__: None)
-    return lambda address: serve_run(tmp_path, address, limits=Limits())
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "localhost"])
-def test_address_open_to_others_is_logged_as_a_warning(
-    host: str, serve_nothing: Callable[[Address], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    serve_nothing(Address(host, 0))
-    warning = "0.0.0.0 is open to other machines, without an API key"
-    assert caplog.messages == [warning] * (host == "0.0.0.0")
