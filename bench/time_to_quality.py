@@ -51,13 +51,13 @@ def curve(run: Path, split: str | None) -> Iterator[Point]:
         path = checkpoints.path(update)
         load_parameters(translator.engine.model, checkpoints.weights(update), str(path))
         state = json.loads((path / STATE).read_text(encoding="utf-8"))["state"]
-        scores = score_pairs(
+        scores, _ = score_pairs(
             translator,
             pairs,
             target_language=config.data.target_language,
             tokenizer=config.evaluation.bleu_tokenizer,
         )
-        bleu = scores.evaluation.bleu
+        bleu = scores.bleu
         seconds = state["elapsed_seconds"]
         yield Point(update, state["target_tokens"], seconds, bleu.value, bleu.signature)
 

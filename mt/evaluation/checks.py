@@ -77,11 +77,8 @@ class TextChecks:
         if tokenizer != "13a":
             return tokenizer
         if right:
-            self.refuse(
-                "13a",
-                f"BLEU tokenizer `13a` splits words at spaces and is not for `{language}`: such a "
-                f"score compares with no other; the right one is `{right}`",
-            )
+            message = f"BLEU tokenizer `13a` splits words at spaces and is not for `{language}`"
+            self.refuse("13a", f"{message}; the right one is `{right}`")
         elif written_without_spaces(language):
             _logger.warning(
                 "note: `%s` is written without spaces, so BLEU with 13a counts a sentence as one "
@@ -107,7 +104,7 @@ class TextChecks:
         self._check_lengths(texts)
         self._check_differs("references", "hypotheses", hypotheses, references)
         if sources:
-            self.check_no_source(sources, references)
+            self._check_differs("swapped", "sources", sources, references)
             if hypotheses.lines == sources.lines:
                 self.refuse(
                     "swapped",
@@ -119,16 +116,20 @@ class TextChecks:
         if sources:
             self.check_direction(sources, [hypotheses, *references], language=language)
 
+    def check_sources(
+        self, sources: ScoredText, references: Sequence[ScoredText], *, language: str
+    ) -> None:
+        """Refuse a split of subwords, with swapped sides, or with one side twice."""
+        self._check_differs("swapped", "sources", sources, references)
+        self.check_tokens([sources, *references])
+        self.check_direction(sources, references, language=language)
+
     def check_made(
         self, hypotheses: ScoredText, references: Sequence[ScoredText], *, language: str
     ) -> None:
         """Refuse translations of a run that are subwords or differ in form from the references."""
         self.check_tokens([hypotheses])
         self._check_forms(hypotheses, references, language=language)
-
-    def check_no_source(self, sources: ScoredText, references: Sequence[ScoredText]) -> None:
-        """Refuse references that are identical to the sources."""
-        self._check_differs("swapped", "sources", sources, references)
 
     def check_tokens(self, texts: Sequence[ScoredText]) -> None:
         """Refuse texts that are split into subwords."""
@@ -149,8 +150,7 @@ class TextChecks:
         if elsewhere is None or elsewhere > _HARDLY:
             return
         for other in others:
-            share = _share_elsewhere(other.lines, language)
-            if share is not None and share > _MOST:
+            if (_share_elsewhere(other.lines, language) or 0) > _MOST:
                 self.refuse(
                     "swapped",
                     f"{sources.name} is in the target language `{language}`, {other.name} is not: "
@@ -190,10 +190,8 @@ class TextChecks:
             for (name, form), (other_name, other) in (sides, sides[::-1]):
                 both = "give both in one form, preferably"
                 if form.is_tokenized and other.is_untokenized:
-                    message = (
-                        f"{name}: {form.tokenized} of {form.lines} lines look tokenised, "
-                        f"{other_name} does not; {both} plain text"
-                    )
+                    count = f"{form.tokenized} of {form.lines} lines look tokenised"
+                    message = f"{name}: {count}, {other_name} does not; {both} plain text"
                     self.refuse("tokenized", message)
                 if form.is_lowercased_beside(other):
                     message = f"{name}: is lower-cased, {other_name} is not; {both} with capitals"
@@ -207,12 +205,6 @@ def check_named_once(references: Sequence[Path]) -> None:
         if resolved(path) in seen:
             raise UserError(f"--references {path}: is named twice; each file is one set")
         seen.add(resolved(path))
-
-
-def cut_to_shortest(texts: Sequence[ScoredText]) -> list[Sequence[str]]:
-    """Return the lines of each text, cut to the length of the shortest."""
-    shortest = min(len(text.lines) for text in texts)
-    return [text.lines[:shortest] for text in texts]
 
 
 def _share_elsewhere(lines: Sequence[str], language: str) -> float | None:

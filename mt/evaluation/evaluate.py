@@ -19,7 +19,7 @@ from mt.data.splits import open_split
 from mt.decoding.load import require_tag
 from mt.decoding.translator import Translation, Translator, load_translator, log_notes
 from mt.errors import DataError, RunError, UserError
-from mt.evaluation.checks import ScoredText, TextChecks, check_named_once, cut_to_shortest
+from mt.evaluation.checks import ScoredText, TextChecks, check_named_once
 from mt.evaluation.model_card import render_card, update_card
 from mt.evaluation.passport import (
     InputPath,
@@ -100,14 +100,6 @@ DEFAULT_JOB = EvaluationJob()
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationScores:
-    """Translations of some pairs, and their scores."""
-
-    evaluation: Evaluation
-    translations: tuple[Translation, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class OpenedSplit:
     """Checked split of a run, before translation."""
 
@@ -175,7 +167,7 @@ def evaluate_run(
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     checks, language = opened.checks, opened.data.target_language
     started_at = time.perf_counter()
-    scores = score_pairs(
+    evaluation, translations = score_pairs(
         opened.translator,
         opened.pairs,
         target_language=language,
@@ -184,11 +176,10 @@ def evaluate_run(
         further=[text.lines for text in opened.references[1:]],
     )
     seconds = time.perf_counter() - started_at
-    _log_notes(scores.translations)
+    _log_notes(translations)
     path = opened.output(".hypotheses.txt")
-    hypotheses = _write_lines(path, [translation.text for translation in scores.translations])
+    hypotheses = _write_lines(path, [translation.text for translation in translations])
     checks.check_made(hypotheses, opened.references, language=language)
-    evaluation = scores.evaluation
     if opened.is_multilingual:
         references = opened.references[0].lines
         try:
@@ -289,9 +280,7 @@ def open_run(
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     left = ScoredText(f"{source.description}, source side", sources)
     right = [ScoredText(f"{source.description}, target side", targets), *further]
-    checks.check_no_source(left, right)
-    checks.check_tokens([left, *right])
-    checks.check_direction(left, right, language=language)
+    checks.check_sources(left, right, language=language)
     # Before translation, so that a missing permission does not waste it.
     folder = run / EVALUATIONS_FOLDER
     folder.mkdir(exist_ok=True)
@@ -381,8 +370,8 @@ def score_pairs(
     tokenizer: str = "auto",
     job: EvaluationJob = DEFAULT_JOB,
     further: Sequence[Sequence[str]] = (),
-) -> ValidationScores:
-    """Translate the sources of `pairs` and score the translations against their targets.
+) -> tuple[Evaluation, tuple[Translation, ...]]:
+    """Translate the sources of `pairs`; return scores against their targets, and translations.
 
     `further` are additional reference sets. Validation during training and `mt evaluate RUN` both
     score here, so that they agree.
@@ -399,7 +388,7 @@ def score_pairs(
         metrics=job.metrics,
         resamples=job.resamples,
     )
-    return ValidationScores(evaluation, translations)
+    return evaluation, translations
 
 
 def evaluate_files(
@@ -424,12 +413,18 @@ def evaluate_files(
     left = ScoredText.of_file(sources) if sources else None
     checks.check_texts(scored, right, left, language=target_language)
     passport = passport_beside(hypotheses, [*references, *([sources] if sources else [])])
-    texts = cut_to_shortest([scored, *right, *([left] if left else [])])
+    # Other lengths are allowed by name.
+    shortest = min(len(text.lines) for text in (scored, *right, *([left] if left else [])))
+    lines = scored.lines[:shortest]
     if left:
-        _log_copies(scored.name, texts[0], texts[-1])
+        pairs = zip(lines, left.lines, strict=False)
+        copies = [line == source for line, source in pairs if source]
+        share = 100 * sum(copies) / max(len(copies), 1)
+        message = "note: %s: %d of %d lines (%.1f%%) are identical to their source"
+        _logger.warning(message, scored.name, sum(copies), len(copies), share)
     scores = evaluate(
-        texts[0],
-        texts[1 : 1 + len(right)],
+        lines,
+        [text.lines[:shortest] for text in right],
         target_language=target_language,
         tokenizer=tokenizer,
         metrics=job.metrics,
@@ -457,14 +452,3 @@ def _log_notes(translations: Sequence[Translation]) -> None:
     if len(noted) > _MAX_LOGGED_LINES:
         more = len(noted) - _MAX_LOGGED_LINES
         _logger.warning("and %d more such lines of %d", more, len(translations))
-
-
-def _log_copies(name: str, translations: Sequence[str], sources: Sequence[str]) -> None:
-    copies = [line == source for line, source in zip(translations, sources, strict=True) if source]
-    _logger.warning(
-        "note: %s: %d of %d lines (%.1f%%) are identical to their source",
-        name,
-        sum(copies),
-        len(copies),
-        100 * sum(copies) / max(len(copies), 1),
-    )

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from mt.config import Config, DataConfig, DecodingConfig
 from mt.config.data import HeldOutSource
@@ -251,8 +251,10 @@ def _read_if_there(path: Path, kind: type[T]) -> T | None:
 def _read_model(run: Path, provenance: Provenance) -> ModelInfo:
     description, weights = read_description(run / MODEL_FILE), run / WEIGHTS_FILE
     check_weights(run, description.weights)
+    with safe_open(weights, framework="numpy") as file:  # tied matrices are written once
+        parameters = sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return ModelInfo(
-        parameters=_count_parameters(weights),
+        parameters=parameters,
         bytes=weights.stat().st_size,
         sha256=description.weights,
         longest_source=description.longest_source,
@@ -260,15 +262,6 @@ def _read_model(run: Path, provenance: Provenance) -> ModelInfo:
         averaged_updates=tuple(provenance.averaged_updates),
         validation=provenance.score,
     )
-
-
-def _count_parameters(weights: Path) -> int:
-    """Sum the tensor sizes in the header of a safetensors file; tied matrices count once."""
-    try:
-        with safe_open(weights, framework="numpy") as file:
-            return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
-    except SafetensorError as error:
-        raise RunError(f"{weights}: damaged ({error})") from error
 
 
 def _list_corpora(

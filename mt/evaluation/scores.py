@@ -40,10 +40,7 @@ _KEPT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Counts that show the form of a text: subwords, tokenised, lower-cased.
-
-    A repeated line counts once.
-    """
+    """Counts that show the form of a text; a repeated line counts once."""
 
     lines: int
     tokens: int
@@ -51,9 +48,8 @@ class Form:
     tokenized: int
     """Number of lines that look tokenised."""
     upper: int
-    """Number of upper-case letters."""
     lower: int
-    """Number of lower-case letters."""
+    """Numbers of upper-case and of lower-case letters."""
 
     @property
     def in_tokens(self) -> bool:
@@ -269,7 +265,12 @@ def evaluate(
     Raises DataError if lengths differ or there is no sentence, UserError for an unknown tokenizer
     or metric.
     """
-    _check_lengths(hypotheses, references)
+    for position, lines in enumerate(references, 1):
+        if len(lines) != len(hypotheses):
+            message = f"{len(hypotheses)} hypotheses, but reference set {position} has {len(lines)}"
+            raise DataError(f"{message} lines")
+    if not hypotheses or not references:
+        raise DataError("there is no sentence to score")
     bleu, chrf, *rest = (
         _score(metric, hypotheses, references, resamples=resamples)
         for metric in choose_metrics(target_language, tokenizer, metrics)
@@ -342,18 +343,6 @@ def _bleu(tokenizer: str) -> "BLEU":
         raise UserError(f"BLEU tokenizer `{tokenizer}` needs MeCab: {hint}") from None
 
 
-def _check_lengths(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
-    if not references:
-        raise DataError("there are no references to compare with")
-    for position, reference in enumerate(references, 1):
-        if len(reference) != len(hypotheses):
-            one = len(references) == 1
-            which = "the references have" if one else f"reference set {position} has"
-            raise DataError(f"{len(hypotheses)} hypotheses, but {which} {len(reference)} lines")
-    if not hypotheses:
-        raise DataError("there is no sentence to score")
-
-
 def _chrf(word_order: int) -> "Metric":
     from sacrebleu.metrics.chrf import CHRF
 
@@ -399,17 +388,13 @@ def measure_off_target(
 
     Raises DataError if py3langid is not installed.
     """
-    return OffTarget(
-        target_language,
-        *_count(translations, target_language),
-        *_count(references, target_language),
-        identifier=f"py3langid {model_version()}",
-    )
 
+    def count(texts: Sequence[str]) -> tuple[int, int]:
+        judged = [text for text in texts if can_be_judged(text, target_language)]
+        return len(judged), sum(in_other_language(text, target_language) for text in judged)
 
-def _count(texts: Sequence[str], language: str) -> tuple[int, int]:
-    judged = [text for text in texts if can_be_judged(text, language)]
-    return len(judged), sum(in_other_language(text, language) for text in judged)
+    identifier = f"py3langid {model_version()}"
+    return OffTarget(target_language, *count(translations), *count(references), identifier)
 
 
 def _share(part: int, whole: int) -> str:

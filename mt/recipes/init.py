@@ -11,6 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,6 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from tqdm import tqdm
 
 from mt.config import Config, DataConfig, Source, TrainingConfig
 from mt.config.base import Section
@@ -34,8 +34,9 @@ from mt.config.loading import dump_yaml
 from mt.config.yaml_reader import parse_value
 from mt.data.batches import plan_updates
 from mt.data.filters import DUPLICATES, SeenTexts
+from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
-from mt.data.splits import open_training_corpora, scan_corpora
+from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
 from mt.decoding.files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
@@ -104,17 +105,25 @@ def write_new_config(request: Request) -> Path:
     Languages, faults of the corpora and the expected cost are logged. Raises UserError for a
     request that gives no config which can be trained, before anything is written.
     """
-    _check_options(request)
+    check_code("--source-language", request.source_language)
+    check_code("--target-language", request.target_language)
+    try:
+        TrainingConfig(budget=request.budget)
+    except ValidationError:
+        raise ConfigError(
+            f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
+        ) from None
     train = detect_corpora(request.train)
     output = request.output or Path(f"{train[0].name}.yaml")
     check_output(output)
     if output.exists():
         raise UserError(f"{output}: exists; delete it, or choose another --output")
     data = _make_data(request, train)
-    size = _count_pairs(data)
-    data = _hold_out(data, size, request)
-    report, is_sample = _check_corpora(data, size)
-    data = data.changed(cleaning=_choose_cleaning(report, size))
+    scan, distinct = _scan(data)
+    repeated = scan.pairs - distinct
+    data = _hold_out(data, scan.pairs, distinct, request)
+    report, is_sample = _check_corpora(data, scan.pairs)
+    data = data.changed(cleaning=_choose_cleaning(report, repeated))
     _log_findings(report, data, output, is_sample=is_sample)
     sections: dict[str, Any] = {"data": data}
     if request.budget:
@@ -122,11 +131,11 @@ def write_new_config(request: Request) -> Path:
     config = Config(**sections)
     _logger.info("choosing settings; the speed of this machine is measured for some seconds")
     device = select_device(config.training.device)
-    settings = resolve(config, device, scan_corpora(open_training_corpora(data)))
+    settings = resolve(config, device, scan)
     if settings.passes >= AUGMENTED_PASSES:
         settings = _add_augmentation(settings)
     _log_cost(settings, device)
-    comments = _explain_cleaning(data, report, size, is_sample=is_sample)
+    comments = _explain_cleaning(data, report, repeated, is_sample=is_sample)
     write_text(output, _format_config(settings, comments))
     run = shlex.quote(str(Path("runs") / output.stem))
     _logger.info(
@@ -150,18 +159,6 @@ def _add_augmentation(settings: AutoSettings) -> AutoSettings:
     return replace(settings, given=settings.given.changed(data=data))
 
 
-def _check_options(request: Request) -> None:
-    """Raise UserError for an option with a wrong form."""
-    check_code("--source-language", request.source_language)
-    check_code("--target-language", request.target_language)
-    try:
-        TrainingConfig(budget=request.budget)
-    except ValidationError:
-        raise ConfigError(
-            f"--budget {request.budget}: write a number and a unit, such as 90s, 30m, 2h or 1d"
-        ) from None
-
-
 def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
     """Return the data of the files of a request, without held-out splits."""
     valid, tests = detect_corpora(request.valid), detect_corpora(request.test)
@@ -174,9 +171,14 @@ def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
     source, target = request.source_language, request.target_language
     languages = detect_languages(train[0], source, target)
     is_given = bool(source and target)
-    _logger.info(
-        "languages: %s to %s%s", *languages, "" if is_given else _describe_evidence(train[0])
-    )
+    evidence = ""
+    if (
+        not is_given
+        and isinstance(train[0].section, TextSource | TsvSource)
+        and None in train[0].suffixes
+    ):
+        evidence = ", identified by the text; --source-language and --target-language set others"
+    _logger.info("languages: %s to %s%s", *languages, evidence)
 
     def section(corpus: DetectedCorpus) -> Source:
         return _orient(corpus, languages, is_given=is_given)
@@ -192,12 +194,6 @@ def _make_data(request: Request, train: Sequence[DetectedCorpus]) -> DataConfig:
         valid=section(valid[0]) if valid else HeldOutSource(held_out=1),
         tests={name: section(corpus) for name, corpus in zip(names, tests, strict=True)},
     )
-
-
-def _describe_evidence(corpus: DetectedCorpus) -> str:
-    if isinstance(corpus.section, TextSource | TsvSource) and None in corpus.suffixes:
-        return ", identified by the text; --source-language and --target-language set others"
-    return ""
 
 
 def _make_names(corpora: Sequence[DetectedCorpus], *, taken: Collection[str] = ()) -> list[str]:
@@ -230,58 +226,49 @@ def _orient(corpus: DetectedCorpus, languages: tuple[str, str], *, is_given: boo
     return make_section(corpus, languages)
 
 
-@dataclass(frozen=True)
-class CorpusSize:
-    """Size of the training corpora."""
+def _scan(data: DataConfig) -> tuple[CorpusScan, int]:
+    """Read the training corpora; return also their pairs without repetitions within a corpus.
 
-    pairs: int
-    distinct: int
-    """Pairs without the repetitions within each corpus."""
+    Raises DataError if a corpus is unreadable, or its sides differ.
+    """
+    corpora = open_training_corpora(data)
+    seen = {corpus.key: SeenTexts() for corpus in corpora}
 
+    def watch(texts: SeenTexts, pairs: Iterator[SentencePair]) -> Iterator[SentencePair]:
+        for pair in pairs:
+            texts.add(DUPLICATES["pair"](pair))
+            yield pair
 
-def _count_pairs(data: DataConfig) -> CorpusSize:
-    """Read the training corpora; raise DataError if one is unreadable, or its sides differ."""
-    pairs = distinct = 0
-    for section in data.train_corpora().values():
-        seen = SeenTexts()
-        source = open_source(section, data).pairs()
-        for pair in tqdm(source, "counting", unit=" pairs", leave=False, disable=None):
-            seen.add(DUPLICATES["pair"](pair))
-            pairs += 1
-        distinct += len(seen)
-    return CorpusSize(pairs, distinct)
+    watchers = {key: partial(watch, texts) for key, texts in seen.items()}
+    return scan_corpora(corpora, watchers=watchers), sum(map(len, seen.values()))
 
 
-def _hold_out(data: DataConfig, size: CorpusSize, request: Request) -> DataConfig:
+def _hold_out(data: DataConfig, pairs: int, distinct: int, request: Request) -> DataConfig:
     """Return the data with held-out splits in place of those that are not given.
 
     Raises DataError if there are too few pairs.
     """
     missing = [name for name in ("valid", "test") if not getattr(request, name)]
     least = _MIN_PAIRS if missing else _MIN_PAIRS_WITH_SPLITS
-    if size.distinct < least:
+    if distinct < least:
         why = ", because validation and test pairs are held out of them" if missing else ""
         raise DataError(
-            f"{open_source(data.train, data).description}: {size.distinct:,} different pairs are "
+            f"{open_source(data.train, data).description}: {distinct:,} different pairs are "
             f"too few; at least {least} are needed{why}"
         )
-    pairs = choose_held_out(size.distinct)
-    split = HeldOutSource(held_out=pairs)
+    # 1 % of the pairs, 1,000 to 2,000, at most 2.5 %.
+    held_out = min(max(distinct // 100, 1000), 2000, distinct // 40)
+    split = HeldOutSource(held_out=held_out)
     changed: dict[str, Any] = {"valid": split} if "valid" in missing else {}
     changed |= {"tests": {"test": split}} if "test" in missing else {}
-    left = f"; {pairs:,} are held out for {' and as many for '.join(missing)}"
-    _logger.info("training pairs: %s%s", f"{size.pairs:,}", left if missing else "")
+    left = f"; {held_out:,} are held out for {' and as many for '.join(missing)}"
+    _logger.info("training pairs: %s%s", f"{pairs:,}", left if missing else "")
     return data.changed(**changed)
 
 
-def choose_held_out(pairs: int) -> int:
-    """Return the size of a held-out split: 1 % of the pairs, 1,000 to 2,000, at most 2.5 %."""
-    return min(max(pairs // 100, 1000), 2000, pairs // 40)
-
-
-def _check_corpora(data: DataConfig, size: CorpusSize) -> tuple[CorpusReport, bool]:
+def _check_corpora(data: DataConfig, pairs: int) -> tuple[CorpusReport, bool]:
     """Check the corpora, large ones by a sample; return the report, and True for a sample."""
-    every = math.ceil(size.pairs / MAX_CHECKED)
+    every = math.ceil(pairs / MAX_CHECKED)
     if every == 1:
         return check_corpora(data), False
     with TemporaryDirectory(prefix="mt-init-") as folder:
@@ -306,10 +293,10 @@ def _write_sample(section: Source, data: DataConfig, stem: Path, *, every: int) 
     return TextSource(source=str(source), target=str(target))
 
 
-def _choose_cleaning(report: CorpusReport, size: CorpusSize) -> CleaningConfig:
+def _choose_cleaning(report: CorpusReport, repeated: int) -> CleaningConfig:
     """Return the advised cleaning; a sample shows few of the duplicates."""
     advised = parse_value(report.cleaning)["data"]["cleaning"] if report.cleaning else {}
-    if size.distinct < size.pairs:
+    if repeated:
         advised["duplicates"] = "pair"
     return CleaningConfig.model_validate(advised)
 
@@ -380,7 +367,7 @@ def _log_cost(settings: AutoSettings, device: torch.device) -> None:
 
 
 def _explain_cleaning(
-    data: DataConfig, report: CorpusReport, size: CorpusSize, *, is_sample: bool
+    data: DataConfig, report: CorpusReport, repeated: int, *, is_sample: bool
 ) -> dict[str, str]:
     """Return how many pairs or lines each key of the cleaning concerns."""
     train = [split for split in report.splits if split.name in data.train_corpora()]
@@ -388,7 +375,7 @@ def _explain_cleaning(
     comments = {}
     for key in data.cleaning.model_dump(exclude_defaults=True):
         if key == "duplicates":
-            comments[key] = f"{size.pairs - size.distinct:,}: {KINDS['duplicate_pair']}"
+            comments[key] = f"{repeated:,}: {KINDS['duplicate_pair']}"
         elif key == "overlap":
             comments[key] = "; ".join(
                 _count_overlaps(report, trained={split.name for split in train})

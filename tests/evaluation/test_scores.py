@@ -186,10 +186,10 @@ def test_bad_language_or_tokenizer_is_one_line(language: str, tokenizer: str, me
 @pytest.mark.parametrize(
     ("hypotheses", "references", "message"),
     [
-        (["a", "b"], [["a"]], "2 hypotheses, but the references have 1 lines"),
+        (["a", "b"], [["a"]], "2 hypotheses, but reference set 1 has 1 lines"),
         (["a"], [["a"], ["a", "b"]], "1 hypotheses, but reference set 2 has 2 lines"),
         ([], [[]], "there is no sentence to score"),
-        (["a"], [], "there are no references to compare with"),
+        (["a"], [], "there is no sentence to score"),
     ],
 )
 def test_sets_of_other_sizes_are_errors(
