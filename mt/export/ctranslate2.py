@@ -96,7 +96,17 @@ def build_spec(
     config: ModelConfig, weights: dict[str, Array], *, positions: int
 ) -> TransformerSpec:
     """Return the CTranslate2 specification of a model, with its weights, without vocabularies."""
-    common = _common_settings(config)
+    common: dict[str, Any] = {
+        "pre_norm": config.residual in {"pre", "sandwich"},
+        "pre_post_layer_norm": config.residual == "sandwich",
+        "activation": _ACTIVATIONS[config.feed_forward],
+        "ffn_glu": config.feed_forward in _GATED,
+        "rms_norm": config.norm == "rmsnorm",
+        "relative_position": config.positional == "relative",
+        "rotary_dim": config.key_width if config.positional == "rotary" else None,
+        "rotary_interleave": True,
+        "rotary_base": ROTARY_BASE,
+    }
     encoder = TransformerEncoderSpec(
         config.encoder_layers,
         config.heads,
@@ -151,20 +161,6 @@ class _Stack:
         scale = self.stream_scale if reads_stream else 1.0
         matrix = (self.weights[f"{self.side}.{name}.weight"] / scale).astype(np.float32)
         return matrix, self.weights.get(f"{self.side}.{name}.bias")
-
-
-def _common_settings(config: ModelConfig) -> dict[str, Any]:
-    return {
-        "pre_norm": config.residual in {"pre", "sandwich"},
-        "pre_post_layer_norm": config.residual == "sandwich",
-        "activation": _ACTIVATIONS[config.feed_forward],
-        "ffn_glu": config.feed_forward in _GATED,
-        "rms_norm": config.norm == "rmsnorm",
-        "relative_position": config.positional == "relative",
-        "rotary_dim": config.key_width if config.positional == "rotary" else None,
-        "rotary_interleave": True,
-        "rotary_base": ROTARY_BASE,
-    }
 
 
 def _fill_stack(spec: Any, stack: _Stack) -> None:

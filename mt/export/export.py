@@ -175,7 +175,7 @@ def export_ctranslate2(
     lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
     with aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=quantization)
-        settings = [*PLAIN_SEARCH, *_tag_settings(finished)]
+        settings = _make_settings(finished)
         of_run = load_translator(run, overrides=settings, device=device)
         parity = compare(of_run, load_translator(folder, overrides=settings), lines)
         failure = parity.why_not_equal(min_identical) if quantization == "none" else None
@@ -228,7 +228,8 @@ def _why_not_exported(training: TrainingConfig, decoding: DecodingConfig) -> str
 
 def check_output_folder(output: Path) -> None:
     """Raise UserError unless `output` is free, or an earlier export, with or without its scores."""
-    _check_parent(output)
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
     if not output.exists():
         return
     if not output.is_dir() or (any(output.iterdir()) and not is_exported(output)):
@@ -242,11 +243,6 @@ def check_output_folder(output: Path) -> None:
     ]
     if foreign:
         raise UserError(f"{output}: also holds {listed(sorted(foreign))}; name another --output")
-
-
-def _check_parent(output: Path) -> None:
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent} to write it into")
 
 
 def _write_ctranslate2(
@@ -299,7 +295,7 @@ def export_huggingface(
     """
     if output.exists():
         raise RunError(f"{output}: exists already; name a new folder")
-    _check_parent(output)
+    check_output_folder(output)
     finished = read_run(run)
     lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
     with aside(output) as temporary:
@@ -310,8 +306,7 @@ def export_huggingface(
         else:
             write_marian(finished, folder)
             import_marian(folder, read_back)
-        settings = [*PLAIN_SEARCH, *_tag_settings(finished)]
-        of_run = load_translator(run, overrides=settings, device=device)
+        of_run = load_translator(run, overrides=_make_settings(finished), device=device)
         exported = load_translator(read_back, overrides=PLAIN_SEARCH, device=device)
         same_search = Translator(
             exported.engine,
@@ -329,10 +324,10 @@ def export_huggingface(
     return ExportResult(parity, failure)
 
 
-def _tag_settings(finished: FinishedRun) -> list[str]:
-    """Return the settings that choose the languages of the valid split."""
+def _make_settings(finished: FinishedRun) -> list[str]:
+    """Return the overrides of a plain search between the languages of the valid split."""
     tags = finished.config.split_tags("valid").items()
-    return [f"decoding.{key}={tag}" for key, tag in tags if tag]
+    return [*PLAIN_SEARCH, *(f"decoding.{key}={tag}" for key, tag in tags if tag)]
 
 
 def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> ParitySample:
@@ -340,22 +335,18 @@ def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> Par
 
     Blank lines are skipped. Raises UserError if there is no line.
     """
+    origin = "the valid split" if file is None else str(file)
+    hint = "give a text in the source language with --sample FILE"
     try:
         if file is not None:
             pairs = [SentencePair(line, "") for line in LineReader(existing_file(file))]
         else:
             pairs = list(open_split(data, "valid").pairs())
     except (DataError, OSError) as error:
-        if file is not None:
-            raise
-        raise UserError(
-            f"the run's valid split cannot be read ({error}); "
-            "give a text in the source language with --sample FILE"
-        ) from error
+        raise UserError(f"{error}; {hint}") from error
     pairs = [pair for pair in pairs if pair.source.strip()][:_MAX_LINES]
-    origin = "the valid split" if file is None else str(file)
     if not pairs:
-        raise UserError(f"{origin}: has no line to translate; give a text with --sample FILE")
+        raise UserError(f"{origin}: has no line to translate; {hint}")
     return ParitySample(
         tuple(pair.source for pair in pairs),
         tuple(pair.target for pair in pairs) if file is None else None,

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, PositiveInt
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
@@ -39,7 +38,6 @@ from mt.training.run_folder import RunFolder
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """`model.feed_forward` by the name in transformers."""
 Settings = TypeVar("Settings", bound=BaseModel)
-TensorOrShape = TypeVar("TensorOrShape", Tensor, list[int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class StackSettings(FolderSettings):
 
 
 class WeightsIndex(FolderSettings):
-    """Keys of the index of several files of weights."""
+    """Index of several files of weights."""
 
     weight_map: dict[str, str]
 
@@ -146,8 +144,7 @@ def model_type(path: Path) -> str:
     """Return the `model_type` of a folder; raise RunError unless `mt import` reads such models."""
     if not path.is_dir():
         raise RunError(f"{path}: no such folder")
-    settings = read_json(path / "config.json", Any)
-    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    kind = read_json(path / "config.json", dict[str, Any]).get("model_type")
     if kind not in ("marian", "m2m_100"):
         near = did_you_mean(str(kind), ("marian", "m2m_100"))
         raise RunError(
@@ -189,18 +186,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_shapes(path: Path) -> dict[str, list[int]]:
-    """Read the shapes of the weights of a folder; raise RunError like `read_weights`."""
-    shapes: dict[str, list[int]] = {}
-    for path_of_file in _weight_files(path):
-        try:
-            with safe_open(path_of_file, "pt") as file:
-                shapes |= {name: file.get_slice(name).get_shape() for name in [*file.keys()]}
-        except SafetensorError as error:
-            raise RunError(f"{path_of_file}: damaged ({error})") from error
-    return shapes
-
-
 def _weight_files(path: Path) -> list[Path]:
     """Return the files of weights of a folder; raise RunError if one is missing or pickled."""
     whole, index = path / "model.safetensors", path / "model.safetensors.index.json"
@@ -218,16 +203,14 @@ def _weight_files(path: Path) -> list[Path]:
     pickled = sorted(file.name for file in path.glob("pytorch_model*.bin"))
     if not pickled:
         raise RunError(f"{path}: has no {whole.name}")
-    name = str(path)
     raise RunError(
         f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
-        'python -c "from transformers import AutoModelForSeq2SeqLM as M; '
-        f'M.from_pretrained({name!r}).save_pretrained({name!r})"'
+        "AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
     )
 
 
-def get_tensor(weights: dict[str, TensorOrShape], name: str, path: Path) -> TensorOrShape:
-    """Return a tensor or its shape; raise RunError if the weights of the folder `path` lack it."""
+def get_tensor(weights: dict[str, Tensor], name: str, path: Path) -> Tensor:
+    """Return a tensor; raise RunError if the weights of the folder `path` lack it."""
     if name not in weights:
         raise RunError(f"{path}: damaged, the weights lack `{name}`")
     return weights[name]
@@ -432,15 +415,16 @@ def _order_tokens(vocabulary: Vocabulary) -> FolderTokens:
         if code is None:
             raise UserError("transformers fixes the languages of M2M-100; this run has others")
         # Rows of the vocabulary file without a token of the SentencePiece model.
-        entries |= {index for index in others if _is_entry(names[index])}
+        entries |= {
+            index
+            for index in others
+            if not (is_language(names[index]) or names[index].startswith(_ROW))
+            and names[index] != MASK
+        }
     rest = [index for index in others if index not in entries]
     order = [*SPECIAL_ORDER, *sorted(entries), *rest]
     in_order = [names[index] for index in order]
     return FolderTokens(order, in_order, texts, FIRST_TEXT + len(entries), code)
-
-
-def _is_entry(name: str) -> bool:
-    return not is_language(name) and not name.startswith(_ROW) and name != MASK
 
 
 def _write_tokenizer(

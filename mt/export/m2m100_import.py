@@ -49,7 +49,6 @@ from mt.export.hugging_face import (
     name_row,
     read_generation,
     read_settings,
-    read_shapes,
     read_spm,
     read_weights,
     write_imported_run,
@@ -111,7 +110,7 @@ def import_m2m100(
         new = RunFolder(temporary)
         name = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
         tokenizer = write_models(new.tokenizer, {name: folder.build_spm(ids)})
-        weights = folder.read_weights(map_tensor_names(model), ids)
+        weights = folder.convert_weights(map_tensor_names(model), ids)
         parameters = write_imported_run(
             new, sections, tokenizer, weights, longest_source=positions, origin=path
         )
@@ -186,7 +185,7 @@ def _content(token: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class M2M100Folder:
-    """Contents of a folder, without its weights."""
+    """Contents of a folder."""
 
     path: Path
     settings: M2M100Settings
@@ -195,8 +194,8 @@ class M2M100Folder:
     spm: bytes
     tokens: list[tuple[str, bytes]]
     """Text and SentencePiece message of each id."""
-    embedding: str
-    """Name of the embedding matrix among the weights."""
+    weights: dict[str, Tensor]
+    """Weights; the embedding matrix is `model.shared.weight`."""
     notes: tuple[str, ...]
 
     @property
@@ -212,7 +211,6 @@ class M2M100Folder:
         if code.strip("_") in known:
             return known[code.strip("_")]
         near = [name for name in known if base_language(name) == base_language(code)]
-        near.sort(key=lambda name: not name.startswith(code[:2]))
         guess = f"; did you mean `{near[0]}`?" if near else did_you_mean(code, known)
         raise UserError(f"{option} `{code}`: is not one of the {len(known)} languages{guess}")
 
@@ -221,11 +219,10 @@ class M2M100Folder:
         messages = [self.tokens[row][1] for row in ids]
         return replace_tokens(self.spm, rank_tokens(messages) if is_bpe(self.spm) else messages)
 
-    def read_weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
+    def convert_weights(self, names: dict[str, str], ids: Sequence[int]) -> dict[str, Tensor]:
         """Return the weights under this project's names, with the rows of some tokens."""
-        theirs = read_weights(self.path)
-        special = [SPECIAL_ORDER.index(number) for number in sorted(SPECIAL_ORDER)]
-        theirs[SHARED] = theirs[self.embedding][[*special, *ids]]
+        special = [SPECIAL_ORDER.index(special_id) for special_id in sorted(SPECIAL_ORDER)]
+        theirs = {**self.weights, SHARED: self.weights[SHARED][[*special, *ids]]}
         return {ours: get_tensor(theirs, names[ours], self.path) for ours in names}
 
     def find_used_tokens(self, languages: Sequence[str], samples: Sequence[Path]) -> list[int]:
@@ -245,19 +242,20 @@ class M2M100Folder:
         if not used:
             raise DataError(f"{', '.join(map(str, samples))}: has no text; give a larger sample")
         scripts = {_script(letter) for letter in set().union(*used) if letter.isalpha()}
-        used |= {text for text in ids if len(text) == 1 and _is_of(text, scripts)}
+        used |= {
+            text
+            for text in ids
+            if len(text) == 1 and (not text.isalpha() or _script(text) in scripts)
+        }
         if is_bpe(self.spm):
             scores = {text: vocabulary.processor.get_score(index) for text, index in ids.items()}
-            used |= {part for text in used for part in merge_parts(text, scores)}
-        special = {
-            text
-            for text, _ in self.tokens[FIRST_TEXT:]
-            if text in languages or text.startswith("__") or text == MASK
-        }
+            used |= {part for text in used for part in _split_merges(text, scores)}
         return [
             row
             for row, (text, _) in enumerate(self.tokens)
-            if text in used or text in special or vocabulary.processor.is_byte(row)
+            if text in used
+            or vocabulary.processor.is_byte(row)
+            or (row >= FIRST_TEXT and (text in {*languages, MASK} or text.startswith("__")))
         ]
 
 
@@ -265,11 +263,7 @@ def _script(letter: str) -> str:
     return unicodedata.name(letter, "").split(" ")[0]
 
 
-def _is_of(character: str, scripts: set[str]) -> bool:
-    return not character.isalpha() or _script(character) in scripts
-
-
-def merge_parts(text: str, scores: dict[str, float]) -> Iterator[str]:
+def _split_merges(text: str, scores: dict[str, float]) -> Iterator[str]:
     """Yield the tokens by whose merges BPE forms a token, characters included."""
     parts = list(text)
     yield from parts
@@ -283,16 +277,16 @@ def merge_parts(text: str, scores: dict[str, float]) -> Iterator[str]:
 
 
 def read_m2m100_folder(path: Path) -> M2M100Folder:
-    """Read a folder without its weights; raise RunError if a file is missing or damaged."""
+    """Read a folder; raise RunError if a file is missing or damaged."""
     settings = read_settings(path / "config.json", M2M100Settings)
     if reason := settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
-    shapes = read_shapes(path)
+    weights = read_weights(path)
     shared = (SHARED, ENCODER_EMBEDDING, DECODER_EMBEDDING, LM_HEAD)
-    embedding = next((name for name in shared if name in shapes), SHARED)
-    shape = get_tensor(shapes, embedding, path)
+    embedding = next((name for name in shared if name in weights), SHARED)
+    weights[SHARED] = get_tensor(weights, embedding, path)
     # Before a token is made for each row of config.json.
-    check_shape(path, embedding, shape, (settings.vocab_size, settings.d_model))
+    check_shape(path, embedding, weights[SHARED].shape, (settings.vocab_size, settings.d_model))
     tokenizer = read_settings(
         path / "tokenizer_config.json", M2M100TokenizerSettings, required=False
     )
@@ -301,12 +295,12 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         spm_tokens = list(read_tokens(spm))
     except ValueError as error:
         raise RunError(f"{path / SPM_FILE}: is no SentencePiece model") from error
-    first = [SPECIAL[number] for number in (UNK, BOS, EOS)]
+    first = [SPECIAL[special_id] for special_id in (UNK, BOS, EOS)]
     if [text for text, _ in spm_tokens[: len(first)]] != first:
         raise RunError(f"{path / SPM_FILE}: does not begin with {listed(first)}")
     texts = dict(spm_tokens[len(first) :])
     notes: tuple[str, ...] = ()
-    ids = {SPECIAL[number]: index for index, number in enumerate(SPECIAL_ORDER)}
+    ids = {SPECIAL[special_id]: index for index, special_id in enumerate(SPECIAL_ORDER)}
     if (path / VOCABULARY_FILE).exists():
         entries = _read_entries(path / VOCABULARY_FILE, ids)
         if missing := [text for text in texts if text not in entries]:
@@ -323,7 +317,7 @@ def read_m2m100_folder(path: Path) -> M2M100Folder:
         for text in _order_by_id(path, {**ids, **added}, settings.vocab_size)
     ]
     folder = M2M100Folder(
-        path, settings, read_generation(path), tokenizer, spm, messages, embedding, notes
+        path, settings, read_generation(path), tokenizer, spm, messages, weights, notes
     )
     if not folder.languages:
         raise RunError(f"{path}: tokenizer_config.json and the files beside it name no language")
@@ -359,11 +353,9 @@ def _read_added_tokens(
         names = [f"__{code}__" for code in CODES[tokenizer.language_codes]]
     else:
         others = path / "special_tokens_map.json"
-        listed_tokens = (
-            tokenizer.special_tokens
-            or read_settings(others, M2M100TokenizerSettings, required=False).special_tokens
-        )
-        names = [text for text in listed_tokens if text not in {*ids, MASK}]
+        map_of_others = read_settings(others, M2M100TokenizerSettings, required=False)
+        special = tokenizer.special_tokens or map_of_others.special_tokens
+        names = [text for text in special if text not in {*ids, MASK}]
         names = [*names, MASK] if names else []
     return {text: row for row, text in enumerate(names, start=max(ids.values()) + 1)}
 
