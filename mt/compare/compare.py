@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mt.compare.significance import SAMPLES, PairedScore, Resampling, score_systems
 from mt.compare.systems import (
@@ -30,9 +30,6 @@ from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, choose_metrics, label_form
 from mt.files import resolved
 from mt.languages import script_share, written_without_spaces
-
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Metric
 
 MAX_SYSTEMS = 8
 """Number of columns that fit on a terminal."""
@@ -147,34 +144,29 @@ class SubsetScorer:
 
     def __init__(self, test_set: EvaluationSet, systems: Sequence[System]) -> None:
         """Count the matches of every sentence."""
-        self._metrics = choose_metrics(test_set.target_language, test_set.tokenizer)
-        self._counts: list[list[Any]] = [
-            [_count_matches(metric, system, test_set) for system in systems]
+        self._metrics: list[Any] = choose_metrics(test_set.target_language, test_set.tokenizer)
+        self._counts = [
+            [
+                metric._extract_corpus_statistics(system.translations, test_set.references)
+                for system in systems
+            ]
             for metric in self._metrics
         ]
 
-    def bleu(self, indices: Sequence[int]) -> tuple[float, ...]:
-        """Return the BLEU of each system on the sentences with these indices."""
-        return self._score(0, indices)
-
-    def chrf(self, indices: Sequence[int]) -> tuple[float, ...]:
-        """Return the chrF2 of each system on the sentences with these indices."""
-        return self._score(1, indices)
+    def score(self, indices: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return BLEU and chrF2 of each system on the sentences with these indices."""
+        bleu, chrf = (
+            tuple(
+                float(metric._aggregate_and_compute([counts[index] for index in indices]).score)
+                for counts in counts_of_systems
+            )
+            for metric, counts_of_systems in zip(self._metrics, self._counts, strict=True)
+        )
+        return bleu, chrf
 
     def slice(self, group: str, name: str, indices: Sequence[int]) -> Slice:
         """Score the sentences with these indices."""
-        return Slice(group, name, len(indices), bleu=self.bleu(indices), chrf=self.chrf(indices))
-
-    def _score(self, metric: int, indices: Sequence[int]) -> tuple[float, ...]:
-        sums: Any = self._metrics[metric]
-        return tuple(
-            float(sums._aggregate_and_compute([counts[index] for index in indices]).score)
-            for counts in self._counts[metric]
-        )
-
-
-def _count_matches(metric: "Metric", system: System, test_set: EvaluationSet) -> Any:
-    return metric._extract_corpus_statistics(system.translations, test_set.references)
+        return Slice(group, name, len(indices), *self.score(indices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +182,10 @@ class SlicedSide:
         """Return the lower-cased words of a line; the characters of unspaced text."""
         words = re.findall(r"\w+", line.lower())
         return list("".join(words)) if self.unspaced else words
+
+    def count_words(self, lines: Iterable[str]) -> Counter[str]:
+        """Return how often each word is in some lines."""
+        return Counter(word for line in lines for word in self.words(line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +216,9 @@ def compare(paths: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) ->
         test_set, systems, test=options.test, samples=options.samples, metrics=options.metrics
     )
     slices = make_slices(scorer, side, rare)
-    sliced_by = [_describe_slices(side, rare)]
+    unit = "character" if side.unspaced else "word"
+    often = "once" if rare.most == 1 else f"{rare.most} times"
+    sliced_by = [f"by the {side.name}; a {unit} is rare if seen at most {often} in {rare.where}"]
     if len(directions) > 1:
         slices += [_score_direction(split, members) for split, members in directions]
         sliced_by += [_describe_direction(split, members) for split, members in directions]
@@ -242,7 +240,7 @@ def find_changed(
     test_set: EvaluationSet, systems: Sequence[System], scorer: SubsetScorer, *, most: int
 ) -> list[ChangedSentence]:
     """Return for each system the `most` sentences with the largest gains, then losses."""
-    chrf = [scorer.chrf([index]) for index in range(len(test_set.references[0]))]
+    chrf = [scorer.score([index])[1] for index in range(len(test_set.references[0]))]
     sentences = []
     for system in range(1, len(systems)):
         changed = [
@@ -292,11 +290,11 @@ def find_rare_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
             continue
         pairs = islice(_read_training_pairs(read_config(system.folder).data), _MAX_PAIRS)
         try:
-            counts = _count_words(side, (pair.source for pair in pairs))
+            counts = side.count_words(pair.source for pair in pairs)
         except UserError:  # the corpus is not on this machine
             continue
         return RareWords(counts, RARE_IN_TRAINING, f"the training data of {system.name}")
-    return RareWords(_count_words(side, side.lines), RARE_IN_TEST, "the test set")
+    return RareWords(side.count_words(side.lines), RARE_IN_TEST, "the test set")
 
 
 def make_slices(scorer: SubsetScorer, side: SlicedSide, rare: RareWords) -> list[Slice]:
@@ -341,12 +339,6 @@ def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
             choose_split(data, split)
 
 
-def _describe_slices(side: SlicedSide, rare: RareWords) -> str:
-    unit = "character" if side.unspaced else "word"
-    often = "once" if rare.most == 1 else f"{rare.most} times"
-    return f"by the {side.name}; a {unit} is rare if seen at most {often} in {rare.where}"
-
-
 def _score_direction(test_set: EvaluationSet, systems: Sequence[System]) -> Slice:
     """Return the scores of a whole split as a slice."""
     name = f"{test_set.source_language}-{test_set.target_language} ({test_set.name})"
@@ -370,26 +362,21 @@ def _read_training_pairs(data: DataConfig) -> Iterator[SentencePair]:
         yield from Cleaning(uncleaned, corpus.cleaning.held_out).clean(corpus.source.pairs())
 
 
-def _count_words(side: SlicedSide, lines: Iterable[str]) -> Counter[str]:
-    return Counter(word for line in lines for word in side.words(line))
-
-
 def _list_groups(side: SlicedSide, rare: RareWords) -> Iterator[tuple[str, Callable[[str], _Part]]]:
     """Yield the name of each group, and the function that puts a line into one of its slices."""
 
     def has_rare(line: str) -> bool:
         return any(rare.counts[word] <= rare.most for word in side.words(line))
 
-    yield "length", lambda line: _place_by_length(line, unspaced=side.unspaced)
-    yield "rare words", _place_by(has_rare, "with rare words", "without rare words")
-    yield "numbers", _place_by(re.compile(r"\d").search, "digits", "no digits")
+    yield "length", lambda line: _find_length_range(line, unspaced=side.unspaced)
+    yield (
+        "rare words",
+        lambda line: (0, "with rare words") if has_rare(line) else (1, "without rare words"),
+    )
+    yield "numbers", lambda line: (0, "digits") if re.search(r"\d", line) else (1, "no digits")
 
 
-def _place_by(holds: Callable[[str], object], yes: str, no: str) -> Callable[[str], _Part]:
-    return lambda line: (0, yes) if holds(line) else (1, no)
-
-
-def _place_by_length(line: str, *, unspaced: bool) -> _Part:
+def _find_length_range(line: str, *, unspaced: bool) -> _Part:
     """Return the range of lengths that includes the line, in words or characters."""
     edges, unit = (_CHARACTER_EDGES, "characters") if unspaced else (_WORD_EDGES, "words")
     length = len("".join(line.split())) if unspaced else len(line.split())
