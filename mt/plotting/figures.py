@@ -25,18 +25,6 @@ _METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 _DOTS_PER_INCH = 120
 _MAX_DOTS = 16_000
 _CJK_PACKAGE, _CJK_FILE = "notojp_matplotlib", "fonts/NotoSansCJKjp-Regular.otf"
-_CJK_FAMILIES = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "Source Han Sans SC",
-    "WenQuanYi Micro Hei",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "Hiragino Sans GB",
-    "Arial Unicode MS",
-    "Microsoft YaHei",
-)
 _logger = logging.getLogger(__name__)
 
 
@@ -66,8 +54,8 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
         figure = draw()
         dots = min(_DOTS_PER_INCH, _MAX_DOTS / max(figure.get_size_inches()))
         picture_format = _picture_format(path)
+        metadata = _METADATA[picture_format]
         with open_output(path) as file:
-            metadata = _METADATA[picture_format]
             figure.savefig(file, format=picture_format, dpi=dots, metadata=metadata)
 
 
@@ -103,12 +91,10 @@ def _picture_format(path: Path) -> str:
 def _find_fonts() -> list[str]:
     """Return the fonts to search for a glyph, in order: Latin and others, then CJK."""
     package = find_spec(_CJK_PACKAGE)  # importing it would change matplotlib's settings
-    path = Path(package.origin).parent / _CJK_FILE if package and package.origin else None
-    if path is not None and path.is_file():
-        fontManager.addfont(path)
-        return ["DejaVu Sans", "Noto Sans CJK JP"]
-    installed = set(fontManager.get_font_names())
-    return ["DejaVu Sans", *[name for name in _CJK_FAMILIES if name in installed][:1]]
+    if package is None or package.origin is None:
+        return ["DejaVu Sans"]
+    fontManager.addfont(Path(package.origin).parent / _CJK_FILE)
+    return ["DejaVu Sans", "Noto Sans CJK JP"]
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Curves:
-    """Values by offset (key position - query position); NaN where attention is masked."""
+    """Lines by offset (key position - query position); NaN where attention is masked."""
 
     offsets: NDArray[np.int64]
     lines: dict[str, Array]
@@ -168,7 +168,6 @@ def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -
     `model.positional: none`.
     """
     check_picture(output)
-    _require_positions(model, title)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = POSITIONAL[model.positional](model, "encoder")
@@ -177,8 +176,7 @@ def plot_positions(model: ModelConfig, output: Path, *, seed: int, title: str) -
     state = "random, as before training" if learned else "nothing in it is learned"
     encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
     title = f"{title} - positional: {model.positional} ({state})"
-    write_picture(output, lambda: _draw_encodings(encodings, title))
-    return output
+    return _write_encodings(encodings, output, title)
 
 
 def plot_learned_positions(run: Path, output: Path) -> Path:
@@ -190,19 +188,17 @@ def plot_learned_positions(run: Path, output: Path) -> Path:
     engine = load_translator(run, overrides=["decoding.engine=torch"], device="cpu").engine
     assert isinstance(engine, TorchEngine)
     model = load_config(run / CONFIG_FILE).model
-    _require_positions(model, str(run))
     encoder, decoder = engine.model.encoder_positional, engine.model.decoder_positional
     encodings = describe_encodings(model, encoder, decoder, positions=_POSITIONS)
     title = f"{run} - positional: {model.positional} (after training)"
+    return _write_encodings(encodings, output, title)
+
+
+def _write_encodings(encodings: Sequence[Encoding], output: Path, title: str) -> Path:
+    if not encodings:
+        raise UserError(f"{title}: nothing to draw; choose another encoding")
     write_picture(output, lambda: _draw_encodings(encodings, title))
     return output
-
-
-def _require_positions(model: ModelConfig, name: str) -> None:
-    if model.positional == "none":
-        raise UserError(
-            f"{name}: `model.positional: none` has nothing to draw; choose another encoding"
-        )
 
 
 def _draw_encodings(encodings: Sequence[Encoding], title: str) -> Figure:

@@ -113,12 +113,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
         }
         extent = _plan_extent(training, len(plan))
         disk = _require_disk(training, run, checkpoints=extent["checkpoints"], **counts)
-        probe = probe_training(trainer, update_flops=flops)
-        seconds = {
-            "update": probe.update,
-            "validation": probe.validation,
-            "checkpoint": probe.checkpoint,
-        }
+        probed_updates, seconds = probe_training(trainer, update_flops=flops)
         total = sum(seconds[name] * extent[f"{name}s"] for name in seconds)
         return TrainingPlan(
             device=device.type,
@@ -133,7 +128,7 @@ def plan_training(config: Config, run: Path) -> TrainingPlan:
             flops_per_update=float(flops.mean()),
             flops=float(flops.mean()) * extent["updates"],
             memory_free_bytes=free,
-            probed_updates=probe.updates,
+            probed_updates=probed_updates,
             seconds={**seconds, "total": total},
             **counts,
             **extent,
@@ -231,22 +226,12 @@ def _require_disk(
     return {"checkpoint_bytes": checkpoint, "disk_bytes": most, "disk_free_bytes": free}
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Measured times, in seconds."""
+def probe_training(
+    trainer: Trainer, *, update_flops: NDArray[np.float64]
+) -> tuple[int, dict[str, float]]:
+    """Return the number of timed updates of a new training, and times in seconds.
 
-    updates: int
-    """Number of timed updates."""
-    update: float
-    """An update with the mean number of operations."""
-    validation: float
-    """A validation of the whole split."""
-    checkpoint: float
-
-
-def probe_training(trainer: Trainer, *, update_flops: NDArray[np.float64]) -> Probe:
-    """Time updates, a validation and a checkpoint of a new training.
-
+    They are of an `update` of mean work, a `validation` of the whole split and a `checkpoint`.
     `update_flops` [U] are the operations of each update of the first epoch.
     """
     first, _ = time_updates(trainer, 1, warmup=1)
@@ -254,12 +239,11 @@ def probe_training(trainer: Trainer, *, update_flops: NDArray[np.float64]) -> Pr
     begin = trainer.state.update + 1
     seconds, _ = time_updates(trainer, updates, warmup=1)
     flops = np.take(update_flops, np.arange(begin, begin + updates), mode="wrap").sum()
-    return Probe(
-        updates=updates,
-        update=seconds * float(update_flops.mean() / flops),
-        validation=_time_validation(trainer),
-        checkpoint=_time(trainer, trainer.save),
-    )
+    return updates, {
+        "update": seconds * float(update_flops.mean() / flops),
+        "validation": _time_validation(trainer),
+        "checkpoint": _time(trainer, trainer.save),
+    }
 
 
 def _time_validation(trainer: Trainer) -> float:

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from mt import __version__
 from mt.config.data import Direction
-from mt.decoding.translator import Status, Translation
+from mt.decoding.translator import Status
 from mt.documents.segments import TranslatedLine
 from mt.errors import DataError, did_you_mean
 from mt.serving.batching import (
@@ -313,35 +313,32 @@ def _add_texts(app: FastAPI, service: _Service) -> None:
 
 def _add_documents(app: FastAPI, service: _Service) -> None:
     """Add the endpoint that translates files."""
-    body = {"schema": {"type": "string", "format": "binary"}}
-    name: dict[str, Any] = {"name": "name", "in": "query", "schema": {"type": "string"}}
-    parameters = [
-        name | {"required": True, "description": "Name of the file; its suffix is the format."},
-        name | {"name": "column", "description": "Column of TSV, or field of JSON lines."},
-    ]
-    description = {
-        "parameters": parameters,
-        "requestBody": {"required": True, "content": {_BYTES: body}},
-    }
+    content_schema = {"content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 
     @app.post(
         DOCUMENT,
         response_class=Response,
-        responses={200: {"content": {_BYTES: body}}, **_ERRORS},
-        openapi_extra=description,
+        responses={200: content_schema, **_ERRORS},
+        openapi_extra={"requestBody": {"required": True, **content_schema}},
     )
-    async def translate_document(request: Request) -> Response:
-        """Translate the texts of a file, the body; everything else is kept byte for byte."""
+    async def translate_document(
+        request: Request, name: str = "", column: str | None = None
+    ) -> Response:
+        """Translate the texts of a file, the body; everything else is kept byte for byte.
+
+        The suffix of `name` is the format. `column` is a column of TSV, or a field of JSON lines.
+        """
         async with service.accept(request) as received:
             service.access.check_key(request, missing=401)
-            path = PurePosixPath(request.query_params.get("name", ""))
+            path = PurePosixPath(name)
             if not path.name:
                 raise HTTPException(422, "`name`: is missing, as in /document?name=page.html")
-            column = request.query_params.get("column") or None
             direction, step = service.direction, service.limits.sentences
             content = await received.body()
             try:
-                file = await asyncio.to_thread(read_file, content, path.name, direction, column)
+                file = await asyncio.to_thread(
+                    read_file, content, path.name, direction, column or None
+                )
             except DataError as error:
                 # The option of `mt translate` is a field here.
                 raise HTTPException(422, str(error).replace("--column", "column")) from None
@@ -353,9 +350,9 @@ def _add_documents(app: FastAPI, service: _Service) -> None:
                     request, lines, options, is_begun=bool(start)
                 )
                 texts += [answer.text for answer in answers]
-            name = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
+            translated = quote(f"{path.stem}.{direction.target}{path.suffix}", safe="")
             headers = {
-                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{translated}",
                 "X-Content-Type-Options": "nosniff",
             }
             return Response(await asyncio.to_thread(file.join, texts), 200, headers, _BYTES)
@@ -419,10 +416,15 @@ async def _wait_unless_gone(request: Request, future: Future[list[LineAnswer]]) 
 def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
     """Return the answer for a text from those for its lines."""
     translations = [answer.translation for answer in answers]
+    scores: dict[str, float] = {}
+    if len(translations) == 1:
+        for alternative in translations[0].alternatives:
+            scores.setdefault(alternative.text, alternative.score)
+        scores.pop(translations[0].text, None)
     statuses = [line.status for line in translations if line.source.strip()]
     notes = [
-        note if len(translations) == 1 else f"{text.unit} {number}: {note}"
-        for number, line in enumerate(translations, start=1)
+        note if len(translations) == 1 else f"{text.unit} {position}: {note}"
+        for position, line in enumerate(translations, start=1)
         for note in line.notes
     ]
     return TextAnswer(
@@ -430,17 +432,8 @@ def _combine(text: RequestText, answers: list[LineAnswer]) -> TextAnswer:
         status=min(statuses, key=get_args(Status).index, default="empty"),
         score=sum(line.score for line in translations),
         notes=notes,
-        alternatives=_list_alternatives(text, *translations) if len(translations) == 1 else [],
+        alternatives=[
+            AlternativeAnswer(text=text.join([TranslatedLine(line)]).decode(), score=score)
+            for line, score in scores.items()
+        ],
     )
-
-
-def _list_alternatives(text: RequestText, translation: Translation) -> list[AlternativeAnswer]:
-    """Return the alternatives with distinct texts."""
-    scores: dict[str, float] = {}
-    for alternative in translation.alternatives:
-        scores.setdefault(alternative.text, alternative.score)
-    scores.pop(translation.text, None)
-    return [
-        AlternativeAnswer(text=text.join([TranslatedLine(line)]).decode(), score=score)
-        for line, score in scores.items()
-    ]

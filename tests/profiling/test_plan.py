@@ -21,7 +21,7 @@ from mt.decoding.torch_engine import TorchEngine
 from mt.errors import RunError
 from mt.profiling import plan as module
 from mt.profiling.cost import count_training_flops
-from mt.profiling.plan import Probe, TrainingPlan, plan_training, probe_training
+from mt.profiling.plan import TrainingPlan, plan_training, probe_training
 from mt.profiling.training_speed import temporary_trainer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
@@ -31,7 +31,7 @@ from mt.training.run_folder import RunFolder
 from mt.training.trainer import Trainer, train
 from tests.factories import journal
 
-PROBE = Probe(updates=4, update=0.5, validation=3.0, checkpoint=0.25)
+PROBE = 4, {"update": 0.5, "validation": 3.0, "checkpoint": 0.25}
 Plan = Callable[..., TrainingPlan]
 
 
@@ -56,7 +56,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.float64]]:
     """Replace the probe; return the list of the operations that it is called with."""
     calls: list[NDArray[np.float64]] = []
 
-    def probe(_: object, *, update_flops: NDArray[np.float64]) -> Probe:
+    def probe(_: object, *, update_flops: NDArray[np.float64]) -> tuple[int, dict[str, float]]:
         calls.append(update_flops)
         return PROBE
 
@@ -249,18 +249,18 @@ def test_update_time_is_scaled_to_the_mean_operations(
         return seconds, seconds
 
     monkeypatch.setattr(module, "time_updates", time_updates)
-    probe = probe_training(trainer, update_flops=np.array([10.0, 20.0, 30.0, 40.0]))
+    probed, times = probe_training(trainer, update_flops=np.array([10.0, 20.0, 30.0, 40.0]))
     assert calls == [1, updates]
-    assert probe.updates == updates
-    assert probe.update == pytest.approx(seconds * 25.0 / sum(taken))
+    assert probed == updates
+    assert times["update"] == pytest.approx(seconds * 25.0 / sum(taken))
 
 
 def test_a_whole_probe_of_a_session(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UPDATES", 6)
-    probe = probe_training(trainer, update_flops=np.array([10.0, 20.0]))
-    assert (probe.updates, trainer.state.update) == (3, 6)
+    updates, times = probe_training(trainer, update_flops=np.array([10.0, 20.0]))
+    assert (updates, trainer.state.update) == (3, 6)
     assert trainer.folder.checkpoints.updates() == [6]
-    assert all(0 < time < 60 for time in (probe.update, probe.validation, probe.checkpoint))
+    assert all(0 < seconds < 60 for seconds in times.values())
 
 
 @pytest.mark.parametrize(("batch_size", "batches"), [(64, range(7)), (1, [1, 4])])
