@@ -54,9 +54,7 @@ class CompareOptions:
     """Splits of runs; all but the first are compared by their scores only."""
     texts: GivenTestSet = NO_TEST_SET
     metrics: tuple[str, ...] = ()
-    """Names in `mt.evaluation.scores.METRICS`."""
     allow: tuple[str, ...] = ()
-    """Reasons in `mt.evaluation.checks.REASONS`."""
     test: Resampling = "bootstrap"
     samples: int | None = None
     """Number of samples; None for the default in `SAMPLES`."""
@@ -90,13 +88,10 @@ class ChangedSentence:
     system: int
     """Index of the other system."""
     line: int
-    """Line number, from 1."""
     source: str
-    """Source line; empty if unknown."""
     references: tuple[str, ...]
     baseline: str
     translation: str
-    """Translation of the other system."""
     chrf: tuple[float, float]
     """Sentence chrF2 of the baseline and of the other system."""
 
@@ -111,17 +106,14 @@ class Comparison:
     """Result of a comparison."""
 
     systems: tuple[str, ...]
-    """Names of the systems, the baseline first."""
     test_set: str
     sentences: int
     target_language: str
     test: Resampling
     samples: int
     scores: tuple[tuple[PairedScore, ...], ...]
-    """Scores of all systems for each metric."""
     slices: tuple[Slice, ...]
     sliced_by: str
-    """Description of the slices."""
     changed: tuple[ChangedSentence, ...]
 
     @property

@@ -18,7 +18,6 @@ _WIDTH = 100
 _LABEL = 13
 _TESTS = {"bootstrap": "paired bootstrap", "randomization": "approximate randomisation"}
 _SCORES_RIGHT = (2, 4, 5)
-"""Columns of the scores that are right-aligned."""
 
 
 def as_text(comparison: Comparison) -> str:

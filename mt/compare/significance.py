@@ -24,7 +24,6 @@ _INTERVAL_SAMPLES = 1000
 
 Resampling = Literal["bootstrap", "randomization"]
 SAMPLES: dict[Resampling, int] = {"bootstrap": 1000, "randomization": 10_000}
-"""Default number of samples."""
 _MAX_DRAWN: dict[Resampling, int] = {"bootstrap": 50_000_000, "randomization": 200_000_000}
 """Maximum of samples times sentences; sacreBLEU holds them in memory, about 4 GB."""
 
@@ -39,14 +38,12 @@ class PairedScore:
     """`BLEU`, `chrF2`, `chrF2++` or `TER`, of which lower is better."""
     value: float
     interval: ConfidenceInterval
-    """95 % bootstrap interval of the score."""
     signature: str
     difference: float | None = None
     """Score minus the baseline's score; None for the baseline."""
     difference_interval: ConfidenceInterval | None = None
     """95 % paired bootstrap interval of the difference."""
     p_value: float | None = None
-    """Two-sided p-value of the difference."""
 
     @property
     def outcome(self) -> Outcome:

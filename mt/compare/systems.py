@@ -24,13 +24,11 @@ class EvaluationSet:
     name: str
     """Name of the split, or the files of references."""
     sources: tuple[str, ...]
-    """Source lines; empty if unknown."""
     references: tuple[tuple[str, ...], ...]
     """One tuple for each reference set; line N answers line N."""
     source_language: str | None
     target_language: str
     tokenizer: str
-    """BLEU's tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,6 @@ class EvaluationJob:
     """Options of an evaluation."""
 
     metrics: tuple[str, ...] = ()
-    """Names in `mt.evaluation.scores.METRICS`."""
     resamples: int = 0
     """Number of bootstrap samples for the intervals; 0 for no intervals."""
     allow: tuple[str, ...] = ()
@@ -111,13 +110,10 @@ class OpenedSplit:
     references: tuple[ScoredText, ...]
     """Target side of the pairs, then further references of a given test set."""
     inputs: tuple[InputPath, ...]
-    """Files of the sources and references."""
     translator: Translator
     tokenizer: str
-    """BLEU's tokenizer."""
     checks: TextChecks
     is_multilingual: bool
-    """True if the run has more than one target language."""
     is_finished: bool
     """False if the model is a checkpoint of a run that has not finished."""
 

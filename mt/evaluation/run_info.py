@@ -42,9 +42,7 @@ from mt.runs import (
 
 T = TypeVar("T")
 PASSPORT_SUFFIX = ".passport.json"
-"""Suffix of the passport of a scored file of translations."""
 ROBUSTNESS_SUFFIX = ".robustness.json"
-"""Suffix of the robustness card of a split."""
 _PLACE_KEYS = ("source", "target", "path", "name", "revision")
 """Keys of a corpus that say where it is."""
 
@@ -119,7 +117,6 @@ class TokenizerInfo:
 
     algorithm: str
     vocabulary: str
-    """`joint` or `separate`."""
     source_size: int
     target_size: int
     fingerprint: str
@@ -132,7 +129,6 @@ class ModelInfo:
     parameters: int
     bytes: int
     sha256: str
-    """Hash of the weight file."""
     longest_source: int
     """Longest source line in tokens, end mark included; longer lines are split."""
     updates: int
@@ -163,7 +159,6 @@ class Environment:
     mt: str | None = None
     python: str | None = None
     packages: dict[str, str] = field(default_factory=dict)
-    """Version by package."""
     device: str | None = None
     precision: str | None = None
 
@@ -180,9 +175,7 @@ class RunInfo:
     model: ModelInfo | None
     """None if training has not finished, and for an export."""
     exported: Exported | None
-    """Description of the export, if the folder is one."""
     updates: int
-    """Number of updates trained so far."""
     scores: tuple[ScoredSplit, ...]
     environment: Environment
 

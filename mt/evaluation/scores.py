@@ -142,7 +142,6 @@ class Score:
     that the user allowed.
     """
     interval: ConfidenceInterval | None = None
-    """Bootstrap interval, if requested."""
 
     def as_text(self) -> str:
         """Return name, value and signature on one line."""
@@ -164,13 +163,11 @@ class OffTarget:
 
     language: str
     judged: int
-    """Number of translations that were judged."""
     found: int
     """Number of judged translations in another language."""
     references_judged: int
     references_found: int
     identifier: str
-    """Language identifier with its version."""
 
     def as_text(self) -> str:
         """Return one line."""
@@ -203,7 +200,6 @@ class Evaluation:
     off_target: OffTarget | None = None
     """Off-target rate, for multilingual runs."""
     further: tuple[Score, ...] = ()
-    """Scores of additional metrics."""
 
     def as_text(self) -> str:
         """Return an aligned table: metric, score with two decimals, signature."""

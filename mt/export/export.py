@@ -72,7 +72,6 @@ class ParitySample:
 
     lines: tuple[str, ...]
     references: tuple[str, ...] | None
-    """Reference translations, if known."""
     target_language: str
     bleu_tokenizer: str
     origin: str
@@ -109,7 +108,6 @@ class Parity:
     signature: str
     """sacreBLEU signature of the BLEU scores; empty without references."""
     worst: tuple[DifferentLine, ...]
-    """The lines that differ most, the worst first."""
 
     def why_not_equal(self, min_identical: float = MIN_IDENTICAL) -> str | None:
         """Return in one line why the models are not equal, or None if they are."""

@@ -59,7 +59,6 @@ class ImportedSections:
     """Sections of the config of an imported run, which has languages but no corpora."""
 
     languages: tuple[str, str]
-    """Source and target language."""
     tokenizer: TokenizerConfig
     model: ModelConfig
     decoding: DecodingConfig
@@ -392,7 +391,6 @@ class FolderTokens:
     order: list[int]
     """The run's id of each id of the folder."""
     names: list[str]
-    """Token of each id of the folder."""
     texts: list[int]
     """Ids in the run of the tokens of the SentencePiece model."""
     entries: int

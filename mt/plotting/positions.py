@@ -51,7 +51,6 @@ class Table:
     columns: str
     first_column: int
     unit: str
-    """Label of the values."""
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
 
 PROBE_SECONDS = 15.0
-"""Approximate time that the measured updates may take."""
 MAX_UPDATES = 60
-"""Maximum number of updates, those of the warm-up included."""
 VALIDATION_BATCHES = 6
 """Batches that are decoded to time a validation, spread evenly over the lengths."""
 
@@ -58,7 +56,6 @@ class TrainingPlan:
     vocabularies: dict[str, int]
     updates_per_epoch: int
     ends_by: str
-    """Config key that ends the training."""
     bound: Literal["exactly", "at most", "at least"]
     """Meaning of `updates`, `validations` and `checkpoints`."""
     updates: int
@@ -81,7 +78,6 @@ class TrainingPlan:
     """Largest size of the run folder, while a checkpoint is written."""
     disk_free_bytes: int
     probed_updates: int
-    """Number of updates that were timed."""
     seconds: dict[str, float]
     """Time of an `update`, a `validation` and a `checkpoint`, and of the training in `total`."""
 

@@ -26,7 +26,6 @@ from mt.training.run_folder import RunFolder, open_run
 from mt.training.trainer import train
 
 BASE = "base"
-"""Name of the variant without a change."""
 ChangeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """A name that can begin the name of a run folder."""
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]
@@ -37,13 +36,11 @@ class AblationFile(Section):
     """Content of an ablation file."""
 
     config: LocalPath
-    """Recipe of the base variant."""
     set_: Annotated[Overrides, Field(alias="set")] = ()
     """`KEY=VALUE` overrides of every variant, the base included."""
     seeds: Annotated[
         tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(strict=False, min_length=1)
     ]
-    """Seeds; every variant is trained once with each."""
     split: str | None = None
     """Split to score besides validation; null: none."""
     changes: dict[ChangeName, Overrides] = Field(default_factory=dict)
@@ -64,7 +61,6 @@ class Ablation:
     """Configs to train with each seed."""
 
     configs: Mapping[str, Config]
-    """Config by name of the variant, the base first."""
     seeds: tuple[int, ...]
     split: str | None
     """Split to score besides validation."""

@@ -78,7 +78,6 @@ class SplitResult:
     split: str
     evaluation: Evaluation
     band: Band | None = None
-    """Expected BLEU; None if the recipe sets no band."""
     nearest: Score | None = None
     """BLEU of the translations of the nearest training sentences."""
     published: tuple[Published, ...] = ()

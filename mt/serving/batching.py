@@ -70,7 +70,6 @@ class _PendingRequest:
 
 
 _Slice = tuple[_PendingRequest, Sequence[str]]
-"""Lines of one request within a batch."""
 
 
 class Batcher:

@@ -30,7 +30,6 @@ REQUEST_SCHEMA = {
         "api_key": {"type": "string"},
     },
 }
-"""JSON schema of a request to translate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,6 @@ class LibreRequest:
     is_list: bool
     """True for a list of texts, which is answered by lists."""
     is_auto: bool
-    """True if the source language is to be identified."""
     alternatives: int
     format: TextFormat
 

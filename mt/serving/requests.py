@@ -28,7 +28,6 @@ from mt.files import existing_file
 from mt.tables import printable
 
 BODY_SECONDS = 30.0
-"""Time limit for the arrival of a request body."""
 FORM, FORM_IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 ANY_ORIGIN = "*"
 CLIENT_GONE = 499
@@ -56,9 +55,7 @@ class Limits:
     waiting: int = 1024
     """Lines in the queue, over all requests."""
     alternatives: int = 0
-    """Alternatives of a text."""
     requests: int = 512
-    """Concurrent requests."""
 
     @property
     def body_bytes(self) -> int:
@@ -229,7 +226,6 @@ class RequestText:
     join: Callable[[Sequence[TranslatedLine]], bytes]
     """Function that returns the text, as UTF-8, or the file with other lines in place of these."""
     unit: Literal["line", "text"] = "text"
-    """Word for a line in notes."""
     has_tags: bool = False
     """True if links between lines and translations decide about the places of tags."""
 
