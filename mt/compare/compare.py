@@ -61,9 +61,6 @@ class CompareOptions:
     device: str = "auto"
 
 
-DEFAULT_OPTIONS = CompareOptions()
-
-
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Scores of each system on some sentences of a test set."""
@@ -189,7 +186,7 @@ class RareWords:
     where: str
 
 
-def compare(paths: Sequence[Path], options: CompareOptions = DEFAULT_OPTIONS) -> Comparison:
+def compare(paths: Sequence[Path], options: CompareOptions = CompareOptions()) -> Comparison:
     """Compare runs, exports or files of translations with the first of them.
 
     Runs and exports are translated. Raises UserError before translation if the systems do not

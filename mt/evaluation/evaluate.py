@@ -95,9 +95,6 @@ class EvaluationJob:
         }
 
 
-DEFAULT_JOB = EvaluationJob()
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedSplit:
     """Checked split of a run, before translation."""
@@ -149,7 +146,7 @@ def evaluate_run(
     split: str | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
-    job: EvaluationJob = DEFAULT_JOB,
+    job: EvaluationJob = EvaluationJob(),
 ) -> Evaluation:
     """Translate a split with the final model of a run or with an export, and score it.
 
@@ -203,7 +200,7 @@ def evaluate_robustness(
     split: str | None = None,
     overrides: Sequence[str] = (),
     device: str = "auto",
-    job: EvaluationJob = DEFAULT_JOB,
+    job: EvaluationJob = EvaluationJob(),
 ) -> RobustnessCard:
     """Translate and score a split of a run and its variants (see `mt.evaluation.robustness`).
 
@@ -364,7 +361,7 @@ def score_pairs(
     *,
     target_language: str,
     tokenizer: str = "auto",
-    job: EvaluationJob = DEFAULT_JOB,
+    job: EvaluationJob = EvaluationJob(),
     further: Sequence[Sequence[str]] = (),
 ) -> tuple[Evaluation, tuple[Translation, ...]]:
     """Translate the sources of `pairs`; return scores against their targets, and translations.
@@ -394,7 +391,7 @@ def evaluate_files(
     target_language: str,
     tokenizer: str = "auto",
     sources: Path | None = None,
-    job: EvaluationJob = DEFAULT_JOB,
+    job: EvaluationJob = EvaluationJob(),
 ) -> Evaluation:
     """Score a file of translations against one or more files of references, line by line.
 

@@ -53,10 +53,8 @@ from mt.export.marian import (
     TARGET,
     interleave_sines,
     iterate_layer_tensors,
-    put_sines_first,
 )
 from mt.files import aside, put_in_place, read_json
-from mt.model.positional import sinusoids
 from mt.special_ids import PAD, UNK
 from mt.training.run_folder import RunFolder
 
@@ -200,7 +198,6 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _UNKNOWN_LANGUAGE = "und"  # ISO 639-2
 _IMPOSSIBLE = -100.0
 """Logit of a token without a row in Marian; its probability is negligible."""
-_TABLE_TOLERANCE = 1e-4
 
 
 def convert_weights(
@@ -208,10 +205,9 @@ def convert_weights(
 ) -> dict[str, Tensor]:
     """Return Marian's weights under this project's names; `..._rows` has Marian's row of each id.
 
-    Raises RunError if a tensor is missing or the positions are not sinusoids.
+    Raises RunError if a tensor is missing.
     """
     settings = folder.settings
-    _check_positions(folder)
     encoder = _embedding(folder, ENCODER_EMBEDDING)
     decoder = _embedding(folder, DECODER_EMBEDDING)
     head = decoder if settings.tie_word_embeddings else _tensor(folder, LM_HEAD)
@@ -262,14 +258,6 @@ def _check_embeddings(folder: MarianFolder) -> None:
     check_shape(path, DECODER_EMBEDDING, _embedding(folder, DECODER_EMBEDDING).shape, target)
     if not settings.tie_word_embeddings:
         check_shape(path, LM_HEAD, _tensor(folder, LM_HEAD).shape, target)
-
-
-def _check_positions(folder: MarianFolder) -> None:
-    for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
-        if (table := folder.weights.get(name)) is not None:  # else transformers computes it
-            expected = put_sines_first(sinusoids(len(table), folder.settings.d_model), 1)
-            if float((table - expected).abs().max()) > _TABLE_TOLERANCE:
-                raise RunError(f"{folder.path}: `{name}` is not a table of sinusoids")
 
 
 def _embedding(folder: MarianFolder, name: str) -> Tensor:

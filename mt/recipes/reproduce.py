@@ -205,14 +205,11 @@ def _protocol_difference(protocol: str, signature: str) -> str | None:
 
 
 def _list_signatures(results: Sequence[SplitResult]) -> str:
-    """Return each signature once, with its splits if a metric has several."""
+    """Return each signature once, with its splits."""
     splits: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        for score in (result.evaluation.bleu, result.evaluation.chrf):
-            splits.setdefault((score.name, score.signature), []).append(result.split)
-    for result in results:
-        if result.nearest:
-            key = ("nearest copy", result.nearest.signature)
-            splits.setdefault(key, []).append(result.split)
-    several = len(splits) > len({name for name, _ in splits})
-    return aligned([(*key, ", ".join(names) if several else "") for key, names in splits.items()])
+        bleu, chrf = result.evaluation.bleu, result.evaluation.chrf
+        for name, score in (("BLEU", bleu), ("chrF2", chrf), ("nearest copy", result.nearest)):
+            if score:
+                splits.setdefault((name, score.signature), []).append(result.split)
+    return aligned([(*key, ", ".join(names)) for key, names in splits.items()])

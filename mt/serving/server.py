@@ -64,12 +64,9 @@ def build_server(
     translator: Translator, name: str, *, limits: Limits, access: Access = NO_KEY_OWN_ORIGIN
 ) -> "Server":
     """Return a server to run on a bound socket."""
-    alternatives = MOST_ALTERNATIVES
-    if translator.decoding.search == "greedy":
-        alternatives = 0
-    elif translator.decoding.search == "beam":
-        alternatives = min(translator.decoding.beam - 1, MOST_ALTERNATIVES)
-    limits = replace(limits, alternatives=alternatives)
+    counts = {"greedy": 0, "beam": translator.decoding.beam - 1}
+    alternatives = counts.get(translator.decoding.search, MOST_ALTERNATIVES)
+    limits = replace(limits, alternatives=min(alternatives, MOST_ALTERNATIVES))
     metrics = Metrics()
     batcher = Batcher(translator, metrics, most_waiting=limits.waiting)
     config = uvicorn.Config(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -210,15 +209,6 @@ def test_unsupported_models_are_refused_and_leave_no_files(
     with pytest.raises(RunError, match=re.escape(message)):
         import_marian(path.parent, tmp_path / "run")
     assert [each.name for each in tmp_path.iterdir()] == ["opus"]
-
-
-def test_learned_positions_are_refused(marian: MakeMarian, tmp_path: Path) -> None:
-    folder = marian()
-    weights = load_file(folder / "model.safetensors")
-    weights["model.encoder.embed_positions.weight"] = torch.randn(64, 32)
-    save_file(weights, folder / "model.safetensors")
-    with pytest.raises(RunError, match="is not a table of sinusoids"):
-        import_marian(folder, tmp_path / "run")
 
 
 def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
