@@ -128,12 +128,10 @@ def test_damaged_or_swapped_files_are_named(
     [
         (["news", "test"], None, "test"),
         (["news"], None, "news"),
-        (["news", "talks"], "talks", "talks"),
         ([], "valid", "valid"),
         (["news", "talks"], "new", "split `new` is unknown; did you mean `news`?"),
         (["news"], "zzz", "split `zzz` is unknown; there are `valid`, `news`"),
         (["news", "talks"], None, "which split? name one with --split: `valid`, `news`, `talks`"),
-        ([], None, "which split? name one with --split: `valid`"),
     ],
 )
 def test_split_is_the_requested_one_or_the_only_test(

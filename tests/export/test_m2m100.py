@@ -286,14 +286,6 @@ def _edit(name: str, **changes: object) -> Callable[[Path], None]:
     return edit
 
 
-def _write(name: str, text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(text)
-
-
-def _remove(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).unlink()
-
-
 def _lose_shard(folder: Path) -> None:
     _load(folder).save_pretrained(folder, max_shard_size="20KB")
     (folder / "model.safetensors").unlink()
@@ -316,7 +308,6 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         "`model_type` is `m2m_10`; `mt import` reads `marian` (OPUS-MT) and `m2m_100` (M2M-100, "
         "NLLB-200); did you mean `m2m_100`?",
     ),
-    "no spm": (_remove("sentencepiece.bpe.model"), (), "sentencepiece.bpe.model: no such file"),
     "damaged spm": (
         lambda folder: (folder / "sentencepiece.bpe.model").write_bytes(b"\xff" * 9), (),
         "is no SentencePiece model",
@@ -330,14 +321,9 @@ FAULTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...], str]] = {
         "token `fra_Latn` has the id 999, and the model has",
     ),
     "more layers": (_edit("config.json", encoder_layers=3), (), "the weights lack `model.encoder"),
-    "unscaled": (_edit("config.json", scale_embedding=False), (), "`scale_embedding` is False"),
     "no languages": (
         _edit("tokenizer_config.json", added_tokens_decoder={}, extra_special_tokens=[]), (),
         "name no language",
-    ),
-    "language by another code": (
-        lambda _: None, ("--target-language", "ger"),
-        "--target-language `ger`: is not one of the 4 languages; did you mean `deu_Latn`?",
     ),
     "languages": (
         lambda _: None, ("--languages", "deu_Latn,fra", "--sample", "sample.txt"),

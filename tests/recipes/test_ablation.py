@@ -75,14 +75,9 @@ def test_variant_is_the_recipe_with_set_and_its_changes() -> None:
             HEAD + 'changes:\n  a: ["data.tests={}"]\n',
             "a.yaml: `changes.a`: the config has no split `news`; there are `valid`",
         ),
-        (
-            HEAD + "changes:\n  base: [model.heads=4]\n",
-            "a.yaml:6: `changes.base`: this name is reserved for the variant without a change",
-        ),
         (HEAD + "changes:\n  a: [seed=4]\n", "a.yaml:5: `set` and `changes` cannot set the seed"),
         (HEAD.replace("dropout", "drop"), "a.yaml: `base`: --set model.drop: unknown; did you mea"),
         (HEAD.replace("[3, 1]", "[3, 3]"), "a.yaml:3: `seeds` has a duplicate"),
-        (HEAD.replace("seeds:", "seed:"), "a.yaml:3: `seed`: unknown; did you mean `seeds`?"),
     ],
 )
 def test_problem_is_one_line_that_names_the_change(text: str, message: str) -> None:

@@ -57,10 +57,8 @@ def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 BAD = {
     "train.zh": "train.zh: a text file is one side of a corpus: name the file with the other side",
-    "train.zh train.en valid.zh": "valid.zh: a text file is one side",
     "train.zh short.en": "train.zh has 700 lines, short.en has 600: line N of one must translate",
     "trian.zh train.en": "trian.zh: no such file; did you mean `train.zh`?",
-    "none.tmx": "none.tmx: no such file",
     "train.zh train.zh": "source and target language are both `zh`",
     "train.zh train.en --target-language english": "--target-language english: write a language",
     "few.zh few.en": "few.zh and few.en: 150 different pairs are too few; at least 500 are needed",
@@ -70,11 +68,9 @@ BAD = {
     ),
     "train.zh train.en --valid other.zh --valid other.de": "other.de: a side is in `de`, but",
     "train.zh train.en --valid train.zh --valid train.en": "is a training corpus as well",
-    "train.zh train.en --valid valid.zh": "valid.zh: a text file is one side of a corpus",
     "train.zh train.en --budget 30": "--budget 30: write a number and a unit, such as 90s, 30m",
     "train.zh train.en --budget 0.1s": "budget 0.1s: too short; on this machine",
     "train.zh train.en --output kept.yaml": "kept.yaml: exists; delete it, or choose",
-    "train.zh train.en --output no/a.yaml": "no/a.yaml: there is no folder no",
     "hub:owner/name --source-language zh": "name a commit, 40 hexadecimal digits",
     "hub:name@abc": "write a dataset of the hub as hub:OWNER/NAME[/SUBSET]@COMMIT[:SPLIT]",
 }
@@ -86,9 +82,7 @@ def test_bad_input_is_one_line_and_writes_nothing(arguments: str, program: Progr
     status, out, err = program("init", *arguments.split())
     assert (status, out) == (2, "")
     assert BAD[arguments] in err.splitlines()[-1]
-    assert [line for line in err.splitlines() if line.startswith("error: ")] == err.splitlines()[
-        -1:
-    ]
+    assert err.count("error: ") == 1
     assert {path: path.read_bytes() for path in Path().iterdir()} == before
 
 
@@ -138,7 +132,9 @@ def test_a_training_of_few_passes_has_fewer_changes(
 
 def given(config: Config) -> set[str]:
     sections = {name: getattr(config, name) for name in ("tokenizer", "model", "training")}
-    return {f"{name}.{key}" for name, each in sections.items() for key in each.model_fields_set}
+    return {
+        f"{name}.{key}" for name, section in sections.items() for key in section.model_fields_set
+    }
 
 
 def resolved(config: Config, monkeypatch: pytest.MonkeyPatch) -> str:

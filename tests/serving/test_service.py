@@ -45,10 +45,8 @@ def test_line_ends_are_preserved(parts: list[str]) -> None:
     ("text", "status", "notes"),
     [
         ("", "empty", []),
-        ("\n ", "empty", []),
         ("ab\n", "ok", []),
         ("aba", "copied", ["the translation is the line itself"]),
-        ("ab\raba", "copied", ["line 2: the translation is the line itself"]),
         (
             "ab cd ef\r\naba\n",
             "copied",
@@ -71,8 +69,12 @@ def test_status_and_notes_of_a_text_come_from_its_lines(
 def test_alternatives_on_request(serve: Serve, backwards: Build) -> None:
     client = serve(backwards(beam=3))
     asked = {"texts": ["ab", "c\nd", ""], "alternatives": 2}
-    found = [each["alternatives"] for each in client.post(asked)[1]["translations"]]
-    assert found == [[{"text": "ba!", "score": -2.0}, {"text": "ba!!", "score": -3.0}], [], []]
+    answers = client.post(asked)[1]["translations"]
+    assert [answer["alternatives"] for answer in answers] == [
+        [{"text": "ba!", "score": -2.0}, {"text": "ba!!", "score": -3.0}],
+        [],
+        [],
+    ]
     message = "`alternatives`: at most 2, limited by this model's search"
     assert client.post({**asked, "alternatives": 3}) == (422, {"error": message})
     assert json.loads(client.request("GET", "/health")[1])["alternatives"] == 2
@@ -105,24 +107,19 @@ def test_only_the_texts_of_html_change(serve: Serve, backwards: Build) -> None:
         (b"", "the body is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b'{"texts": ["\xff"]}', "the body cannot be read as JSON in UTF-8"),
         (b"[" * 60_000, "the body cannot be read as JSON"),
-        (b"1" * 5000, "the body cannot be read as JSON"),
         ([1], 'an object was expected: {"texts": ["...", "..."]}'),
         ({}, "`texts`: is missing"),
         ({"text": ["a"]}, "`text`: unknown; did you mean `texts`?"),
-        ({"texts": "a"}, "`texts`: Input should be a valid list"),
         ({"texts": ["a", 3]}, "`texts.1`: a string was expected"),
-        ({"texts": ["a"], "\ud800": 1}, "an object was expected: "),
         ({"texts": ["a"], "x\ny": 1}, "`x y`: unknown"),
         ({"texts": ["a"], "alternatives": -1}, "`alternatives`: Input should be greater than"),
-        ({"texts": ["a"], "format": "md"}, "`format`: Input should be 'text' or 'html'"),
         ({"texts": ["<p>a<p>b<p>c<p>d"], "format": "html"}, "`texts`: 4 lines in all, the limit "),
-        ({"texts": ["<p>" * 34], "format": "html"}, "`texts`: 102 characters in all, the limit is"),
         (b"a" * 20_000_000, "the body is larger than the limit of 66,736 bytes"),
         (iter([b"a" * 10_000] * 50), "the body is larger than the limit of 66,736 bytes"),
         ({"texts": ["a" * 60, "a" * 41]}, "`texts`: 101 characters in all, the limit is 100"),
         ({"texts": ["a", "a\na\n"]}, "`texts`: 4 lines in all, the limit is 3"),
     ],
-    ids=range(19),
+    ids=range(14),
 )
 def test_invalid_request_is_refused_in_one_line(body: Any, message: str, strict: Any) -> None:
     client, engine = strict
