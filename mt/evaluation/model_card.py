@@ -51,7 +51,7 @@ def model_card(info: RunInfo, model: ModelInfo) -> str:
         (
             corpus.split,
             "" if corpus.pairs is None else f"{corpus.pairs:,}",
-            ", ".join(f"`{place}`" for place in (corpus.name, *corpus.places) if place),
+            ", ".join(f"`{name}`" for name in (corpus.name, *corpus.places) if name),
         )
         for corpus in info.corpora
     ]

@@ -204,7 +204,8 @@ def _weight_files(path: Path) -> list[Path]:
         raise RunError(f"{path}: has no {whole.name}")
     raise RunError(
         f"{path}: its weights are pickled ({listed(pickled)}); convert them with transformers: "
-        "AutoModelForSeq2SeqLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        'python -c "from transformers import AutoModelForSeq2SeqLM as M; '
+        f"M.from_pretrained('{path}').save_pretrained('{path}')\""
     )
 
 
@@ -219,7 +220,7 @@ def check_shape(path: Path, name: str, shape: Sequence[int], expected: tuple[int
     """Raise RunError if a tensor of the folder `path` has another shape than config.json gives."""
     if tuple(shape) != expected:
         raise RunError(
-            f"{path}: `{name}` has the shape {[*shape]}, config.json gives {[*expected]}"
+            f"{path}: `{name}` has the shape {list(shape)}, config.json gives {list(expected)}"
         )
 
 

@@ -197,7 +197,7 @@ class Batcher:
             return
         self.metrics.count_batch(self.translator.tokenizer, translations)
         remaining = iter(translations)
-        results = [(request, [*islice(remaining, len(some))]) for request, some in batch]
+        results = [(request, list(islice(remaining, len(lines)))) for request, lines in batch]
         # Requests without links do not wait for those of others.
         for request, own in sorted(results, key=lambda result: result[0].options.links):
             self._answer(request, own)

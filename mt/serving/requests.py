@@ -149,11 +149,10 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
 def _read_keys(path: Path) -> tuple[bytes, ...]:
     with existing_file(path).open("rb") as file:
         lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
-    for number, line in enumerate(lines, start=1):
+    for position, line in enumerate(lines, start=1):
         if line and not _KEY.fullmatch(line):
-            raise UserError(
-                f"{path}: line {number} is not a key: a key has ASCII characters without spaces"
-            )
+            expected = "a key has ASCII characters without spaces"
+            raise UserError(f"{path}: line {position} is not a key: {expected}")
     if not any(lines):
         raise UserError(f"{path}: has no API key; write one per line")
     return tuple(filter(None, lines))
