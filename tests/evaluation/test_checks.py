@@ -69,13 +69,13 @@ def segmented(line: str) -> str:
 
 
 def check(
-    made: ScoredText,
+    hypotheses: ScoredText,
     references: Sequence[ScoredText],
     sources: ScoredText | None,
     allow: Sequence[str] = (),
 ) -> str:
     checks = TextChecks(allow)
-    checks.check_texts(made, references, sources, language="en")
+    checks.check_texts(hypotheses, references, sources, language="en")
     return checks.forced
 
 
@@ -88,7 +88,7 @@ def first_lines(text: ScoredText) -> ScoredText:
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "made", "references", "sources"),
+    ("reason", "message", "hypotheses", "references", "sources"),
     [
         ("line-counts", "made.txt has 3 lines, right.txt has 4", first_lines(MADE), REFERENCES, 0),
         ("tokenized", "made.txt: 4 of 4 lines look", changed(MADE, tokenized), REFERENCES, 0),
@@ -103,19 +103,19 @@ def first_lines(text: ScoredText) -> ScoredText:
     ],
 )
 def test_each_mistake_is_rejected_and_may_be_allowed(
-    reason: str, message: str, made: ScoredText, references: ScoredText, sources: int
+    reason: str, message: str, hypotheses: ScoredText, references: ScoredText, sources: int
 ) -> None:
-    given = replace(SOURCES, lines=SOURCES.lines[:sources]) if sources else None
-    made = replace(made, name="made.txt")
+    source_text = replace(SOURCES, lines=SOURCES.lines[:sources]) if sources else None
+    hypotheses = replace(hypotheses, name="made.txt")
     with pytest.raises(DataError, match=r"^[^\n]+$") as error:
-        check(made, [references], given)
+        check(hypotheses, [references], source_text)
     assert message in str(error.value)
     assert str(error.value).endswith(f"; pass `--allow {reason}` to score anyway")
     others = [name for name in REASONS if name != reason]
     with pytest.raises(DataError):
-        check(made, [references], given, allow=others)
+        check(hypotheses, [references], source_text, allow=others)
     # A text may be wrong in two ways; the first message is this one.
-    assert reason in check(made, [references], given, allow=REASONS)
+    assert reason in check(hypotheses, [references], source_text, allow=REASONS)
 
 
 def test_texts_of_the_same_form_pass() -> None:
@@ -173,11 +173,11 @@ def test_unknown_reason_suggests_the_nearest() -> None:
 
 def test_allowed_reasons_are_in_every_signature(caplog: pytest.LogCaptureFixture) -> None:
     checks = TextChecks(["tokenized", "lowercased"])
-    made = changed(MADE, lambda line: tokenized(line.lower()))
+    hypotheses = changed(MADE, lambda line: tokenized(line.lower()))
     with caplog.at_level(logging.WARNING):
-        checks.check_made(made, [REFERENCES, REFERENCES], language="en")
+        checks.check_made(hypotheses, [REFERENCES, REFERENCES], language="en")
     assert len(caplog.messages) == 4
-    scores = checks.mark(evaluate(made.lines, [REFERENCES.lines], target_language="en"))
+    scores = checks.mark(evaluate(hypotheses.lines, [REFERENCES.lines], target_language="en"))
     assert all(
         score.signature.endswith("|forced:tokenized,lowercased") for score in scores.scores()
     )
@@ -187,10 +187,10 @@ def wmt(corpora: Path, pair: str, system: str) -> tuple[ScoredText, list[ScoredT
     source, target = pair.split("-")
     names = [f"hyp.{system}.{target}", f"refA.{target}", f"refB.{target}", f"src.{source}"]
     folder = corpora / "wmt22-bleu-check"
-    made, *right, original = (
+    hypotheses, *right, original = (
         ScoredText(name, list(LineReader(folder / f"{pair}.{name}.gz"))) for name in names
     )
-    return made, right, original
+    return hypotheses, right, original
 
 
 @pytest.mark.parametrize(("pair", "system"), SYSTEMS)
@@ -217,8 +217,8 @@ def test_systems_of_wmt22_pass(
 def test_spoilt_systems_of_wmt22_are_rejected(
     pair: str, system: str, change: Callable[[str], str], reason: str, corpora: Path
 ) -> None:
-    made, right, original = wmt(corpora, pair, system)
+    hypotheses, right, original = wmt(corpora, pair, system)
     language = pair.split("-")[1]
-    spoilt = changed(made, change)
-    with pytest.raises(DataError, match=f"^{re.escape(made.name)}.*`--allow {reason}`"):
+    spoilt = changed(hypotheses, change)
+    with pytest.raises(DataError, match=f"^{re.escape(hypotheses.name)}.*`--allow {reason}`"):
         TextChecks().check_texts(spoilt, right, original, language=language)

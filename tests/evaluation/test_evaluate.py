@@ -33,7 +33,7 @@ def write(path: Path, lines: Sequence[str], newline: str = "\n") -> Path:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def hypotheses(tmp_path: Path) -> Path:
     return write(tmp_path / "made.txt", MADE)
 
 
@@ -42,43 +42,45 @@ def right(tmp_path: Path) -> Path:
     return write(tmp_path / "right.txt", RIGHT)
 
 
-def test_files_score_as_their_lines(made: Path, right: Path, tmp_path: Path) -> None:
+def test_files_score_as_their_lines(hypotheses: Path, right: Path, tmp_path: Path) -> None:
     other = write(tmp_path / "other.txt", OTHER, newline="\r\n")
-    scores = evaluate_files(made, [right, other], target_language="en")
+    scores = evaluate_files(hypotheses, [right, other], target_language="en")
     assert scores.bleu.value == sacrebleu.corpus_bleu(MADE, [RIGHT, OTHER]).score
     assert scores.chrf.value == sacrebleu.corpus_chrf(MADE, [RIGHT, OTHER]).score
     assert "nrefs:2" in scores.bleu.signature
-    assert (scores.sentences, scores.hypotheses) == (3, str(made))
+    assert (scores.sentences, scores.hypotheses) == (3, str(hypotheses))
     assert scores.references == (str(right), str(other))
 
 
 def test_copied_lines_are_logged(
-    made: Path, right: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    hypotheses: Path, right: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     sources = write(tmp_path / "sources.txt", ["", MADE[1], "three"])
-    evaluate_files(made, [right], target_language="en", sources=sources)
-    assert caplog.messages == [f"note: {made}: 1 of 2 lines (50.0%) are identical to their source"]
+    evaluate_files(hypotheses, [right], target_language="en", sources=sources)
+    assert caplog.messages == [
+        f"note: {hypotheses}: 1 of 2 lines (50.0%) are identical to their source"
+    ]
 
 
-def test_bad_files_are_errors(made: Path, right: Path, tmp_path: Path) -> None:
+def test_bad_files_are_errors(hypotheses: Path, right: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"made.text: no such file; did you mean `made\.txt`"):
         evaluate_files(tmp_path / "made.text", [right], target_language="en")
     with pytest.raises(UserError, match="the target language is missing: BLEU counts words"):
         evaluate_files(tmp_path / "none", [tmp_path / "none"], target_language="")
     with pytest.raises(UserError, match=r"--references .*: is named twice; each file is one set"):
-        evaluate_files(made, [right, right], target_language="en")
-    for path in (made, right):
+        evaluate_files(hypotheses, [right, right], target_language="en")
+    for path in (hypotheses, right):
         path.write_bytes(b"")
     with pytest.raises(DataError, match=r"made\.txt: is empty"):
-        evaluate_files(made, [right], target_language="en")
+        evaluate_files(hypotheses, [right], target_language="en")
 
 
-def test_texts_of_different_length_are_cut_if_allowed(made: Path, tmp_path: Path) -> None:
+def test_texts_of_different_length_are_cut_if_allowed(hypotheses: Path, tmp_path: Path) -> None:
     short = write(tmp_path / "short.txt", RIGHT[:2])
     with pytest.raises(DataError, match=r"made\.txt has 3 lines, .*short\.txt has 2.*line-counts"):
-        evaluate_files(made, [short], target_language="en")
+        evaluate_files(hypotheses, [short], target_language="en")
     job = EvaluationJob(allow=("line-counts",))
-    scores = evaluate_files(made, [short], target_language="en", job=job)
+    scores = evaluate_files(hypotheses, [short], target_language="en", job=job)
     cut = evaluate_files(write(tmp_path / "cut", MADE[:2]), [short], target_language="en")
     assert (scores.bleu.value, scores.sentences) == (cut.bleu.value, 2)
     assert scores.bleu.signature == f"{cut.bleu.signature}|forced:line-counts"
@@ -92,20 +94,20 @@ class Table:
         self.decoding = DecodingConfig(beam=beam)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        for number, line in enumerate(lines, 1):
+        for position, line in enumerate(lines, 1):
             notes = (f"{line} was split",) if len(line) > 5 else ()
-            yield Translation(number, line, self.table[line], "ok", 0.0, notes)
+            yield Translation(position, line, self.table[line], "ok", 0.0, notes)
 
 
 def translator(beam: int = 5) -> Translator:
     return cast(Translator, Table(dict(zip(SOURCES, MADE, strict=True)), beam))
 
 
-def test_validation_scores_are_those_of_the_files(made: Path, right: Path) -> None:
+def test_validation_scores_are_those_of_the_files(hypotheses: Path, right: Path) -> None:
     pairs = [SentencePair(*both) for both in zip(SOURCES, RIGHT, strict=True)]
     live, translations = score_pairs(translator(), pairs, target_language="en")
     assert [translation.text for translation in translations] == MADE
-    from_files = evaluate_files(made, [right], target_language="en")
+    from_files = evaluate_files(hypotheses, [right], target_language="en")
     assert (live.bleu, live.chrf) == (from_files.bleu, from_files.chrf)
 
 
@@ -169,12 +171,12 @@ def test_run_is_scored_on_a_given_test_set(run: Path, news: GivenTexts, tmp_path
     assert scores.chrf.value == sacrebleu.corpus_chrf(MADE[:2], sets).score
     assert scores.bleu.signature.startswith("nrefs:2|")
     assert scores.references == tuple(map(str, both.references))
-    kept = run / "evaluations" / "news.hypotheses.txt"
-    assert kept.read_bytes().decode().split("\n") == [*MADE[:2], ""]
+    written = run / "evaluations" / "news.hypotheses.txt"
+    assert written.read_bytes().decode().split("\n") == [*MADE[:2], ""]
     record = json.loads((run / "evaluations" / "news.json").read_bytes())
     assert (record["split"], record["sentences"]) == ("news", 2)
     paths = [item["path"] for item in record["inputs"] if item["role"] == "references"]
-    assert [(kept.parent / path).resolve() for path in paths] == list(both.references)
+    assert [(written.parent / path).resolve() for path in paths] == list(both.references)
     evaluate_run(run, split="more_news", device="cpu", job=job)
     assert (run / "evaluations" / "more_news.json").is_file()
 
@@ -194,10 +196,10 @@ def test_only_scores_of_the_same_texts_are_replaced(
     write(copy, MADE[:2])  # the same file with a corrected line
     assert scored(news.sources, copy).value > 99
     passport = run / "evaluations" / "news.json"
-    kept = passport.read_bytes()
+    content = passport.read_bytes()
     with pytest.raises(UserError, match=r"news\.json: is the score of other texts; give these"):
         scored(write(tmp_path / "news.en", SOURCES), write(tmp_path / "n.de", RIGHT))
-    assert passport.read_bytes() == kept
+    assert passport.read_bytes() == content
     passport.write_text("{")
     with pytest.raises(UserError, match=r"news\.json: is the score of other texts"):
         scored(news.sources, copy)
@@ -206,9 +208,9 @@ def test_only_scores_of_the_same_texts_are_replaced(
 def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
     folder = run / "evaluations"
     (folder / "news.robustness").mkdir(parents=True)
-    kept = news.sources.read_bytes()
+    content = news.sources.read_bytes()
     for path in (folder / "news.hypotheses.txt", folder / "news.robustness" / "typos.sources.txt"):
-        path.write_bytes(kept)
+        path.write_bytes(content)
         for name, texts in (
             ("as_sources", GivenTexts(path, news.references)),
             ("as_references", GivenTexts(news.sources, (*news.references, path))),
@@ -217,7 +219,7 @@ def test_given_files_are_not_replaced(run: Path, news: GivenTexts) -> None:
             with pytest.raises(UserError, match=f"{path}: the translations would replace this"):
                 evaluate_run(run, split="news", device="cpu", job=job)
             evaluate_run(run, split=f"{name}_{path.stem[:4]}", device="cpu", job=job)
-            assert path.read_bytes() == kept
+            assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def passport(tmp_path: Path) -> Path:
     texts = {"made": MADE, "right": RIGHT, "other": RIGHT[4:], "sources": "a\nb\nc"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    made, right, other, sources = (tmp_path / name for name in texts)
+    hypotheses, right, other, sources = (tmp_path / name for name in texts)
     job = EvaluationJob(("chrf++", "ter"), resamples=100)
     for _ in range(2):  # a passport may be replaced
-        evaluate_files(made, [right, other], target_language="en", sources=sources, job=job)
+        evaluate_files(hypotheses, [right, other], target_language="en", sources=sources, job=job)
     return tmp_path / "made.passport.json"
 
 
@@ -141,9 +141,9 @@ def test_passport_of_a_run_names_its_texts_model_and_decoding() -> None:
 
 @pytest.mark.usefixtures("at_run")
 def test_passport_of_files_is_not_a_score_of_the_run() -> None:
-    made = PASSPORT.with_name("test.hypotheses.txt")
-    evaluate_files(made, [Path("corpus/test.de")], target_language="de")
-    assert made.with_name("test.hypotheses.txt.passport.json").is_file()
+    hypotheses = PASSPORT.with_name("test.hypotheses.txt")
+    evaluate_files(hypotheses, [Path("corpus/test.de")], target_language="de")
+    assert hypotheses.with_name("test.hypotheses.txt.passport.json").is_file()
     assert [scored.split for scored in read_info(Path("run")).scores] == ["test"]
 
 
@@ -153,8 +153,8 @@ def test_one_changed_bit_of_a_runs_inputs_is_named(passport: Path) -> None:
     assert check_passport(passport) == []  # in a copy
     paths = [Path("run") / name for name in ("model.safetensors", "model.json", "config.yaml")]
     paths += [*sorted(Path("run/tokenizer").iterdir())[:1], PASSPORT.with_name("test.sources.txt")]
-    kept = passport.with_suffix("")
-    paths += sorted(kept.iterdir()) if kept.is_dir() else [Path(f"{kept}.hypotheses.txt")]
+    folder = passport.with_suffix("")
+    paths += sorted(folder.iterdir()) if folder.is_dir() else [Path(f"{folder}.hypotheses.txt")]
     for path in paths:
         before = flip(path, -2)
         (problem,) = check_passport(passport)

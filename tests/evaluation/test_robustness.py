@@ -37,8 +37,8 @@ class Copy:
     decoding = DecodingConfig()
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        for number, line in enumerate(lines, 1):
-            yield Translation(number, line, line, "ok", 0.0, ())
+        for position, line in enumerate(lines, 1):
+            yield Translation(position, line, line, "ok", 0.0, ())
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def drops_of(variant: ScoredVariant) -> tuple[float, float]:
 
 def test_drop_of_a_copying_model_is_that_of_the_perturbed_text(card: RobustnessCard) -> None:
     changed = {variant.name: variant for variant in card.scored}
-    for name, made in (
+    for name, changed_lines in (
         ("lower case", [line.lower() for line in LINES]),
         ("no punctuation", [line.translate({ord(mark): None for mark in ",.!"}) for line in LINES]),
     ):
-        bleu = sacrebleu.corpus_bleu(made, [LINES]).score
-        chrf = sacrebleu.corpus_chrf(made, [LINES]).score
+        bleu = sacrebleu.corpus_bleu(changed_lines, [LINES]).score
+        chrf = sacrebleu.corpus_chrf(changed_lines, [LINES]).score
         drops = drops_of(changed[name])
         assert drops == pytest.approx((100 - bleu, 100 - chrf))
         assert drops[0] > 10
@@ -99,10 +99,10 @@ def test_rejected_translations_are_kept(run: Path, tmp_path: Path) -> None:
         text = f"{side}\n" + "Some Words In Title Case\n" * 10
         (tmp_path / f"own.{side}").write_text(text, encoding="utf-8")
     job = EvaluationJob(texts=GivenTexts(tmp_path / "own.a", (tmp_path / "own.b",)))
-    kept = run / "evaluations" / "own.robustness" / "untouched.hypotheses.txt"
-    with pytest.raises(DataError, match=f"^{kept}: is lower-cased, "):
+    path = run / "evaluations" / "own.robustness" / "untouched.hypotheses.txt"
+    with pytest.raises(DataError, match=f"^{path}: is lower-cased, "):
         evaluate_robustness(run, device="cpu", job=job)
-    assert kept.read_text(encoding="utf-8").count("\n") == 11
+    assert path.read_text(encoding="utf-8").count("\n") == 11
 
 
 def variants_of(sources: list[str] = SOURCES, language: str = "en") -> dict[str, SourceVariant]:

@@ -96,7 +96,7 @@ def flip_last_byte(path: Path) -> None:
 def swap_tokenizer(run: Path) -> None:
     """Replace the tokenizer by another valid one."""
     shutil.rmtree(run / "tokenizer")
-    pairs = [SentencePair(f"word{number} other", f"Wort{number}") for number in range(50)]
+    pairs = [SentencePair(f"word{index} other", f"Wort{index}") for index in range(50)]
     config = TokenizerConfig(vocabulary_size=310)
     train_tokenizer(lambda: iter(pairs), run / "tokenizer", config=config, seed=1)
 

@@ -67,25 +67,25 @@ def test_further_metrics_equal_sacrebleu(
     normalized: bool,
 ) -> None:
     names = ["ter", "chrf++", "ter"]
-    found = evaluate(hypotheses, references, target_language=language, metrics=names)
-    ter, chrf = found.further
-    right = sacrebleu.corpus_ter(
+    result = evaluate(hypotheses, references, target_language=language, metrics=names)
+    ter, chrf = result.further
+    ter_of_sacrebleu = sacrebleu.corpus_ter(
         hypotheses, references, normalized=normalized, asian_support=normalized
     )
-    assert (ter.name, ter.value) == ("TER", right.score)
+    assert (ter.name, ter.value) == ("TER", ter_of_sacrebleu.score)
     assert 0 < ter.value < 80
-    wanted = sacrebleu.corpus_chrf(hypotheses, references, word_order=2).score
-    assert (chrf.name, chrf.value) == ("chrF2++", wanted)
+    expected = sacrebleu.corpus_chrf(hypotheses, references, word_order=2).score
+    assert (chrf.name, chrf.value) == ("chrF2++", expected)
     assert f"nrefs:{len(references)}|case:mixed|eff:yes|nc:6|nw:2" in chrf.signature
 
 
 def test_intervals_equal_sacrebleu() -> None:
-    made, right = ENGLISH[:2], [ENGLISH_A[:2]]
-    plain = evaluate(made, right, target_language="en", metrics=["ter"])
-    drawn = evaluate(made, right, target_language="en", metrics=["ter"], resamples=200)
+    hypotheses, references = ENGLISH[:2], [ENGLISH_A[:2]]
+    plain = evaluate(hypotheses, references, target_language="en", metrics=["ter"])
+    drawn = evaluate(hypotheses, references, target_language="en", metrics=["ter"], resamples=200)
     for score, metric in zip(drawn.scores(), (BLEU(), CHRF(), TER()), strict=True):
-        wanted = metric.corpus_score(made, right, n_bootstrap=200)
-        assert score.interval == ConfidenceInterval(wanted._mean, wanted._ci)
+        expected = metric.corpus_score(hypotheses, references, n_bootstrap=200)
+        assert score.interval == ConfidenceInterval(expected._mean, expected._ci)
         assert score.interval.half_width > 1
         assert "|bs:200|seed:12345|" in score.signature
     assert [score.value for score in plain.scores()] == [score.value for score in drawn.scores()]
@@ -159,9 +159,11 @@ def test_target_language_chooses_the_tokenizer(languages: list[str], tokenizer: 
 
 
 def test_already_tokenized_text_is_scored_as_it_is() -> None:
-    made, right = ["a dog 's bone , here ."], ["the dog 's bone , here ."]
-    scored = evaluate(made, [right], target_language="en", tokenizer="already-tokenized")
-    assert scored.bleu.value == sacrebleu.corpus_bleu(made, [right], tokenize="none").score
+    hypotheses, references = ["a dog 's bone , here ."], ["the dog 's bone , here ."]
+    scored = evaluate(hypotheses, [references], target_language="en", tokenizer="already-tokenized")
+    assert (
+        scored.bleu.value == sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none").score
+    )
     assert "|tok:none|" in scored.bleu.signature
 
 
@@ -248,21 +250,21 @@ WEATHER_EN = "the weather was very fine and we went into the woods"
 
 def test_long_texts_in_other_languages_are_counted() -> None:
     pytest.importorskip("py3langid")
-    found = measure_off_target(
+    result = measure_off_target(
         [WEATHER_DE, WEATHER_EN, "the", "", WEATHER_EN],
         [WEATHER_DE, WEATHER_DE, "das", "", WEATHER_EN],
         target_language="de-AT",
     )
-    assert (found.judged, found.found) == (3, 2)
-    assert (found.references_judged, found.references_found) == (3, 1)
-    assert found.as_record()["rate"] == 2 / 3
+    assert (result.judged, result.found) == (3, 2)
+    assert (result.references_judged, result.references_found) == (3, 1)
+    assert result.as_record()["rate"] == 2 / 3
     line = "off target: 2 of 3 translations are not in de-AT, 66.7%; of the references 33.3% (py3l"
-    assert found.as_text().startswith(line)
+    assert result.as_text().startswith(line)
 
 
 def test_texts_that_cannot_be_judged_have_no_rate() -> None:
     pytest.importorskip("py3langid")
     for language, text in (("de", "kurz"), ("xyz", WEATHER_EN)):
-        found = measure_off_target([text], [text], target_language=language)
-        assert found.as_record()["rate"] is None
-        assert "no translation is long enough to judge" in found.as_text()
+        result = measure_off_target([text], [text], target_language=language)
+        assert result.as_record()["rate"] is None
+        assert "no translation is long enough to judge" in result.as_text()

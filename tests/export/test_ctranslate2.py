@@ -143,7 +143,7 @@ def test_every_variant_computes_the_same(
 def test_every_combination_of_variants_computes_the_same(
     positional: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
-    for number, (norm, residual, feed_forward) in enumerate(
+    for index, (norm, residual, feed_forward) in enumerate(
         itertools.product(
             ("layernorm", "rmsnorm"),
             ("post", "pre", "sandwich", "deepnorm"),
@@ -152,7 +152,7 @@ def test_every_combination_of_variants_computes_the_same(
     ):
         words = {"norm": norm, "residual": residual, "feed_forward": feed_forward}
         config, model = random_model(tokenizer, positional=positional, **words)
-        folder = tmp_path / str(number)
+        folder = tmp_path / str(index)
         folder.mkdir()
         write(folder, config, model, tokenizer)
         check_details(folder, model, tokenizer)

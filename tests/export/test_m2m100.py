@@ -86,8 +86,8 @@ def _config(vocabulary: int, **changes: Any) -> M2M100Config:
     return M2M100Config(**{"vocab_size": vocabulary, **SHAPE, **no_drop, **changes})
 
 
-def _theirs(numbers: Sequence[int]) -> list[int]:
-    return [TO_THEIRS.get(number, number) for number in numbers]
+def _theirs(token_ids: Sequence[int]) -> list[int]:
+    return [TO_THEIRS.get(token_id, token_id) for token_id in token_ids]
 
 
 def _load(folder: Path) -> M2M100ForConditionalGeneration:
@@ -119,15 +119,15 @@ def test_tokens_and_logits_are_equal(keys: dict[str, Any], make: Make, tmp_path:
     assert [ours.decode_target(ids) for ids in target] == lines
     target = [ids[:-1] for ids in target]
     inputs = pad_rows([*map(_theirs, source)], 1)
-    given = pad_rows([[2, *_theirs(ids)] for ids in target], 1)
+    prefixes = pad_rows([[2, *_theirs(ids)] for ids in target], 1)
     with torch.no_grad():
         real = pad_rows([[BOS, *ids] for ids in target], PAD)
-        found = model_of(run)(pad_rows(source, PAD), real)
+        result = model_of(run)(pad_rows(source, PAD), real)
         mask = inputs != 1
-        expected = _load(folder)(inputs, attention_mask=mask, decoder_input_ids=given).logits
-    expected = expected[given != 1][:, _theirs(range(expected.shape[-1]))]
+        expected = _load(folder)(inputs, attention_mask=mask, decoder_input_ids=prefixes).logits
+    expected = expected[prefixes != 1][:, _theirs(range(expected.shape[-1]))]
     assert float(expected.std()) > 0.5
-    torch.testing.assert_close(found, expected, atol=5e-5, rtol=1e-5)
+    torch.testing.assert_close(result, expected, atol=5e-5, rtol=1e-5)
 
 
 def test_translations_are_equal(make: Make, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_translations_are_equal(make: Make, tmp_path: Path) -> None:
             suppress_tokens=NEVER_GENERATED,
             **theirs,
         )
-        expected = [[number for number in row if number > 3] for row in generated.tolist()]
+        expected = [[token_id for token_id in row if token_id > 3] for row in generated.tolist()]
         assert search(**ours) == expected
         assert len({*map(tuple, expected)}) > 10
 
@@ -249,11 +249,11 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
     assert imported.tokens == (len(before), len(after))
     assert len(after) < len(before) - 20
     assert before.algorithm == after.algorithm == algorithm
-    names = [after.processor.id_to_piece(number) for number in range(len(after))]
+    names = [after.processor.id_to_piece(token_id) for token_id in range(len(after))]
     rows = [before.processor.piece_to_id(name) for name in names]
     for line in german:
         ids = run.tokenizer.encode_source([line])[0]
-        assert [rows[number] for number in ids] == full.tokenizer.encode_source([line])[0]
+        assert [rows[token_id] for token_id in ids] == full.tokenizer.encode_source([line])[0]
     assert {"x", "G"} & {*names} == {"x", "G"} & {*before.texts().values()}  # Latin letters
     assert "к" not in names
     assert ("fra_Latn" in names, "__fr__" in names) == (False, kind == "m2m")
@@ -262,14 +262,14 @@ def test_pruning_keeps_tokens_and_logits_of_the_sample(
         run.tokenizer.encode_target(german[:3]),
     )
     with torch.no_grad():
-        found = model_of(read_run(tmp_path / "run"))(
+        result = model_of(read_run(tmp_path / "run"))(
             pad_rows(source, PAD), pad_rows([[BOS, *ids[:-1]] for ids in target], PAD)
         )
         expected = model_of(read_run(tmp_path / "full"))(
-            pad_rows([[rows[number] for number in ids] for ids in source], PAD),
-            pad_rows([[BOS, *(rows[number] for number in ids[:-1])] for ids in target], PAD),
+            pad_rows([[rows[token_id] for token_id in ids] for ids in source], PAD),
+            pad_rows([[BOS, *(rows[token_id] for token_id in ids[:-1])] for ids in target], PAD),
         )
-    torch.testing.assert_close(found, expected[:, rows], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(result, expected[:, rows], atol=1e-5, rtol=1e-5)
     if algorithm == "bpe":
         export_huggingface(tmp_path / "run", tmp_path / "small", sample=tmp_path / "sample.txt")
         theirs = AutoTokenizer.from_pretrained(tmp_path / "small")
@@ -375,7 +375,7 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     german, english = WORDS[:6], WORDS[9:15]
     rows = [*itertools.permutations(range(len(german)), 3)]
     for side, words in (("de", german), ("en", english)):
-        lines = [" ".join(words[number] for number in row) for row in rows]
+        lines = [" ".join(words[token_id] for token_id in row) for row in rows]
         (tmp_path / f"train.{side}").write_text("\n".join(lines) + "\n")
     samples = tmp_path / "train.de", tmp_path / "train.en"
     pruning = Pruning(("deu_Latn", "eng_Latn", "fra_Latn"), samples)
@@ -392,10 +392,10 @@ def test_a_pruned_import_learns_resumes_exports_and_serves_other_languages(
     assert export_huggingface(run, tmp_path / "theirs again").failure is None
     translator = load_translator(run)
     ids = translator.tokenizer.target_prefix
-    found = translator.engine.translate_ids(
+    result = translator.engine.translate_ids(
         translator.tokenizer.encode_source(["der Hund"]), translator.decoding, prefixes=[ids]
     )[0]
-    assert found.ids[:1] == ids
+    assert result.ids[:1] == ids
     (begun,) = translator.stream(["der Hund"], prefixes=["the"])
     assert begun.alternatives[0].ids[:2] == (
         *ids,

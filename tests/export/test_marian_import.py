@@ -111,12 +111,12 @@ def test_log_probabilities_are_equal(
         source = torch.tensor(run.tokenizer.encode_source(["Hund läuft nicht"]))
         ours = model_of(run)(source, torch.tensor([[BOS, *target]])).log_softmax(-1)
         encoded = AutoTokenizer.from_pretrained(folder)(["Hund läuft nicht"], return_tensors="pt")
-        given = torch.tensor([[rows[number] for number in (BOS, *target)]])
-        found = theirs(**encoded, decoder_input_ids=given).logits[0].log_softmax(-1)
-    assert float(found.std()) > 0.5
-    kept = [number for number in range(len(rows)) if number != PAD]
-    expected = found[:, [rows[number] for number in kept]]
-    torch.testing.assert_close(ours[:, kept], expected, atol=2e-5, rtol=1e-5)
+        prefix = torch.tensor([[rows[index] for index in (BOS, *target)]])
+        log_probs = theirs(**encoded, decoder_input_ids=prefix).logits[0].log_softmax(-1)
+    assert float(log_probs.std()) > 0.5
+    compared = [index for index in range(len(rows)) if index != PAD]
+    expected = log_probs[:, [rows[index] for index in compared]]
+    torch.testing.assert_close(ours[:, compared], expected, atol=2e-5, rtol=1e-5)
     assert float(ours[:, PAD].max()) < -50  # PAD and BOS share one row of Marian
 
 
@@ -135,10 +135,10 @@ def test_translations_are_equal(marian: MakeMarian, tmp_path: Path) -> None:
     special = {"decoder_start_token_id": pad, "pad_token_id": pad, "eos_token_id": 0}
     lines = LINES[:-1]  # transformers ends a text at `</s>`
     encoded = tokenizer(lines, return_tensors="pt", padding=True)
-    for number, search in enumerate(SEARCHES):
+    for index, search in enumerate(SEARCHES):
         settings = GenerationConfig(max_length=20, suppress_tokens=[pad, unk], **special, **search)
         settings.save_pretrained(folder)
-        run = tmp_path / str(number)
+        run = tmp_path / str(index)
         assert import_marian(folder, run).notes == ()
         generated = model.generate(**encoded, generation_config=settings)
         theirs = tokenizer.batch_decode(generated, skip_special_tokens=True)
@@ -157,13 +157,13 @@ def test_tokens_are_equal(algorithm: str, marian: MakeMarian, tmp_path: Path) ->
     run = read_run(tmp_path / "run")
     theirs = MarianTokenizer.from_pretrained(folder, split_special_tokens=True)
     rows = _rows(run.tokenizer.source, folder)
-    ours = [[rows[number] for number in ids] for ids in run.tokenizer.encode_source(LINES)]
+    ours = [[rows[index] for index in ids] for ids in run.tokenizer.encode_source(LINES)]
     assert ours == theirs(LINES)["input_ids"]
     english = [" ".join(words) for words in itertools.permutations(TARGET_WORDS, 2)]
     rows = _rows(run.tokenizer.target, folder)
-    ours = [[rows[number] for number in ids] for ids in run.tokenizer.encode_target(english)]
+    ours = [[rows[index] for index in ids] for ids in run.tokenizer.encode_target(english)]
     assert ours == theirs(text_target=english)["input_ids"]
-    texts = {row: run.tokenizer.decode_target([number]) for number, row in enumerate(rows)}
+    texts = {row: run.tokenizer.decode_target([index]) for index, row in enumerate(rows)}
     ids = theirs.get_vocab()
     assert texts[ids["▁elsewhere"]] == "elsewhere"
     assert texts[ids["▁dog"]] == "dog"
@@ -206,16 +206,16 @@ def test_unsupported_models_are_refused_and_leave_no_files(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(RunError, match=re.escape(message)):
         import_marian(path.parent, tmp_path / "run")
-    assert [each.name for each in tmp_path.iterdir()] == ["opus"]
+    assert [path.name for path in tmp_path.iterdir()] == ["opus"]
 
 
 def _rows(vocabulary: Vocabulary, folder: Path) -> list[int]:
     """Return Marian's id of each token, matched by text."""
     ids = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-    texts = [vocabulary.processor.id_to_piece(number) for number in range(len(vocabulary))]
+    texts = [vocabulary.processor.id_to_piece(index) for index in range(len(vocabulary))]
     special = {PAD: ids["<pad>"], UNK: ids["<unk>"], BOS: ids["<pad>"], EOS: ids["</s>"]}
-    languages = {f"▁{text}": number for text, number in ids.items() if text[0] == ">"}
+    languages = {f"▁{text}": index for text, index in ids.items() if text[0] == ">"}
     return [
-        special.get(number, {**languages, **ids}.get(text, ids["<unk>"]))
-        for number, text in enumerate(texts)
+        special.get(index, {**languages, **ids}.get(text, ids["<unk>"]))
+        for index, text in enumerate(texts)
     ]

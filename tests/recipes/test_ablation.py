@@ -144,9 +144,9 @@ def test_run_of_an_ablation_equals_a_run_of_train(
 ) -> None:
     config = load_config(tiny_recipe, overrides=[*SET, "model.tie_embeddings=none", "seed=2"])
     train(config, tmp_path / "alone")
-    made, alone = RunFolder(ended.runs / "untied-seed2"), RunFolder(tmp_path / "alone")
-    assert made.weights.read_bytes() == alone.weights.read_bytes()
-    assert load_config(made.config) == config
+    trained, alone = RunFolder(ended.runs / "untied-seed2"), RunFolder(tmp_path / "alone")
+    assert trained.weights.read_bytes() == alone.weights.read_bytes()
+    assert load_config(trained.config) == config
 
 
 def test_scores_are_those_of_the_runs(ended: Ended) -> None:

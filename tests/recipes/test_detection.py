@@ -37,7 +37,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text(text, encoding="utf-8")
 
 
-def found(*places: str, source: str | None = None, target: str | None = None) -> Any:
+def detect(*places: str, source: str | None = None, target: str | None = None) -> Any:
     """Return the languages and the section of the only corpus at some places."""
     (corpus,) = detect_corpora(places)
     languages = detect_languages(corpus, source, target)
@@ -58,8 +58,8 @@ def found(*places: str, source: str | None = None, target: str | None = None) ->
 def test_names_of_text_files_give_languages(
     names: str, name: str, languages: tuple[str, str]
 ) -> None:
-    for each in names.split():
-        Path(each).write_text("")
+    for path in names.split():
+        Path(path).write_text("")
     (corpus,) = detect_corpora(names.split())
     assert corpus.name == name
     assert detect_languages(corpus, None, None) == languages
@@ -67,11 +67,11 @@ def test_names_of_text_files_give_languages(
 
 def test_text_gives_the_languages_that_names_do_not() -> None:
     pytest.importorskip("py3langid")
-    assert found("a.tsv")[:2] == ("de", "en")
+    assert detect("a.tsv")[:2] == ("de", "en")
     Path("a.src").write_text(f"{GERMAN}\n" * 20, encoding="utf-8")
     Path("a.tgt").write_text(f"{ENGLISH}\n" * 20, encoding="utf-8")
-    assert found("a.src", "a.tgt")[:2] == ("de", "en")
-    assert found("a.src", "a.tgt", source="lb")[:2] == ("lb", "en")
+    assert detect("a.src", "a.tgt")[:2] == ("de", "en")
+    assert detect("a.src", "a.tgt", source="lb")[:2] == ("lb", "en")
 
 
 def test_without_the_identifier_the_options_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,31 +80,31 @@ def test_without_the_identifier_the_options_are_asked_for(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("mt.recipes.detection.language_of", missing)
     with pytest.raises(DataError, match=r"give --source-language and --target-language, or inst"):
-        found("a.tsv")
-    assert found("a.tsv", source="de", target="en")[:2] == ("de", "en")
+        detect("a.tsv")
+    assert detect("a.tsv", source="de", target="en")[:2] == ("de", "en")
 
 
 @pytest.mark.parametrize("name", ["a.tmx", "a.jsonl", "b.jsonl"])
 def test_marked_languages_need_a_direction(name: str) -> None:
-    assert found(name, source="de")[:2] == ("de", "en")
-    assert found(name, target="de")[:2] == ("en", "de")
+    assert detect(name, source="de")[:2] == ("de", "en")
+    assert detect(name, target="de")[:2] == ("en", "de")
     with pytest.raises(DataError, match="choose the direction with --source-language"):
-        found(name)
+        detect(name)
     with pytest.raises(DataError, match=f"--source-language fr: {name} has texts in"):
-        found(name, source="fr", target="de")
+        detect(name, source="fr", target="de")
 
 
 def test_xliff_has_a_direction() -> None:
-    assert found("a.xliff")[:2] == ("de", "en")
+    assert detect("a.xliff")[:2] == ("de", "en")
 
 
 def test_fields_named_after_languages_are_found() -> None:
-    assert found("a.jsonl", source="de")[2] == JsonlSource(format="jsonl", path=Path("a.jsonl"))
-    section: Source = found("b.jsonl", source="de")[2]
+    assert detect("a.jsonl", source="de")[2] == JsonlSource(format="jsonl", path=Path("a.jsonl"))
+    section: Source = detect("b.jsonl", source="de")[2]
     assert isinstance(section, JsonlSource)
     assert section.columns == ("de", "en")
     with pytest.raises(DataError, match=r"no field `translation.de` or `de`; there are `left`"):
-        found("c.jsonl", source="de", target="en")
+        detect("c.jsonl", source="de", target="en")
 
 
 def test_dataset_of_the_hub_is_read_at_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_dataset_of_the_hub_is_read_at_its_commit(monkeypatch: pytest.MonkeyPatc
         return datasets.Dataset.from_list([{"translation": {"de": "eins", "en": "one"}}])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    source, target, section = found(f"hub:o/n/de-en@{COMMIT}:dev", source="en")
+    source, target, section = detect(f"hub:o/n/de-en@{COMMIT}:dev", source="en")
     assert (source, target) == ("en", "de")
     assert set(asked) == {("o/n", "de-en", COMMIT, "dev")}
     assert section == HubSource(

@@ -101,15 +101,19 @@ def test_config_without_chosen_keys_trains_the_same_model(
     assert "  # source words are cut in other ways in each epoch" in text
     splits = written.data.valid, written.data.tests["test"]
     assert [split.model_dump()["held_out"] for split in splits] == [17, 17]
-    assert {"model.d_model", "training.learning_rate"} <= given(written)
-    assert "training.max_updates" not in given(written)
+    assert {"model.d_model", "training.learning_rate"} <= list_set_keys(written)
+    assert "training.max_updates" not in list_set_keys(written)
     assert "languages: zh to en" in caplog.messages
     assert "training pairs: 700; 17 are held out for valid and as many for test" in caplog.messages
     assert "training on cpu: 30m; about " in caplog.text
     assert caplog.messages[-1].startswith("next: mt train train.yaml; then mt translate runs/train")
 
     minimal = Config(data=written.data, tokenizer=sampling, training=TrainingConfig(budget="30m"))
-    assert {"tokenizer.subword_dropout", "training.budget"} == given(minimal) < given(written)
+    assert (
+        {"tokenizer.subword_dropout", "training.budget"}
+        == list_set_keys(minimal)
+        < list_set_keys(written)
+    )
     assert resolved(minimal, monkeypatch) == resolved(written, monkeypatch)
 
 
@@ -130,7 +134,7 @@ def test_a_training_of_few_passes_has_fewer_changes(
     assert written.tokenizer.subword_dropout == (0, 0)
 
 
-def given(config: Config) -> set[str]:
+def list_set_keys(config: Config) -> set[str]:
     sections = {name: getattr(config, name) for name in ("tokenizer", "model", "training")}
     return {
         f"{name}.{key}" for name, section in sections.items() for key in section.model_fields_set

@@ -27,12 +27,12 @@ PROTOCOL = "nrefs:1|case:mixed|tok:none|text:tokenised,lower-cased"
 
 
 def pairs(*sources: str) -> list[SentencePair]:
-    return [SentencePair(source, f"target {number}") for number, source in enumerate(sources)]
+    return [SentencePair(source, f"target {index}") for index, source in enumerate(sources)]
 
 
 def nearest(corpus: list[SentencePair], *sources: str, language: str = "en") -> list[int]:
-    found = nearest_targets(corpus, sources, source_language=language)
-    return [int(target.removeprefix("target ")) for target in found]
+    targets = nearest_targets(corpus, sources, source_language=language)
+    return [int(target.removeprefix("target ")) for target in targets]
 
 
 @pytest.mark.parametrize("language", ["zh", "zh-CN", "lzh", "ja", "tha"])

@@ -38,8 +38,8 @@ class Backwards(Engine):
             raise MemoryError("too much for one")
         return [
             [
-                Hypothesis(tuple(map(ord, text[::-1] + "!" * number)), -2.0, -1.0 - number, True)
-                for number in range(count)
+                Hypothesis(tuple(map(ord, text[::-1] + "!" * rank)), -2.0, -1.0 - rank, True)
+                for rank in range(count)
             ]
             for text in texts
         ]
@@ -136,7 +136,7 @@ def _all_servers_end() -> Iterator[None]:
 def serve() -> Iterator[Callable[..., Client]]:
     """Return a function that serves a translator until the test ends, and returns a client."""
     with ExitStack() as servers:
-        yield lambda *given, **limits: servers.enter_context(running(*given, **limits))
+        yield lambda *arguments, **limits: servers.enter_context(running(*arguments, **limits))
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def reverse(lines: Sequence[str]) -> list[str]:
 
 def test_requests_share_batches_and_one_thread(backwards: Build, engine: Any) -> None:
     queue = batcher(backwards(batch_size=8))
-    jobs = [[f"request {number}, line {line}" for line in range(3)] for number in range(10)]
+    jobs = [[f"request {position}, line {line}" for line in range(3)] for position in range(10)]
     futures = [queue.submit(lines) for lines in jobs]
     assert (queue.waiting, queue.working) == (30, False)
     with started(queue):
@@ -81,7 +81,9 @@ def test_every_request_gets_its_own_answers(
 ) -> None:
     engine.calls.clear()
     queue = batcher(backwards(batch_size=batch_size))
-    lines = [[f"{number}.{line}" for line in range(size)] for number, (size, _) in enumerate(jobs)]
+    lines = [
+        [f"{position}.{line}" for line in range(size)] for position, (size, _) in enumerate(jobs)
+    ]
     with started(queue):
         futures = [
             queue.submit(own, LineOptions(n_best))
@@ -115,7 +117,7 @@ def test_short_request_waits_for_one_batch_of_each_earlier_request(
         for job, lines in enumerate(before):
             assert texts(long[job]) == reverse([f"{job}.{line}" for line in range(lines)])
     batches = [lines for _, lines in engine.calls]
-    own = next(number for number, lines in enumerate(batches) if "short" in lines)
+    own = next(position for position, lines in enumerate(batches) if "short" in lines)
     assert own <= len(before)
     assert all(len(lines) == batch_size for lines in batches[:-1])
 

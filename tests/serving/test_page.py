@@ -38,8 +38,8 @@ class Browser:
         options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu"]}
         self.driver = driver
         self.session = ""
-        wanted = {"alwaysMatch": {"goog:chromeOptions": options}}
-        self.session = self._send("POST", "", {"capabilities": wanted})["sessionId"]
+        capabilities = {"alwaysMatch": {"goog:chromeOptions": options}}
+        self.session = self._send("POST", "", {"capabilities": capabilities})["sessionId"]
 
     def _send(self, method: str, path: str, body: Any = None) -> Any:
         url = "/".join(part for part in (f"{self.driver}/session", self.session, path) if part)
@@ -66,8 +66,8 @@ class Browser:
         return value
 
     def _element(self, selector: str) -> str:
-        found = self._send("POST", "element", {"using": "css selector", "value": selector})
-        return str(found[_ELEMENT])
+        answer = self._send("POST", "element", {"using": "css selector", "value": selector})
+        return str(answer[_ELEMENT])
 
     def type(self, selector: str, text: str) -> None:
         self._send("POST", f"element/{self._element(selector)}/value", {"text": text})
@@ -133,8 +133,8 @@ def test_typed_text_is_translated(serve: Serve, finished_run: Path, page: Browse
     assert page.run("document.getElementById('count').textContent") == "72 of 20,000 characters"
     page.click("button[type=submit]")
     assert page.wait_for(f"{LINES}.length == 3 && {LINES}") == translator.translate(text)
-    found = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
-    assert found == ["Alternatives"] * 2
+    answer = page.run("[...document.querySelectorAll('#output summary')].map(e => e.textContent)")
+    assert answer == ["Alternatives"] * 2
     page.click("details summary")
     page.size(390, 900)
     assert page.run("document.documentElement.scrollWidth") == 390, "the page fits on a phone"
