@@ -20,8 +20,8 @@ from mt.data.splits import open_split
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import UserError, run_reporting_errors
-from mt.evaluation.evaluate import score_pairs
 from mt.evaluation.run_info import choose_split
+from mt.evaluation.scores import evaluate, translate_pairs
 from mt.model.weights import load_parameters
 from mt.training.checkpoint import STATE
 from mt.training.run_folder import RunFolder
@@ -51,9 +51,9 @@ def curve(run: Path, split: str | None) -> Iterator[Point]:
         path = checkpoints.path(update)
         load_parameters(translator.engine.model, checkpoints.weights(update), str(path))
         state = json.loads((path / STATE).read_text(encoding="utf-8"))["state"]
-        scores, _ = score_pairs(
-            translator,
-            pairs,
+        scores = evaluate(
+            [translation.text for translation in translate_pairs(translator, pairs)],
+            [[pair.target for pair in pairs]],
             target_language=config.data.target_language,
             tokenizer=config.evaluation.bleu_tokenizer,
         )

@@ -29,7 +29,13 @@ from mt.evaluation.passport import (
 )
 from mt.evaluation.robustness import RobustnessCard, make_variants, score_variants
 from mt.evaluation.run_info import ROBUSTNESS_SUFFIX, choose_split, read_config, weights_sha256
-from mt.evaluation.scores import Evaluation, check_metrics, evaluate, measure_off_target
+from mt.evaluation.scores import (
+    Evaluation,
+    check_metrics,
+    evaluate,
+    measure_off_target,
+    translate_pairs,
+)
 from mt.files import file_sha256, read_json, regular_file, resolved, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
@@ -160,18 +166,20 @@ def evaluate_run(
     opened = open_run(run, split=split, overrides=overrides, device=device, job=job)
     checks, language = opened.checks, opened.data.target_language
     started_at = time.perf_counter()
-    evaluation, translations = score_pairs(
-        opened.translator,
-        opened.pairs,
+    translations = translate_pairs(opened.translator, opened.pairs)
+    texts = [translation.text for translation in translations]
+    evaluation = evaluate(
+        texts,
+        [text.lines for text in opened.references],
         target_language=language,
         tokenizer=opened.tokenizer,
-        job=job,
-        further=[text.lines for text in opened.references[1:]],
+        metrics=job.metrics,
+        resamples=job.resamples,
     )
     seconds = time.perf_counter() - started_at
     _log_notes(translations)
     path = opened.output(".hypotheses.txt")
-    hypotheses = _write_lines(path, [translation.text for translation in translations])
+    hypotheses = _write_lines(path, texts)
     checks.check_made(hypotheses, opened.references, language=language)
     if opened.is_multilingual:
         references = opened.references[0].lines
@@ -353,35 +361,6 @@ def _has_scored(passport: Path, files: Sequence[Path]) -> bool:
         resolved(file) == path or file_sha256(file) == sha256
         for file, (path, sha256) in zip(files, scored, strict=True)
     )
-
-
-def score_pairs(
-    translator: Translator,
-    pairs: Sequence[SentencePair],
-    *,
-    target_language: str,
-    tokenizer: str = "auto",
-    job: EvaluationJob = EvaluationJob(),
-    further: Sequence[Sequence[str]] = (),
-) -> tuple[Evaluation, tuple[Translation, ...]]:
-    """Translate the sources of `pairs`; return scores against their targets, and translations.
-
-    `further` are additional reference sets. Validation during training and `mt evaluate RUN` both
-    score here, so that they agree.
-    """
-    stream = translator.stream(pair.source for pair in pairs)
-    translations = tuple(
-        tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
-    )
-    evaluation = evaluate(
-        [translation.text for translation in translations],
-        [[pair.target for pair in pairs], *further],
-        target_language=target_language,
-        tokenizer=tokenizer,
-        metrics=job.metrics,
-        resamples=job.resamples,
-    )
-    return evaluation, translations
 
 
 def evaluate_files(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tqdm import tqdm
+
 from mt.config.decoding import MEANT_TOKENIZERS
 from mt.data.filters import (
     can_be_judged,
@@ -17,6 +19,8 @@ from mt.data.filters import (
     looks_tokenized,
     model_version,
 )
+from mt.data.pairs import SentencePair
+from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.languages import base_language, written_without_spaces
 from mt.tables import aligned
@@ -273,6 +277,15 @@ def evaluate(
     )
     evaluation = Evaluation(bleu, chrf, len(hypotheses), target_language, further=tuple(rest))
     return evaluation.marked("text", label_form(references, target_language))
+
+
+def translate_pairs(
+    translator: Translator, pairs: Sequence[SentencePair]
+) -> tuple[Translation, ...]:
+    """Translate the sources of pairs, with a progress bar."""
+    stream = translator.stream(pair.source for pair in pairs)
+    progress = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
+    return tuple(progress)
 
 
 def choose_metrics(

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from mt.config import Config, DecodingConfig
 from mt.config.data import Direction
@@ -22,7 +21,7 @@ from mt.decoding.retries import repeats_itself
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import Translation, Translator
 from mt.errors import UserError
-from mt.evaluation.scores import Evaluation, evaluate
+from mt.evaluation.scores import Evaluation, evaluate, translate_pairs
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
 from mt.tables import aligned, clip, printable
@@ -84,9 +83,7 @@ class Validator:
                 direction=self.direction,
                 line_shape=data.line_shape,
             )
-            stream = translator.stream(pair.source for pair in pairs)
-            bar = tqdm(stream, "translating", len(pairs), unit="line", leave=False, disable=None)
-            translations = tuple(bar)
+            translations = translate_pairs(translator, pairs)
         finally:
             learner.model.train()
         evaluation = evaluate(
