@@ -144,10 +144,16 @@ def engine_translations(folder: Path, lines: list[str], overrides: Sequence[str]
     return [run.tokenizer.decode_target(hypothesis.ids) for hypothesis in found]
 
 
+def check_initial_run(config: Config, run: Path) -> FinishedRun:
+    """Read a run from which a config is to begin."""
+    tags, init_tags = config.tokenizer.tags, config.training.init_tags
+    return read_initial_run(run, config.model, tags=tags, init_tags=init_tags)
+
+
 def load_weights_of_run(model: Transformer, config: Config, tokenizer: Tokenizer) -> list[str]:
     """Copy the weights of the run that `training.init_from` names into a model."""
     assert config.training.init_from is not None
-    run = read_initial_run(config, config.training.init_from)
+    run = check_initial_run(config, config.training.init_from)
     return load_initial_weights(model, run, config.training.init_tags, tokenizer)
 
 

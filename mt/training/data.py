@@ -165,7 +165,12 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
     initial = None
     # A resumed run has weights of its own; the initial ones may be gone.
     if config.training.init_from is not None and not resuming:
-        initial = read_initial_run(config, config.training.init_from).weights_sha256
+        initial = read_initial_run(
+            config.training.init_from,
+            config.model,
+            tags=config.tokenizer.tags,
+            init_tags=config.training.init_tags,
+        ).weights_sha256
     folder.record_corpora(read.checksums, initial_weights=initial)
     tokenizer = provide_tokenizer(
         config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text

@@ -4,7 +4,7 @@ Training starts at update 0 with a new optimizer. Rows of the embeddings and of 
 mapped to the tokens of the new vocabulary; all other tensors are copied.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from mt.config import Config, TrainingConfig
+from mt.config import ModelConfig, TrainingConfig
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import FormerRow, find_former_rows, list_tokens
 from mt.decoding.load import FinishedRun, read_run
@@ -114,17 +114,20 @@ def load_initial_weights(
     return [origin, *(f"{side} vocabulary: {count}" for side, count in counts.items())]
 
 
-def read_initial_run(config: Config, run: Path) -> FinishedRun:
-    """Read a run whose weights fit the config.
+def read_initial_run(
+    run: Path, model: ModelConfig, *, tags: Collection[str], init_tags: Mapping[str, str]
+) -> FinishedRun:
+    """Read a run whose weights fit a model, and whose tags `init_tags` names.
 
     Raises RunError if the run is missing, unfinished, damaged or of another model. Dropout and
-    vocabulary may differ.
+    vocabulary may differ. `tags` are those of the new tokenizer.
     """
     finished = read_run(run)
+    before, after = finished.config.model.model_dump(), model.model_dump()
     differing = [
-        f"`{key}`: {here} here, {there} in {run}"
-        for key, (there, here) in find_differences(finished.config.flat(), config.flat()).items()
-        if key.startswith("model.") and "dropout" not in key
+        f"`model.{key}`: {here} here, {there} in {run}"
+        for key, (there, here) in find_differences(before, after).items()
+        if "dropout" not in key
     ]
     if differing:
         more = len(differing) - _SHOWN_KEYS
@@ -133,12 +136,12 @@ def read_initial_run(config: Config, run: Path) -> FinishedRun:
             + (f"; and {more} more" if more > 0 else "")
         )
     known = finished.tokenizer.source.tags
-    for tag, relative in config.training.init_tags.items():
+    for tag, relative in init_tags.items():
         if relative not in known:
             near = did_you_mean(relative, known)
             raise RunError(f"`training.init_tags`: {run} has no tag `{relative}`{near}")
-        if tag not in config.tokenizer.tags:
-            near = did_you_mean(tag, config.tokenizer.tags)
+        if tag not in tags:
+            near = did_you_mean(tag, tags)
             raise RunError(f"`training.init_tags`: `tokenizer.tags` does not name `{tag}`{near}")
     return finished
 

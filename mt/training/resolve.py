@@ -35,7 +35,7 @@ from mt.training.data import TrainingData
 from mt.training.objectives import should_compile
 from mt.training.optimizer import choose_precision
 from mt.training.resources import training_speed
-from mt.training.setup import most_updates
+from mt.training.setup import build_learner, most_updates, new_model
 
 LETTERS_PER_TOKEN = 3.5
 """Approximate letters per token for vocabularies of 4,000 to 16,000 tokens."""
@@ -137,7 +137,7 @@ class AutoSettings:
         training, per_epoch = config.training, len(data.plan_epoch())
         updates, seconds = most_updates(training, per_epoch), 0.0
         if updates is None or "model.d_model" in self.chosen:
-            speed = _measure_speed(config, data.store.lengths, data.vocabularies, device)
+            speed = measure_speed(config, data.store.lengths, data.vocabularies, device)
             seconds = training.target_tokens_per_update / speed
         if updates is None and training.budget_seconds is not None:
             spent = time.perf_counter() - self.began_at
@@ -178,7 +178,7 @@ def _batch_tokens(training: TrainingConfig, longest: int, device: torch.device) 
     return max(_CUDA_BATCH_TOKENS if device.type == "cuda" else tokens, longest)
 
 
-def _measure_speed(
+def measure_speed(
     config: Config,
     lengths: Lengths,
     vocabularies: tuple[int, int],
@@ -188,7 +188,14 @@ def _measure_speed(
     """Return the target tokens per second of a training, not compiled, on this device."""
     config = resolve_for_device(config, device)
     plain = config.changed(training=config.training.changed(compile="off"))
-    return training_speed(plain, lengths, vocabularies=vocabularies, device=device, seconds=seconds)
+    return training_speed(
+        build_learner(plain, new_model(plain.model, vocabularies, device), device),
+        plain.training,
+        lengths,
+        longest=plain.data.max_tokens,
+        vocabularies=vocabularies,
+        seconds=seconds,
+    )
 
 
 def measure_corpora(scan: CorpusScan, max_tokens: int) -> CorpusStatistics:
@@ -384,7 +391,7 @@ def _affordable(settings: AutoSettings, corpus: CorpusStatistics, device: torch.
     if training.max_epochs is not None:
         return training.max_epochs * float(corpus.target_tokens)
     sizes = (config.tokenizer.vocabulary_size,) * 2
-    speed = _measure_speed(config, corpus.lengths, sizes, device, seconds=1.5)
+    speed = measure_speed(config, corpus.lengths, sizes, device, seconds=1.5)
     if training.budget_seconds is None:
         return min(speed * LONGEST_TRAINING, _MOST_PASSES * corpus.target_tokens)
     return speed * training.budget_seconds

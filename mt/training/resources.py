@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mt.config import Config, ModelConfig, TrainingConfig
+from mt.config import ModelConfig, TrainingConfig
 from mt.data.batches import (
     SOURCE,
     TARGET,
@@ -33,7 +33,6 @@ from mt.training.data import TrainingData
 from mt.training.distributed import World
 from mt.training.initial_weights import choose_weights
 from mt.training.progress import Progress
-from mt.training.setup import build_learner, new_model
 from mt.training.step import BatchTooLarge, Learner, count_tokens, report_large_batch, train_step
 
 T = TypeVar("T")
@@ -315,23 +314,25 @@ class BatchFitter:
 
 
 def training_speed(
-    config: Config,
+    learner: Learner,
+    training: TrainingConfig,
     lengths: Lengths,
     *,
+    longest: int,
     vocabularies: tuple[int, int],
-    device: torch.device,
     seconds: float = 3.0,
 ) -> float:
     """Measure the target tokens per second of training steps, for about `seconds`.
 
-    `lengths` [N 2] are those of the corpus or of a sample; `vocabularies` the sizes of both sides.
+    `lengths` [N 2] are those of the corpus or of a sample, at most `longest`; `vocabularies` the
+    sizes of both sides.
     The first update, which maps memory and chooses kernels, is left out. Batches are halved until
     they fit the device's memory; raises UserError where none fits.
     """
     random = np.random.default_rng(0)
     lengths = lengths[random.permutation(len(lengths))[:_PAIRS]]
-    plan = plan_updates(lengths, config.training.target_tokens_per_update, seed=0, epoch=0)
-    learner = build_learner(config, new_model(config.model, vocabularies, device), device)
+    plan = plan_updates(lengths, training.target_tokens_per_update, seed=0, epoch=0)
+    device = learner.precision.device
     learner.model.train()
 
     def draw(index: int) -> Example:
@@ -358,8 +359,7 @@ def training_speed(
                 break
         return tokens / taken
 
-    longest = config.data.max_tokens
-    for batch_tokens in _halve_sizes(config.training.max_tokens_per_batch, longest):
+    for batch_tokens in _halve_sizes(training.max_tokens_per_batch, longest):
         with suppress(BatchTooLarge):
             return measure(batch_tokens)
     raise UserError(

@@ -145,7 +145,7 @@ class RunFolder:
     def begin(self, config: Config) -> None:
         """Write the config, and delete what was prepared for a run that has no checkpoint yet.
 
-        Call it inside `opened_run`: another training may be preparing its data.
+        Call it inside `only_training`: another training may be preparing its data.
         """
         if not self.has_trained():
             for file in [*self.tokenizer.glob("*"), self.corpora]:
@@ -203,19 +203,6 @@ def open_run(path: Path, config: Config) -> tuple[RunFolder, Config]:
         raise RunError(f"{path}: not empty, and not a run folder; name another folder with --run")
     path.mkdir(parents=True, exist_ok=True)
     return folder, config
-
-
-@contextmanager
-def opened_run(
-    path: Path, config: Config, *, is_main: bool = True
-) -> Iterator[tuple[RunFolder, Config]]:
-    """Open a run on rank 0 as `open_run` does, and lock it; other ranks only get its paths."""
-    if not is_main:
-        yield RunFolder(path), config
-        return
-    folder, config = open_run(path, config)
-    with only_training(folder):
-        yield folder, config
 
 
 @contextmanager

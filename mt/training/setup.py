@@ -95,7 +95,12 @@ def begin_or_resume(config: Config, folder: RunFolder, data: TrainingData, world
     model = new_model(config.model, data.vocabularies, device)
     notes: list[str] = []
     if config.training.init_from is not None and not folder.checkpoints.updates():
-        run = read_initial_run(config, config.training.init_from)
+        run = read_initial_run(
+            config.training.init_from,
+            config.model,
+            tags=config.tokenizer.tags,
+            init_tags=config.training.init_tags,
+        )
         notes = load_initial_weights(model, run, config.training.init_tags, data.tokenizer)
     learner = build_learner(config, model, device)
     if weight := config.training.guided_alignment:

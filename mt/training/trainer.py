@@ -2,6 +2,7 @@
 
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event, require_tensorboard
 from mt.training.resolve import resolve, resolve_for_device
 from mt.training.resources import BatchFitter, warn_of_low_memory
-from mt.training.run_folder import RunFolder, opened_run
+from mt.training.run_folder import RunFolder, only_training, open_run
 from mt.training.setup import (
     agree_on_config,
     agree_on_folder,
@@ -50,7 +51,10 @@ def train(config: Config, run: Path) -> str:
         require_tensorboard(config.training)
         own = config.data.for_source(config.data.valid)
         choose_tokenizer(own.target_language, config.evaluation.bleu_tokenizer)
-        with opened_run(run, config, is_main=world.is_main) as (folder, config):
+        folder = RunFolder(run)
+        if world.is_main:
+            folder, config = open_run(run, config)
+        with only_training(folder) if world.is_main else nullcontext():
             settings, corpora = None, None
             if world.is_main and not folder.has_trained():
                 corpora = read_corpora(config)

@@ -44,7 +44,7 @@ def write(name: str, content: list[tuple[str, str]], suffixes: str = "zh en") ->
 def _user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change to a folder with corpora, on a machine of a fixed speed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_, **__: SPEED)
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_, **__: SPEED)
     write("train", pairs(1000, 700))
     write("few", pairs(1000, 150))
     write("valid", pairs(5000, 60))

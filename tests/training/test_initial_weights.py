@@ -30,7 +30,6 @@ from mt.training.initial_weights import (
     PARTS,
     describe_parameters,
     freeze,
-    read_initial_run,
 )
 from mt.training.loader import PlannedUpdate
 from mt.training.run_folder import RunFolder, open_run
@@ -39,6 +38,7 @@ from mt.training.trainer import Trainer
 from tests.factories import (
     DIGITS,
     Program,
+    check_initial_run,
     examples,
     extend_tokenizer,
     flip_bit,
@@ -227,7 +227,7 @@ def test_new_tag_begins_as_a_named_one(vocabulary: str, write_run: Write, tmp_pa
     ):
         sections["training"]["init_tags"] = wrong
         with pytest.raises(RunError, match=re.escape(message)):
-            read_initial_run(Config.model_validate(sections), tmp_path / "old")
+            check_initial_run(Config.model_validate(sections), tmp_path / "old")
 
 
 def test_rows_follow_the_tokens_of_another_tokenizer(write_run: Write, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_run_of_another_model_is_an_error_that_names_the_keys(
 ) -> None:
     config = load_config(tiny_recipe, overrides=[setting])
     with pytest.raises(RunError) as caught:
-        read_initial_run(config, finished_run)
+        check_initial_run(config, finished_run)
     expected = f"{finished_run}: its model differs from the config: {differences}"
     assert str(caught.value) == expected.replace("RUN", str(finished_run))
 
@@ -275,7 +275,7 @@ def test_run_of_another_model_is_an_error_that_names_the_keys(
 def test_dropout_and_training_keys_may_differ(finished_run: Path, tiny_recipe: Path) -> None:
     settings = ["model.dropout=0.3", "seed=7"]
     config = load_config(tiny_recipe, overrides=[*settings, "training.learning_rate=1e-5"])
-    initial = read_initial_run(config, finished_run)
+    initial = check_initial_run(config, finished_run)
     assert initial.weights_sha256 == file_sha256(finished_run / "model.safetensors")
 
 

@@ -70,7 +70,7 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         def measured(config: Config, *_: object, **__: object) -> float:
             return tokens * 256 / config.model.d_model
 
-        monkeypatch.setattr(resolve_module, "training_speed", measured)
+        monkeypatch.setattr(resolve_module, "measure_speed", measured)
 
     set_speed(1000.0)
     return set_speed
@@ -259,7 +259,7 @@ def open_recipe(tiny_recipe: Path, tmp_path: Path) -> Path:
 def test_budget_decides_the_updates_and_what_follows_from_them(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 200.0)
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 200.0)
     train_with(open_recipe, tmp_path / "run")
     training = load_config(tmp_path / "run" / "config.yaml").training
     assert training.max_updates is not None
@@ -275,11 +275,11 @@ def test_budget_decides_the_updates_and_what_follows_from_them(
 def test_resumed_run_keeps_what_was_chosen(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 200.0)
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 200.0)
     resumed, whole = tmp_path / "resumed", tmp_path / "whole"
     train_until(open_recipe, resumed, 30, "SIGTERM")
     chosen = (resumed / "config.yaml").read_bytes()
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 199.0)
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 199.0)
     train_with(open_recipe, resumed)
     assert (resumed / "config.yaml").read_bytes() == chosen
     train_with(resumed / "config.yaml", whole)
@@ -314,7 +314,7 @@ def test_each_session_on_cuda_chooses_the_size_of_its_batches(
 def test_too_short_budget_is_refused_with_the_updates_it_allows(
     open_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
-    monkeypatch.setattr(resolve_module, "training_speed", lambda *_args, **_keys: 1.0)
+    monkeypatch.setattr(resolve_module, "measure_speed", lambda *_args, **_keys: 1.0)
     status, out, err = program(
         "train", open_recipe, "--run", tmp_path / "run", "--set", "training.budget=90s"
     )
