@@ -163,10 +163,12 @@ def resolved(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def check_run_exists(run: Path) -> None:
-    """Raise RunError, with the nearest name, unless `run` is a folder."""
-    if run.is_dir():
+def check_run_holds(run: Path, name: str) -> None:
+    """Raise RunError, with the nearest name, unless `run` is a folder with a file of this name."""
+    if (run / name).is_file():
         return
+    if run.is_dir():
+        raise RunError(f"{run}: not a run folder, {name} is missing")
     if run.exists():
         raise RunError(f"{run}: is a file, a run folder was expected")
     siblings = run.parent.iterdir() if run.parent.is_dir() else ()
@@ -279,3 +281,9 @@ def file_sha256(path: Path) -> str:
     check_regular(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_sha256(path: Path, sha256: str, listed_in: str) -> None:
+    """Raise RunError unless a file has the SHA-256 that the file `listed_in` records."""
+    if file_sha256(path) != sha256:
+        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {listed_in})")

@@ -7,7 +7,8 @@ from typing import Any, Literal, Protocol
 
 from mt.errors import RunError
 from mt.files import (
-    check_run_exists,
+    check_run_holds,
+    check_sha256,
     file_sha256,
     read_json,
     read_versioned,
@@ -110,9 +111,7 @@ def read_manifest(checkpoint: Path) -> dict[str, ListedFile]:
 
 def check_run_folder(run: Path) -> None:
     """Raise RunError, with the nearest name, unless a folder is that of a run, finished or not."""
-    check_run_exists(run)
-    if not (run / CONFIG_FILE).is_file():
-        raise RunError(f"{run}: not a run folder, {CONFIG_FILE} is missing")
+    check_run_holds(run, CONFIG_FILE)
 
 
 def is_finished(run: Path) -> bool:
@@ -122,14 +121,7 @@ def is_finished(run: Path) -> bool:
 
 def check_finished(run: Path) -> None:
     """Raise RunError, with the missing file, unless a folder is that of a finished run."""
-    check_run_folder(run)
-    if not is_finished(run):
-        raise RunError(
-            f"{run}: the training has not finished, {MODEL_FILE} is missing; "
-            f"`mt train {run}` continues it"
-        )
-    if not (run / WEIGHTS_FILE).is_file():
-        raise RunError(f"{run}: the run folder is not complete, {WEIGHTS_FILE} is missing")
+    ModelRecord.read(run, finished=True)
 
 
 def best_checkpoint(run: Path) -> tuple[Path, str]:
@@ -155,9 +147,9 @@ def best_checkpoint(run: Path) -> tuple[Path, str]:
         ranking = [ranked["update"] for ranked in read_json(path, dict[str, Any])["state"]["best"]]
         best = next((update for update in ranking if update in folders), max(folders))
         path = folders[best] / CHECKPOINT_MANIFEST
-        return path.parent, read_manifest(path.parent)[WEIGHTS_FILE].sha256
+        return path.parent, read_json(path, dict[str, ListedFile])[WEIGHTS_FILE].sha256
     except (OSError, KeyError, TypeError) as error:
-        raise _damaged(path) from error
+        raise RunError(f"{path}: damaged, or not written by mt") from error
 
 
 def read_description(path: Path) -> Description:
@@ -187,11 +179,6 @@ def write_description(
             **asdict(provenance),
         },
     )
-
-
-def check_weights(folder: Path, sha256: str, *, listed_in: str = MODEL_FILE) -> None:
-    """Raise RunError unless the weights of a run or checkpoint have this SHA-256."""
-    _check_sha256(folder / WEIGHTS_FILE, sha256, listed_in)
 
 
 Quantization = Literal[
@@ -249,13 +236,28 @@ def read_exported(folder: Path) -> Exported:
     return exported
 
 
-def check_exported_model(folder: Path, exported: Exported) -> None:
-    """Raise RunError unless the model files of an export are those that export.json lists."""
+def read_verified_export(folder: Path, run: "ModelRecord | None" = None) -> Exported:
+    """Read export.json and verify the files of the model.
+
+    Raises RunError where one is damaged, and unless the export translates as `run` does, if given.
+    """
+    if not is_exported(folder):
+        raise RunError(f"there is no export in {folder}")
+    exported = read_exported(folder)
+    if run is not None:
+        if (exported.weights, exported.tokenizer) != (run.sha256, run.tokenizer):
+            raise RunError(f"{folder} is an export of other weights")
+        if exported.quantization != "none":
+            raise RunError(f"{folder} is quantized")
+        if not exported.parity or exported.parity["identical"] != exported.parity["sentences"]:
+            raise RunError(f"{folder} translates some lines otherwise than the run")
+        check_sha256(run.folder / WEIGHTS_FILE, run.sha256, run.listed_in)
     for name, sha256 in {EXPORTED_MODEL: exported.model, **exported.details}.items():
         path = folder / name
         if not path.is_file():
             raise RunError(f"{path}: missing, the exported folder is not complete")
-        _check_sha256(path, sha256, EXPORT_FILE)
+        check_sha256(path, sha256, EXPORT_FILE)
+    return exported
 
 
 def exported_details(folder: Path) -> list[Path]:
@@ -280,26 +282,38 @@ class ModelRecord:
     line_shape: LineShape | None = None
     """None if it is unknown."""
 
+    @property
+    def is_of_export(self) -> bool:
+        """True for an export."""
+        return self.listed_in == EXPORT_FILE
+
+    @property
+    def is_of_checkpoint(self) -> bool:
+        """True for the checkpoint of an unfinished run."""
+        return self.listed_in == CHECKPOINT_MANIFEST
+
     @classmethod
-    def read(cls, path: Path) -> "ModelRecord":
-        """Read the record of the model in a folder; raise RunError if it is missing or damaged."""
-        if is_exported(path):
-            exported = read_exported(path)
+    def read(cls, path: Path, *, finished: bool = False) -> "ModelRecord":
+        """Read the record of the model in a folder; raise RunError if it is missing or damaged.
+
+        With `finished`, the folder must be that of a finished run.
+        """
+        has_config, has_model = (path / CONFIG_FILE).is_file(), is_finished(path)
+        is_export = is_exported(path) and not finished
+        if has_config and not (has_model or is_export or finished):
+            return cls(*best_checkpoint(path), CHECKPOINT_MANIFEST)
+        if is_export:
+            exported = read_versioned(path / EXPORT_FILE, Exported, EXPORT_FORMAT)
             length, shape = exported.longest_source, exported.line_shape
             return cls(path, exported.model, EXPORT_FILE, exported.tokenizer, length, shape)
-        check_run_folder(path)
-        if not is_finished(path):
-            return cls(*best_checkpoint(path), CHECKPOINT_MANIFEST)
-        check_finished(path)
-        description = read_description(path / MODEL_FILE)
-        length, shape = description.longest_source, description.line_shape
-        return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
-
-
-def _check_sha256(path: Path, sha256: str, listed_in: str) -> None:
-    if file_sha256(path) != sha256:
-        raise RunError(f"{path}: damaged (its SHA-256 is not the one in {listed_in})")
-
-
-def _damaged(path: Path) -> RunError:
-    return RunError(f"{path}: damaged, or not written by mt")
+        if has_config and has_model and (path / WEIGHTS_FILE).is_file():
+            description = read_versioned(path / MODEL_FILE, Description, MODEL_FORMAT)
+            length, shape = description.longest_source, description.line_shape
+            return cls(path, description.weights, MODEL_FILE, description.tokenizer, length, shape)
+        check_run_holds(path, CONFIG_FILE)
+        if has_model:
+            raise RunError(f"{path}: the run folder is not complete, {WEIGHTS_FILE} is missing")
+        raise RunError(
+            f"{path}: the training has not finished, {MODEL_FILE} is missing; "
+            f"`mt train {path}` continues it"
+        )

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from mt.config import DecodingConfig
-from mt.config.data import DataConfig, chosen_direction
-from mt.config.loading import load_config, require_section
+from mt.config.data import DataConfig
 from mt.data.corpus_files import scan
 from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
 from mt.decoding.files import read_lines
-from mt.decoding.load import decoding_settings
+from mt.decoding.load import StoredModel
 from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
 from mt.errors import UserError
 from mt.files import existing_file
 from mt.languages import base_language
-from mt.runs import CONFIG_FILE, check_finished, is_exported
+from mt.runs import check_finished, is_exported
 
 BLANK, NOT_UTF_8, EMPTY, CUT = (
     "blank line",
@@ -49,23 +48,21 @@ class Teacher:
 
         Raises UserError if an exported model would have to sample.
         """
-        if not is_exported(run):
-            check_finished(run)
-        require_section(overrides, "decoding")
-        config = load_config(run / CONFIG_FILE, overrides=overrides)
-        decoding = config.decoding
-        if is_exported(run) and decoding.search == "sample":
+        is_export = is_exported(run)
+        stored = StoredModel.read(run, overrides, finished=not is_export)
+        decoding = stored.config.decoding
+        if is_export and decoding.search == "sample":
             raise UserError(
                 f"{run}: an exported model cannot sample; add `--set decoding.search=beam`, or "
                 "name the run that it was exported from"
             )
         for member in decoding.ensemble:
             check_finished(member)
-        direction = chosen_direction(config.data, decoding.tag, decoding.target_tag)
+        direction = stored.config.direction
         settings = {
             "source_language": direction.source,
             "target_language": direction.target,
-            **decoding_settings(run, decoding),
+            **stored.settings,
         }
         languages = direction.source, direction.target
         return cls(run, overrides, device, decoding, *languages, settings)

@@ -203,7 +203,7 @@ def plan(
 ) -> None:
     """Estimate memory, disk space and time of a training."""
     loaded = load(config, overrides)
-    from mt.decoding.engine import describe_unsupported
+    from mt.decoding.ctranslate2_engine import describe_unsupported
     from mt.export.marian import why_not_marian
     from mt.profiling.plan import plan_training
 

@@ -8,7 +8,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mt.config.base import Section
-from mt.config.data import TAG_KEYS, DataConfig, Direction, TagKey, needed_tags
+from mt.config.data import (
+    TAG_KEYS,
+    DataConfig,
+    Direction,
+    TagKey,
+    chosen_direction,
+    needed_tags,
+)
 from mt.config.decoding import DecodingConfig, EvaluationConfig
 from mt.config.model import ModelConfig, TokenizerConfig
 from mt.config.training import Part, TrainingConfig
@@ -70,6 +77,11 @@ class Config(Section):
         """Return the needed tags, by key, of each key that `decoding` does not set."""
         needed = {key: needed_tags(self.data, key) for key in TAG_KEYS}
         return {key: of for key, of in needed.items() if of and not getattr(self.decoding, key)}
+
+    @property
+    def direction(self) -> Direction:
+        """Languages of the translations, by the tags of `decoding`."""
+        return chosen_direction(self.data, self.decoding.tag, self.decoding.target_tag)
 
     def _broken_rules(self) -> Iterator[str]:
         if self.tokenizer.added_tokens and self.tokenizer_origin is None:

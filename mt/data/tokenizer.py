@@ -183,13 +183,27 @@ class Tokenizer:
     """Ids in front of each target line: its tag, or none."""
 
     @classmethod
-    def load(cls, folder: Path) -> "Tokenizer":
-        """Read a tokenizer folder; raise `RunError` if it is missing, damaged or foreign."""
-        sums = _read_manifest(folder)
-        vocabularies = [_read_vocabulary(folder / name, sums[name]) for name in sums]
+    def load(cls, folder: Path, expected: str | None = None) -> "Tokenizer":
+        """Read a tokenizer folder; raise `RunError` if it is missing, damaged or foreign.
+
+        `expected` is the recorded fingerprint, if there is one.
+        """
+        models = _read_files(folder)
+        sums = {name: hashlib.sha256(model).hexdigest() for name, model in models.items()}
         lines = "".join(f"{name} {checksum}\n" for name, checksum in sums.items())
         fingerprint = hashlib.sha256(lines.encode()).hexdigest()
-        last = TAG_LAST in sums
+        if expected not in (None, fingerprint):
+            raise RunError(
+                f"{folder}: is the tokenizer of another run (fingerprint {fingerprint[:12]}, the "
+                f"model was trained with {expected[:12]})"
+            )
+        vocabularies = []
+        for name, model in models.items():
+            try:
+                vocabularies.append(Vocabulary.from_model(model))
+            except ValueError as error:
+                raise RunError(f"{folder / name}: {error}") from error
+        last = TAG_LAST in models
         return cls(vocabularies[0], vocabularies[-1], fingerprint, tag_is_last=last)
 
     def tagged(self, tag: str | None, target_tag: str | None = None) -> "Tokenizer":
@@ -259,7 +273,7 @@ def read_models(source: Path) -> dict[str, bytes]:
     inside = source / "tokenizer"
     original = inside if inside.is_dir() else source
     Tokenizer.load(original)
-    return {name: (original / name).read_bytes() for name in _read_manifest(original)}
+    return _read_files(original)
 
 
 def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:
@@ -277,8 +291,8 @@ def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def _read_manifest(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each model file, source before target."""
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """Return the contents of the model files by name, verified, source before target."""
     path = folder / _MANIFEST
     if not folder.is_dir():
         raise RunError(f"{folder}: no such folder")
@@ -287,16 +301,12 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     manifest = read_json(path, TokenizerManifest)
     if manifest.format != _FORMAT or list(manifest.sha256) not in LAYOUTS:
         raise RunError(f"{path}: this version of mt cannot read its format")
-    return manifest.sha256
-
-
-def _read_vocabulary(path: Path, checksum: str) -> Vocabulary:
-    if not path.is_file():
-        raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
-    model = read_bytes(path, limit=LARGEST_MODEL)
-    if hashlib.sha256(model).hexdigest() != checksum:
-        raise RunError(f"{path}: damaged (its SHA-256 is not the one in `{_MANIFEST}`)")
-    try:
-        return Vocabulary.from_model(model)
-    except ValueError as error:
-        raise RunError(f"{path}: {error}") from error
+    models = {}
+    for name, checksum in manifest.sha256.items():
+        path = folder / name
+        if not path.is_file():
+            raise RunError(f"{path}: missing; restore it, the tokenizer cannot be used without it")
+        models[name] = read_bytes(path, limit=LARGEST_MODEL)
+        if hashlib.sha256(models[name]).hexdigest() != checksum:
+            raise RunError(f"{path}: damaged (its SHA-256 is not the one in `{_MANIFEST}`)")
+    return models

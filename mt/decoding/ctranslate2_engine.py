@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import ctranslate2
 import numpy as np
 
 from mt.config import DecodingConfig
@@ -22,13 +21,11 @@ from mt.decoding.engine import (
     TargetPrefixes,
     TokenDetails,
     choose_rank_device,
-    describe_unsupported,
-    find_differing_key,
     length_limit,
     minimum_length,
     plan_batches,
 )
-from mt.errors import RunError, UserError
+from mt.errors import RunError, UserError, listed
 from mt.runs import EXPORTED_MODEL
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -40,6 +37,36 @@ Tokens = Sequence[str]
 _NEVER_GENERATED = frozenset({PAD, UNK, BOS})
 # Padded positions of a batch for forced decoding, sentences times the longer side.
 FORCED_POSITIONS = 1024
+
+
+def describe_unsupported(decoding: DecodingConfig) -> str | None:
+    """Return an error message if CTranslate2 does not support `decoding`, else None."""
+    formula = "would follow another formula; translate with the run"
+    for is_set, key, reason in (
+        (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
+        (decoding.adapter, "adapter", "has its weights; export the run of the adapter"),
+        (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
+        (decoding.search == "sample", "search: sample", "does not sample; translate with the run"),
+        (decoding.coverage_penalty, "coverage_penalty", formula),
+        (
+            decoding.repetition_penalty != 1.0,
+            "repetition_penalty",
+            f"{formula}, or use `decoding.no_repeat_ngram`",
+        ),
+    ):
+        if is_set:
+            return f"`decoding.{key}`: an exported model {reason}"
+    return None
+
+
+def find_differing_key(decoding: DecodingConfig) -> str | None:
+    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None."""
+    if reason := describe_unsupported(decoding):
+        return reason.split("`")[1]
+    for key in ("no_repeat_ngram", "min_length_ratio"):
+        if decoding.search == "beam" and getattr(decoding, key):
+            return f"decoding.{key}"
+    return "decoding.precision: bf16" if decoding.precision == "bf16" else None
 
 
 class CTranslate2Engine(ExplainingEngine, ScoringEngine):
@@ -60,11 +87,20 @@ class CTranslate2Engine(ExplainingEngine, ScoringEngine):
         positions: int,
         threads: int | None = None,
     ) -> None:
-        """Load the model; `positions` is the longest sequence it supports, including EOS.
+        """Load the model on a device, which is auto, cuda or cpu.
 
+        `positions` is the longest sequence that it supports, including EOS.
         `threads` batches run in parallel, one core each, which is faster than all cores for one
         batch. The default is `OMP_NUM_THREADS`, or else the number of cores of this process.
         """
+        import ctranslate2
+
+        available = ["cuda", "cpu"] if ctranslate2.get_cuda_device_count() else ["cpu"]
+        if device == "auto":
+            device = available[0]
+        if device not in available:
+            names = listed(available)
+            raise UserError(f"device `{device}`: CTranslate2 has {names} on this machine")
         self.positions = positions
         self.source_tokens = _tokens(tokenizer.source)
         self.target_tokens = _tokens(tokenizer.target)

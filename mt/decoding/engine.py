@@ -160,33 +160,3 @@ def choose_rank_device(count: int) -> int | None:
     """Return the index of this rank's device among the `count` of its host; None: no torchrun."""
     rank = os.environ.get("LOCAL_RANK")
     return None if rank is None else int(rank) % count
-
-
-def describe_unsupported(decoding: DecodingConfig) -> str | None:
-    """Return an error message if CTranslate2 does not support `decoding`, else None."""
-    formula = "would follow another formula; translate with the run"
-    for is_set, key, reason in (
-        (decoding.ensemble, "ensemble", "translates alone; translate with the run"),
-        (decoding.adapter, "adapter", "has its weights; export the run of the adapter"),
-        (decoding.mbr, "mbr", "chooses by its score; translate with the run"),
-        (decoding.search == "sample", "search: sample", "does not sample; translate with the run"),
-        (decoding.coverage_penalty, "coverage_penalty", formula),
-        (
-            decoding.repetition_penalty != 1.0,
-            "repetition_penalty",
-            f"{formula}, or use `decoding.no_repeat_ngram`",
-        ),
-    ):
-        if is_set:
-            return f"`decoding.{key}`: an exported model {reason}"
-    return None
-
-
-def find_differing_key(decoding: DecodingConfig) -> str | None:
-    """Return the key of a search that CTranslate2 does not do as PyTorch does, or None."""
-    if reason := describe_unsupported(decoding):
-        return reason.split("`")[1]
-    for key in ("no_repeat_ngram", "min_length_ratio"):
-        if decoding.search == "beam" and getattr(decoding, key):
-            return f"decoding.{key}"
-    return "decoding.precision: bf16" if decoding.precision == "bf16" else None

@@ -17,10 +17,9 @@ from typing import IO, Any, Literal
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE, read_chunks, scan
 from mt.decoding.engine import ExplainingEngine, TokenDetails, TranslatedPart
-from mt.decoding.load import decoding_settings
+from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Result, Shard, Window, complete
 from mt.decoding.translator import (
     Translation,
@@ -31,7 +30,6 @@ from mt.decoding.translator import (
 )
 from mt.errors import DataError, UserError
 from mt.files import existing_file, replacing, resolved
-from mt.runs import CONFIG_FILE, check_run_folder, is_exported
 from mt.tables import printable
 
 Form = Literal["text", "n-best", "json"]
@@ -91,22 +89,21 @@ def translate_shard(
     if job.look_ahead:
         raise UserError("`--unbuffered` does not go with `--shard` and torchrun")
     _open_input(job)
-    check_run_folder(run)
-    decoding = load_config(run / CONFIG_FILE, overrides=overrides).decoding
-    check_n_best(job.n_best, decoding)
+    stored = StoredModel.read(run, overrides)
+    check_n_best(job.n_best, stored.config.decoding)
     settings = {
         "command": "translate",
         "input": scan(source).sha256,
         "prefixes": job.prefixes and scan(job.prefixes).sha256,
         "output": f"{job.form}, n-best {job.n_best}",
         "report": job.report and job.report.name,
-        **decoding_settings(run, decoding),
+        **stored.settings,
     }
-    extent = Extent(scan(source).lines, default_look_ahead(decoding))
+    extent = Extent(scan(source).lines, default_look_ahead(stored.config.decoding))
     files = (output, *filter(None, [job.report]))
 
     def load() -> Make:
-        translator = load_for_files(run, overrides=overrides, device=device)
+        translator = load_stored_for_files(stored, device)
         return partial(_windows_of, translator, job)
 
     log_result(complete(Job(files, record_of(output), settings, extent, shard), load))
@@ -147,11 +144,18 @@ def log_result(result: Result | None) -> None:
 
 def load_for_files(run: Path, *, overrides: Sequence[str], device: str) -> Translator:
     """Load a translator, and keep freed memory for the batches to come."""
-    if not is_exported(run):  # an exported model needs no torch
+    stored = StoredModel.read(run, overrides)
+    return load_stored_for_files(stored, device)
+
+
+def load_stored_for_files(stored: StoredModel, device: str) -> Translator:
+    """Load a translator as `load_for_files` does."""
+    stored.require_tag()
+    if not stored.record.is_of_export:  # an exported model needs no torch
         from mt.model.device import keep_freed_memory
 
         keep_freed_memory()
-    return Translator.load(run, overrides=overrides, device=device)
+    return Translator.of_stored(stored, device)
 
 
 def write_translations(
@@ -187,11 +191,11 @@ def translated_windows(
 ) -> Iterator[Window]:
     """Yield the output and the report of lines, of which `first` is the position of the first."""
     write = FORMS[job.form]
-    look_ahead = job.look_ahead or translator.look_ahead
+    size = job.look_ahead or translator.look_ahead
     translations = translator.stream(
-        lines, prefixes=prefixes, n_best=job.n_best, look_ahead=look_ahead
+        lines, prefixes=prefixes, n_best=job.n_best, look_ahead=job.look_ahead
     )
-    while window := list(islice(translations, look_ahead)):
+    while window := list(islice(translations, size)):
         if first:
             window = [
                 replace(translation, line_number=first + translation.line_number)

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mt.config.loading import load_config
 from mt.data.corpus_files import LineReader, read_chunks, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
@@ -22,12 +21,11 @@ from mt.decoding.files import (
     progress_bar,
     record_of,
 )
-from mt.decoding.load import decoding_settings
+from mt.decoding.load import StoredModel
 from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.files import existing_file, naming, regular_file
-from mt.runs import CONFIG_FILE, check_run_folder
 
 # Read together and sorted by length, so that a batch has little padding.
 LINES_AT_ONCE = 2048
@@ -164,14 +162,13 @@ def _write_shard(
 ) -> Totals | None:
     sources, output = files_for_shards(job.sources, job.output)
     _require_pairs(sources, job.targets)
-    check_run_folder(run)
-    decoding = load_config(run / CONFIG_FILE, overrides=[*_SETTINGS, *overrides]).decoding
+    stored = StoredModel.read(run, [*_SETTINGS, *overrides])
     settings = {
         "command": "score",
         "sources": scan(sources).sha256,
         "targets": scan(job.targets).sha256,
         "json": job.as_json,
-        **decoding_settings(run, decoding),
+        **stored.settings,
     }
     extent = Extent(scan(sources).lines, LINES_AT_ONCE)
 

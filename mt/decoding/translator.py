@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 from mt.config import DecodingConfig
-from mt.config.data import Direction, chosen_direction
+from mt.config.data import Direction
 from mt.data.tokenizer import Tokenizer
 from mt.data.verbatim import change_words, missing_verbatim
 from mt.decoding.alignment import Link, align_words, map_spans_to_line
 from mt.decoding.engine import Engine, ExplainingEngine, TranslatedPart
-from mt.decoding.load import LoadedModel, load_model, require_tag
+from mt.decoding.load import StoredModel, load_engine
 from mt.decoding.preparation import (
     Preparation,
     PreparedLine,
@@ -148,23 +148,23 @@ class Translator:
         Raises RunError for missing or damaged files, ConfigError for the overrides, UserError for
         an unavailable device, and UserError if the model needs a tag and `decoding.tag` is not set.
         """
-        loaded = load_model(Path(path), overrides=overrides, device=device)
-        require_tag(loaded.config.tags_to_choose(), overrides, name=Path(path))
-        return cls.of_model(loaded)
+        stored = StoredModel.read(Path(path), overrides)
+        stored.require_tag()
+        return cls.of_stored(stored, device)
 
     @classmethod
-    def of_model(cls, loaded: LoadedModel) -> "Translator":
-        """Return a translator with a loaded model."""
-        decoding = loaded.config.decoding
+    def of_stored(cls, stored: StoredModel, device: str) -> "Translator":
+        """Load the engine of a model and return its translator."""
+        engine, advice = load_engine(stored, device)
         translator = cls(
-            loaded.engine,
-            loaded.tokenizer,
-            decoding,
-            longest_source=loaded.longest_source,
-            direction=chosen_direction(loaded.config.data, decoding.tag, decoding.target_tag),
-            line_shape=loaded.line_shape,
+            engine,
+            stored.tokenizer,
+            stored.config.decoding,
+            longest_source=stored.longest_source,
+            direction=stored.config.direction,
+            line_shape=stored.record.line_shape,
         )
-        translator.advice = loaded.advice
+        translator.advice = advice
         return translator
 
     @property
@@ -357,7 +357,8 @@ def load_translator(
     run: Path, *, overrides: Sequence[str] = (), device: str = "auto"
 ) -> Translator:
     """Load a translator as `Translator.load` does, without requiring a tag."""
-    return Translator.of_model(load_model(run, overrides=overrides, device=device))
+    stored = StoredModel.read(run, overrides)
+    return Translator.of_stored(stored, device)
 
 
 def default_look_ahead(decoding: DecodingConfig) -> int:

@@ -15,10 +15,9 @@ from mt.config.data import HeldOutSource
 from mt.config.loading import load_config
 from mt.data.corpus_files import LONGEST_LINE
 from mt.data.tokenizer import Tokenizer
-from mt.decoding.load import check_tokenizer
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.evaluation.scores import ConfidenceInterval, Score
-from mt.files import read_json
+from mt.files import check_sha256, read_json
 from mt.runs import (
     CONFIG_FILE,
     CORPORA_FILE,
@@ -31,13 +30,12 @@ from mt.runs import (
     CorpusRecord,
     Exported,
     Provenance,
-    check_exported_model,
     check_finished,
     check_run_folder,
-    check_weights,
     is_exported,
     read_description,
     read_exported,
+    read_verified_export,
 )
 
 T = TypeVar("T")
@@ -204,9 +202,7 @@ def read_info(run: Path) -> RunInfo:
     """
     check_run_folder(run)
     config = load_config(run / CONFIG_FILE)
-    exported = read_exported(run) if is_exported(run) else None
-    if exported:
-        check_exported_model(run, exported)
+    exported = read_verified_export(run) if is_exported(run) else None
     model = provenance = None
     if (run / MODEL_FILE).exists() or (run / WEIGHTS_FILE).exists():
         check_finished(run)
@@ -243,7 +239,7 @@ def _read_if_there(path: Path, kind: type[T]) -> T | None:
 
 def _read_model(run: Path, provenance: Provenance) -> ModelInfo:
     description, weights = read_description(run / MODEL_FILE), run / WEIGHTS_FILE
-    check_weights(run, description.weights)
+    check_sha256(weights, description.weights, MODEL_FILE)
     with safe_open(weights, framework="numpy") as file:  # tied matrices are written once
         parameters = sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return ModelInfo(
@@ -281,8 +277,7 @@ def _read_tokenizer(run: Path, fingerprint: str | None) -> TokenizerInfo | None:
     folder = run / TOKENIZER_FOLDER
     if fingerprint is None and not any(folder.glob("*.json")):
         return None
-    tokenizer = Tokenizer.load(folder)
-    check_tokenizer(tokenizer, fingerprint, run)
+    tokenizer = Tokenizer.load(folder, fingerprint)
     return TokenizerInfo(
         algorithm=tokenizer.source.algorithm,
         vocabulary="joint" if tokenizer.source is tokenizer.target else "separate",

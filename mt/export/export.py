@@ -16,7 +16,8 @@ from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_split
 from mt.data.tokenizer import copy_tokenizer
-from mt.decoding.engine import describe_unsupported, length_limit
+from mt.decoding.ctranslate2_engine import describe_unsupported
+from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun, read_run, require_ctranslate2
 from mt.decoding.translator import Translator, load_translator
 from mt.errors import DataError, RunError, UserError, install_hint, listed

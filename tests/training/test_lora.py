@@ -13,7 +13,8 @@ from torch import nn
 
 from mt.data.batches import collate
 from mt.data.tokenizer_training import find_former_rows
-from mt.decoding.load import load_model, read_run
+from mt.decoding.load import read_run
+from mt.decoding.translator import load_translator
 from mt.errors import RunError
 from mt.model.weights import LowRankLinear, add_low_rank, merge_low_rank
 from mt.runs import ADAPTER_FILE
@@ -88,7 +89,7 @@ def test_run_is_its_base_with_the_adapter(adapted: Path, finished_run: Path) -> 
     changed = {name for name in base.weights if not base.weights[name].equal(run.weights[name])}
     assert changed == {name.replace(".up", ".weight") for name in learnt if name.endswith(".up")}
     override = f"decoding.adapter={adapted}"
-    loaded: Any = load_model(finished_run, overrides=[override]).engine
+    loaded: Any = load_translator(finished_run, overrides=[override]).engine
     for name, each in loaded.model.named_parameters():
         assert each.equal(run.weights[name]), name
     there = engine_translations(adapted, LINES)
@@ -120,7 +121,7 @@ def test_new_tokens_are_learnt_beside_the_low_rank_matrices(
     rows = load_file(run / ADAPTER_FILE)["target_embedding.weight"]
     assert len(rows) == read_run(finished_run).tokenizer.target_size + 5
     with pytest.raises(RunError, match="needs the tokenizer of its run; translate with"):
-        load_model(finished_run, overrides=[f"decoding.adapter={run}"])
+        load_translator(finished_run, overrides=[f"decoding.adapter={run}"])
 
 
 def test_the_embedding_of_a_new_tag_is_trained(
