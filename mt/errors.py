@@ -17,9 +17,7 @@ EXIT_USER_ERROR = 2
 # Exit statuses of a program ended by SIGINT or SIGPIPE, as in a shell; Windows has no SIGPIPE.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXIT_PIPE_CLOSED = 128 + 13
-_LONGEST_LINE, _LONGEST_WORD = 1000, 400
-"""Characters of a message, and of a word in it, such as a path."""
-_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+_LONGEST_LINE = 1000
 
 
 class UserError(Exception):
@@ -58,16 +56,10 @@ def listed(names: Iterable[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a message on one line: other than printable characters as escapes, long names cut."""
+    """Return a message on one line of at most 1,000 characters, unprintable ones as escapes."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    text = _LONG_WORD.sub(_cut, text)
-    if len(text) > _LONGEST_LINE:
-        text = f"{text[: _LONGEST_LINE // 2]}...{text[-_LONGEST_LINE // 4 :]}"
-    return text
-
-
-def _cut(word: re.Match[str]) -> str:
-    return f"{word[0][: _LONGEST_WORD // 2]}...{word[0][-_LONGEST_WORD // 4 :]}"
+    half = _LONGEST_LINE // 2
+    return text if len(text) <= _LONGEST_LINE else f"{text[: half - 3]}...{text[-half:]}"
 
 
 def install_hint(extra: str) -> str:
@@ -93,8 +85,7 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     """
     try:
         status = command()
-        if sys.stdout is not None:  # None after `>&-`
-            sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
+        sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
     except UserError as error:
         lines = str(error).splitlines() if isinstance(error, ConfigProblemsError) else [str(error)]
         status = _report("\n".join(map(one_line, lines)))
@@ -107,8 +98,8 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
             raise
         status = _report(one_line(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}"))
     finally:
-        _settle(sys.stdout)
-        _settle(sys.stderr)
+        _discard_unwritable(sys.stdout)
+        _discard_unwritable(sys.stderr)
     return status
 
 
@@ -133,17 +124,13 @@ _OS_MESSAGES = {
 
 
 def _report(message: str) -> int:
-    # A full or closed stderr (None after `2>&-`) must not cause a traceback.
-    with suppress(OSError):
-        if sys.stderr is not None:
-            sys.stderr.write(f"error: {message}\n")
+    with suppress(OSError):  # a full disk behind stderr
+        sys.stderr.write(f"error: {message}\n")
     return EXIT_USER_ERROR
 
 
-def _settle(stream: TextIO | None) -> None:
-    """Discard unwritable output: otherwise the interpreter would exit with status 120."""
-    if stream is None:  # after `>&-`
-        return
+def _discard_unwritable(stream: TextIO) -> None:
+    """Discard output that cannot be written: else the interpreter exits with status 120."""
     try:
         stream.flush()
     except OSError:

@@ -78,7 +78,7 @@ def test_train_translate_and_evaluate(
 
     of_run = mt("evaluate", trained, "--split", "test", "--json")
     references = tiny_corpus / "test.de"
-    files = ["--hypotheses", output, "--references", references]
+    files = (output, "--references", references)
     of_files = mt("evaluate", *files, "--target-language", "de", "--json")
     scores = json.loads(of_files.stdout)
     texts = [path.read_text().splitlines() for path in (output, references)]

@@ -58,14 +58,6 @@ def test_full_disk_behind_stdout_is_reported_once(
     assert capsys.readouterr().err == "error: output: no space left on the disk\n"
 
 
-def test_status_is_kept_without_stdout_and_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
-    assert run_reporting_errors(lambda: 0) == 0
-    assert run_reporting_errors(lambda: 1) == 1
-    assert run_reporting_errors(raising(UserError("x"))) == 2
-
-
 def test_nearest_choice_is_suggested() -> None:
     assert did_you_mean("rmsnrom", ["layernorm", "rmsnorm"]) == "; did you mean `rmsnorm`?"
     assert did_you_mean("xyz", ["layernorm", "rmsnorm"]) == ""
