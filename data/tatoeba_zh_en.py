@@ -92,7 +92,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the six files go")
     arguments = parser.parse_args()
     upstream = existing_file(arguments.upstream)
-    pairs = TsvPairs(Checksums(UNVERIFIED, UNVERIFIED), upstream, 0, 1)
+    pairs = TsvPairs(Checksums(UNVERIFIED, UNVERIFIED), upstream, (0, 1))
     write(split(pairs.pairs(), held_out=HELD_OUT_PAIRS), arguments.folder)
     return 0
 
