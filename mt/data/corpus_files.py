@@ -13,6 +13,7 @@ import http.client
 import logging
 import lzma
 import os
+import shutil
 import urllib.error
 import urllib.request
 import zlib
@@ -234,37 +235,21 @@ def download(url: str) -> Path:
 def _fetch(url: str, file: BinaryIO) -> None:
     """Download `url` into `file`, with progress on stderr."""
     try:
-        response = urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            bar = tqdm.wrapattr(file, "write", total or None, desc=url, leave=False, disable=None)
+            with bar as writer:
+                shutil.copyfileobj(response, writer, CHUNK_BYTES)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _describe_failure(url, error) from error
-    with response:
-        total = int(response.headers.get("Content-Length") or 0)
-        with tqdm(
-            total=total or None, unit="B", unit_scale=True, desc=url, leave=False, disable=None
-        ) as bar:
-            while chunk := _receive(url, response):
-                file.write(chunk)
-                bar.update(len(chunk))
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        status = ""
+        if isinstance(error, urllib.error.HTTPError):
+            status = f"status {error.code}, "
+            error.close()  # closes the connection
+        raise DataError(f"{url}: cannot be downloaded ({status}{reason})") from error
     # A broken connection ends like a complete one; only the length differs.
     if total and file.tell() != total:
         raise DataError(f"{url}: broke off after {file.tell()} of {total} bytes; run it again")
-
-
-def _receive(url: str, response: BinaryIO) -> bytes:
-    """Read a chunk; separate from writing, so that a full disk is not reported as a broken line."""
-    try:
-        return response.read(CHUNK_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        raise _describe_failure(url, error) from error
-
-
-def _describe_failure(url: str, error: Exception) -> DataError:
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    status = ""
-    if isinstance(error, urllib.error.HTTPError):
-        status = f"status {error.code}, "
-        error.close()  # closes the connection
-    return DataError(f"{url}: cannot be downloaded ({status}{reason})")
 
 
 def find_supplied_files(source: CorpusSource, data: DataConfig) -> tuple[Path, Path] | None:

@@ -398,19 +398,19 @@ def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:
 
 
 def _open_text(source: TextSource, data: DataConfig) -> PairSource:
-    def side(name: str, path: str | None, language: str) -> Path:
-        if path is not None:
-            return _fetch(path, source)
-        assert source.corpus is not None, "the config requires places or a name"
-        raise DataError(
-            f"corpus `{source.corpus}`: {describe_search(source.corpus, language)}, and the "
-            f"configuration gives no `{name}` to read instead"
-        )
-
-    left = side("source", source.source, data.source_language)
-    return TextPairs(
-        read_expected_sums(source), left, side("target", source.target, data.target_language)
-    )
+    sides = []
+    for name, path, language in (
+        ("source", source.source, data.source_language),
+        ("target", source.target, data.target_language),
+    ):
+        if path is None:
+            assert source.corpus is not None, "the config requires paths or a name"
+            raise DataError(
+                f"corpus `{source.corpus}`: {describe_search(source.corpus, language)}, and the "
+                f"configuration gives no `{name}` to read instead"
+            )
+        sides.append(_fetch(path, source))
+    return TextPairs(read_expected_sums(source), *sides)
 
 
 def _open_tsv(source: TsvSource, _data: DataConfig) -> PairSource:

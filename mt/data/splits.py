@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from heapq import heappush, heapreplace
 from itertools import chain, islice
 from pathlib import Path
@@ -420,34 +420,37 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise ConfigError(
             "`data.cleaning` asks for nothing: set one of its keys; `mt data check` suggests some"
         )
-    names = [_names(corpus) for corpus in corpora]
+    for source, target in (corpus.languages for corpus in corpora):
+        if source == target:
+            raise ConfigError(
+                "`data.source_language` and `data.target_language` are both "
+                f"{source}: the two files would have one name"
+            )
     if folder.exists():
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
     with aside(folder) as temporary:
-        cleaned = [
-            _write(corpus, [temporary / name for name in own])
-            for corpus, own in zip(corpora, names, strict=True)
-        ]
+        cleaned = tuple(_write(corpus, temporary, folder) for corpus in corpora)
         put_in_place(temporary, folder)
-    return tuple(
-        replace(corpus, files=tuple(folder / path.name for path in corpus.files))
-        for corpus in cleaned
-    )
+    return cleaned
 
 
-def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
+def _write(corpus: TrainingCorpus, temporary: Path, folder: Path) -> CleanedFiles:
+    """Write the files of a corpus into `temporary`, which becomes `folder`."""
+    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
+    names = [f"{name}.{language}" for language in corpus.languages]
+    names.append(_REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}")
     total = changed = 0
     taken = dict.fromkeys(corpus.cleaning.filters, 0)
     judgements = corpus.cleaning.judge(corpus.source.pairs())
     with ExitStack() as stack:
         sources, targets, removed = (
-            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in files
+            stack.enter_context((temporary / name).open("w", encoding="utf-8", newline="\n"))
+            for name in names
         )
-        for judged in tqdm(
-            judgements, desc="cleaning", unit=" pairs", unit_scale=True, disable=None
-        ):
+        bar = tqdm(judgements, desc="cleaning", unit=" pairs", unit_scale=True, disable=None)
+        for judged in bar:
             total += 1
             if judged.taken_by is None:
                 changed += judged.pair != judged.original
@@ -459,17 +462,5 @@ def _write(corpus: TrainingCorpus, files: Sequence[Path]) -> CleanedFiles:
             removed.write("\t".join([str(total), judged.taken_by, *texts]) + "\n")
     if total == sum(taken.values()):
         raise DataError(f"{corpus.source.description}: the cleaning leaves no pair of {total:,}")
-    return CleanedFiles(corpus.key, tuple(files), total, changed, taken)
-
-
-def _names(corpus: TrainingCorpus) -> list[str]:
-    """Return the file names of a corpus: source, target, and removed pairs."""
-    name = corpus.key.rpartition(".")[2]  # `train`, or the name in a mixture
-    data = corpus.cleaning.data
-    if data.source_language == data.target_language:
-        raise ConfigError(
-            f"`data.source_language` and `data.target_language` are both "
-            f"{data.source_language}: the two files would have one name"
-        )
-    removed = _REMOVED_FILE if corpus.key == "train" else f"{name}.{_REMOVED_FILE}"
-    return [f"{name}.{data.source_language}", f"{name}.{data.target_language}", removed]
+    files = tuple(folder / name for name in names)
+    return CleanedFiles(corpus.key, files, total, changed, taken)

@@ -33,7 +33,6 @@ from mt.data.tokenizer import (
     TARGET,
     Tokenizer,
     Vocabulary,
-    copy_tokenizer,
     escape,
     read_models,
     write_models,
@@ -80,18 +79,17 @@ def provide_tokenizer(
     """
     if any(folder.glob("*.json")):
         tokenizer = Tokenizer.load(folder)
-    elif origin is None:
-        assert text is not None, "a new tokenizer is trained on a sample"
-        models = {name: train_model(text.take(name), settings) for name in model_files(settings)}
-        tokenizer = write_models(folder, models)
-    elif settings.added_tokens or settings.tags:
-        models = {
-            name: extend_model(model, text.take(name) if text else [], settings)
-            for name, model in read_models(origin[1]).items()
-        }
-        tokenizer = write_models(folder, models)
     else:
-        tokenizer = copy_tokenizer(origin[1], folder)
+        if origin is None:
+            assert text is not None, "a new tokenizer is trained on a sample"
+            names = model_files(settings)
+            models = {name: train_model(text.take(name), settings) for name in names}
+        else:
+            models = {
+                name: extend_model(model, text.take(name) if text else [], settings)
+                for name, model in read_models(origin[1]).items()
+            }
+        tokenizer = write_models(folder, models)
     layout = "joint" if tokenizer.source is tokenizer.target else "separate"
     if layout != settings.vocabulary:
         assert origin is not None, "a trained tokenizer has the config's layout"
@@ -129,8 +127,6 @@ class Reservoir(Generic[_Item]):
         self._random = np.random.Generator(np.random.PCG64(seed))
         self._sample: list[_Item] = []
         self._seen = 0
-        self._block: list[_Item] = []
-        """Items that are not drawn yet."""
 
     def add(self, items: Iterable[_Item]) -> None:
         """Add the next items of the stream."""
@@ -138,22 +134,16 @@ class Reservoir(Generic[_Item]):
         if free := self._count - len(self._sample):
             self._sample.extend(islice(remaining, free))
             self._seen = len(self._sample)
-        while block := list(islice(remaining, _BLOCK_LINES - len(self._block))):
-            self._block += block
-            if len(self._block) == _BLOCK_LINES:
-                self._draw()
+        while block := list(islice(remaining, _BLOCK_LINES)):
+            last = self._seen + len(block)
+            slots = self._random.integers(0, np.arange(self._seen, last) + 1)
+            for position in np.flatnonzero(slots < self._count):
+                self._sample[slots[position]] = block[position]
+            self._seen = last
 
     def items(self) -> list[_Item]:
-        """Return the sample of the whole stream, to which no item is added any more."""
-        self._draw()
+        """Return the sample of the items so far."""
         return self._sample
-
-    def _draw(self) -> None:
-        last = self._seen + len(self._block)
-        slots = self._random.integers(0, np.arange(self._seen, last) + 1)
-        for position in np.flatnonzero(slots < self._count):
-            self._sample[slots[position]] = self._block[position]
-        self._seen, self._block = last, []
 
 
 class TokenizerText:
