@@ -128,17 +128,25 @@ def test_compressed_files_equal_plain_files(tmp_path: Path, suffix: str) -> None
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "flipped"])
-def test_damaged_compressed_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[:-5],
+        lambda whole: b"this is plain text\n",
+        lambda whole: (
+            whole[: len(whole) // 2]
+            + bytes([whole[len(whole) // 2] ^ 0xFF])
+            + whole[len(whole) // 2 + 1 :]
+        ),
+    ],
+    ids=["truncated", "garbage", "flipped"],
+)
+def test_damaged_compressed_file_is_named(
+    tmp_path: Path, suffix: str, damage: Callable[[bytes], bytes]
+) -> None:
     # The checksum that detects flipped bytes is optional in zstd.
     compressors = {**COMPRESSORS, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress}
-    whole = compressors[suffix](bytes(range(256)) * 40)
-    middle = len(whole) // 2
-    content = {
-        "truncated": whole[:-5],
-        "garbage": b"this is plain text\n",
-        "flipped": whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :],
-    }[damage]
+    content = damage(compressors[suffix](bytes(range(256)) * 40))
     path = write(tmp_path, content, f"a{suffix}")
     with pytest.raises(DataError, match=f"^{path}: the compressed file is damaged"):
         scan(path)

@@ -82,11 +82,15 @@ def test_unequal_sides_are_an_error_with_both_counts(
             reading()
 
 
-@pytest.mark.parametrize("side", ["source", "target"])
-def test_wrong_checksum_names_file_and_both_sums(tmp_path: Path, side: str) -> None:
+@pytest.mark.parametrize(
+    ("side", "name", "right"),
+    [("source", "a.en", sha256(EN)), ("target", "a.de", sha256(DE))],
+)
+def test_wrong_checksum_names_file_and_both_sums(
+    tmp_path: Path, side: str, name: str, right: str
+) -> None:
     wrong = "0" * 64
     corpus = text(tmp_path, EN, DE, **{f"sha256_{side}": wrong})
-    name, right = {"source": ("a.en", sha256(EN)), "target": ("a.de", sha256(DE))}[side]
     for reading in (corpus.checksums, lambda: list(corpus.pairs())):
         with pytest.raises(DataError, match=f"^{tmp_path}/{name}: .* {right}, expected {wrong}$"):
             reading()

@@ -2,10 +2,11 @@ import errno
 import logging
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from mt.config import TokenizerConfig
 from mt.data import store as store_module
 from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.store import LeftOut, PairStore, Rows, concatenate, prepare_store
+from mt.data.store import LeftOut, Mixture, PairStore, Rows, concatenate, mix, prepare_store
 from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import DataError
@@ -192,19 +193,6 @@ def test_error_of_a_full_disk_names_the_folder(
     assert caught.value.filename == str(tmp_path / "pairs")
 
 
-def test_opening_a_store_imports_no_slow_package(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = prepare_store(corpus(PAIRS), tokenizer, max_tokens=50, cache=tmp_path)
-    code = f"""
-import sys
-from pathlib import Path
-from mt.data.store import PairStore
-print(len(PairStore(Path({str(store.path)!r}))))
-print({{"pandas", "datasets", "torch"}} & {{*sys.modules}})
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout == "100\nset()\n"
-
-
 def test_two_processes_prepare_the_same_store_at_once(tmp_path: Path) -> None:
     folder, config = tmp_path / "tokenizer", TokenizerConfig(vocabulary_size=320)
     train_tokenizer(lambda: iter(PAIRS), folder, config=config, seed=1)
@@ -246,3 +234,60 @@ def test_rows_are_concatenated_and_taken_in_any_order(parts: list[list[list[int]
     taken = rows.take(np.array(wanted, np.int64))
     assert listed(taken) == [lists[number] for number in wanted]
     assert rows.values.dtype == taken.values.dtype == np.int32
+
+
+def taken(mixture: Mixture, epoch: int, *, seed: int = 1) -> Counter[int]:
+    return Counter(mixture.pairs(seed=seed, epoch=epoch).tolist())
+
+
+def test_weights_repeat_or_halve_a_corpus() -> None:
+    mixture = mix([30, 40], [2, 0.5])
+    epochs = [taken(mixture, epoch) for epoch in range(4)]
+    for counted in epochs:
+        assert {pair: counted[pair] for pair in range(30)} == dict.fromkeys(range(30), 2)
+    halves = [{pair for pair in counted if pair >= 30} for counted in epochs]
+    assert [len(half) for half in halves] == [20] * 4
+    assert halves[0] | halves[1] == halves[2] | halves[3] == set(range(30, 70))
+    assert halves[0] != halves[2]
+    same = mix([100, 100], [0.5, 0.5]).pairs(seed=1, epoch=0).tolist()
+    assert set(same[:50]) != {pair - 100 for pair in same[50:]}
+
+
+@pytest.mark.parametrize("weight", [0.013, 0.3, 0.5, 1.0, 1.25, 2.0, 3.7])
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_pairs_are_taken_equally_often_up_to_one(size: int, weight: float) -> None:
+    mixture, total = mix([size], [weight]), Counter[int]()
+    for epoch in range(9):
+        counted = taken(mixture, epoch)
+        assert counted.total() == mixture.counts(epoch)[0]
+        total += counted
+        assert total.total() == round((epoch + 1) * weight * size)
+        every = [total[pair] for pair in range(size)]
+        assert max(every) - min(every) <= 1
+    assert set(total) <= set(range(size))
+
+
+def test_pairs_follow_from_seed_and_epoch() -> None:
+    mixture = mix([50, 60], [0.4, 1.5])
+    first = [mixture.pairs(seed=3, epoch=epoch) for epoch in range(5)]
+    for epoch in reversed(range(5)):
+        assert np.array_equal(mix([50, 60], [0.4, 1.5]).pairs(seed=3, epoch=epoch), first[epoch])
+    assert not np.array_equal(mixture.pairs(seed=4, epoch=0), first[0])
+    assert all(not np.array_equal(one, two) for one, two in pairwise(first))
+
+
+def test_weight_of_one_takes_all_in_order() -> None:
+    mixture = mix([3, 4], [1, 1.0])
+    assert mixture.is_plain
+    assert mixture.pairs(seed=1, epoch=5).tolist() == list(range(7))
+    assert not mix([3, 4], [1, 1.5]).is_plain
+
+
+def test_temperature_flattens_shares_and_keeps_the_epoch_length() -> None:
+    sizes = [10_000, 900, 100]
+    assert mix(sizes, [1, 1, 1], temperature=1) == Mixture(tuple(sizes), (1.0, 1.0, 1.0))
+    # The square roots are 100, 30, 10: shares of 100, 30, 10 in 140.
+    assert mix(sizes, [1, 1, 1], temperature=2).counts(0) == [7857, 2357, 786]
+    assert mix(sizes, [1, 1, 0.5], temperature=2).counts(0)[2] == 393
+    flat = mix(sizes, [1, 1, 1], temperature=1000).counts(0)
+    assert max(flat) - min(flat) < 25

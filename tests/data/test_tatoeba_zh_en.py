@@ -1,12 +1,8 @@
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from mt.data.corpus_files import LineReader
 from mt.data.pairs import SentencePair
 from tests.factories import load_script
 
@@ -75,26 +71,3 @@ def test_script_writes_the_files(tmp_path: Path) -> None:
         "test.en": "C!\nH\nG\nA.\nD\nB.\n",
         "test.zh": "丙。\nxy1\n庚\n甲。\n戊\n乙\n",
     }
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_rule_reproduces_the_published_splits(corpora: Path, seed: int) -> None:
-    """Shuffle the held-out pairs among the others; the pairs dropped by the rule are missing."""
-    splits = {
-        name: [
-            SentencePair(*pair)
-            for pair in zip(
-                LineReader(corpora / "tatoeba-zh-en" / f"{name}.en.gz"),
-                LineReader(corpora / "tatoeba-zh-en" / f"{name}.zh.gz"),
-                strict=True,
-            )
-        ]
-        for name in ("train", "valid", "test")
-    }
-    draw = random.Random(seed)
-    held_out = splits["valid"] + splits["test"]
-    draw.shuffle(held_out)
-    upstream = list(splits["train"])
-    for pair in held_out:
-        upstream.insert(draw.randrange(len(upstream)), pair)
-    assert RULE.split(upstream, held_out=1000) == RULE.Splits(**splits)

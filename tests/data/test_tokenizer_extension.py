@@ -1,5 +1,4 @@
 import importlib
-import logging
 import random
 from itertools import pairwise
 from typing import Any, Literal
@@ -155,30 +154,6 @@ def test_tokens_that_bpe_cannot_produce_are_omitted() -> None:
     made = [token for token in lacking if joined_by_rank(token, ranks) == [token]]
     assert added == made
     assert 50 < len(made) < len(lacking) - 10
-
-
-@each_algorithm
-def test_extension_keeps_the_algorithm(algorithm: Algorithm) -> None:
-    other: Algorithm = "unigram" if algorithm == "bpe" else "bpe"
-    new = extended(OLD[algorithm], NEW_TEXT, COUNT, algorithm=other)
-    assert tokens_of(new) == tokens_of(NEWER[algorithm])
-
-
-def test_fewer_new_tokens_than_allowed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "mt")
-    new = extended(OLD["bpe"], ["狗"] * 5, 1000)
-    count = len(new) - len(OLDER["bpe"])
-    assert 0 < count < 5
-    start = f"tokenizer: {count} new tokens after the 340 old ones, such as `狗`"
-    assert any(message.startswith(start) for message in caplog.messages)
-    assert (
-        "tokenizer: characters that were no tokens: 1 (100.00% of the text), such as `狗`; all are "
-        "now"
-    ) in caplog.messages
-    assert caplog.messages[-1] == (
-        f"tokenizer: the text has only {count} tokens to add to the old tokenizer, "
-        "`tokenizer.added_tokens` allows 1,000"
-    )
 
 
 @each_algorithm

@@ -1,13 +1,17 @@
 import json
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mt.config.loading import load_config
+from mt.data.tokenizer import Tokenizer
 from mt.doctor.check import check_corpora
 from mt.doctor.findings import KINDS, CorpusReport, Finding
+from mt.doctor.tally import measure_fertility, open_map
 from tests.factories import Program
 
 Pairs = list[tuple[str, str]]
@@ -286,3 +290,34 @@ def test_an_unreadable_corpus_is_a_one_line_error(folder: Path, program: Program
     assert err.startswith("error: ") and "train.de: no such file" in err
     (folder / "train.de").write_text("", encoding="utf-8")
     assert "the corpus is empty" in program("data", "check", _recipe(folder))[2]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_results_are_in_order_and_few_items_are_read_ahead(processes: int) -> None:
+    items_read = []
+
+    def items() -> Iterator[int]:
+        for item in range(40):
+            items_read.append(item)
+            yield item
+
+    with open_map(processes) as parallel:
+        for index, result in enumerate(parallel(str, items())):
+            assert result == str(index)
+            assert len(items_read) <= index + 1 + 2 * processes
+    assert len(items_read) == 40
+
+
+def test_tokens_and_lost_characters_are_counted(finished_run: Path) -> None:
+    vocabulary = Tokenizer.load(finished_run / "tokenizer").source
+    lines = ["one two", "three ☃ ☃é", ""]
+    counts = measure_fertility(lines, vocabulary, "en")
+    assert counts.tokens == sum(len(vocabulary.processor.encode(line)) for line in lines)
+    assert (counts.characters, counts.words) == (17, 5)
+    assert counts.lost == ()  # spelled in bytes
+    is_byte = vocabulary.processor.is_byte
+    without_bytes = tuple(
+        b"" if is_byte(index) else text for index, text in enumerate(vocabulary.token_bytes)
+    )
+    poor = measure_fertility(lines, replace(vocabulary, token_bytes=without_bytes), "zh")
+    assert (poor.words, poor.lost) == (None, (("☃", 2), ("é", 1)))

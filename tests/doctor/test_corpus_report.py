@@ -1,6 +1,6 @@
 import pytest
 
-from mt.doctor.corpus_report import as_html, as_text, format_percent, make_rows
+from mt.doctor.corpus_report import as_html, as_text, make_rows
 from mt.doctor.findings import (
     CorpusReport,
     Fertility,
@@ -63,11 +63,6 @@ def test_each_shift_has_its_row() -> None:
     assert [row.lines for row in make_rows(shifts)] == [(100,), (900,)]
 
 
-def test_small_shares_are_not_rounded_to_zero() -> None:
-    shares = [format_percent(share) for share in (0.0004, 0.0005, 0.1234, 1.0)]
-    assert shares == ["<0.1%", "0.1%", "12.3%", "100.0%"]
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -86,14 +81,6 @@ def test_the_page_shows_text_escaped_cut_and_with_invisible_characters(
     page = as_html(_report(finding, examples=(PairExample(4, text, "ein Test"),)))
     assert f'<td class="number">4</td><td>{shown}</td><td>ein Test</td>' in page
     assert "(`train`)" in page
-
-
-def test_the_page_has_notes_and_no_other_file() -> None:
-    page = as_html(_report())
-    for part in ("<?xml", "<script", "<link", " src="):
-        assert part not in page
-    assert "<p>No warnings.</p>" in page
-    assert "Note: &lt;note&gt;" in page
 
 
 def test_tokens_and_lost_characters_are_described() -> None:
