@@ -42,8 +42,8 @@ def drawn(
     shares: dict[str, float], *, seed: int = 1, max_tokens: int = 999, chunk: Chunk | None = None
 ) -> Chunk:
     augmentation = Augmentation(**{**NONE, **shares})
-    found = np.random.SeedSequence(seed)
-    return augmentation.apply(chunk or chunk_of(PAIRS), TOKENIZER, found, max_tokens=max_tokens)
+    sequence = np.random.SeedSequence(seed)
+    return augmentation.apply(chunk or chunk_of(PAIRS), TOKENIZER, sequence, max_tokens=max_tokens)
 
 
 def texts(chunk: Chunk) -> list[SentencePair]:
@@ -75,9 +75,9 @@ def test_each_kind_changes_its_sides(kind: str, source: str, target: str) -> Non
 
 
 def test_typos_change_the_source_alone() -> None:
-    found = texts(drawn({"typos": 1.0}))
-    assert all(new.source != old.source for new, old in zip(found, PAIRS, strict=True))
-    assert [pair.target for pair in found] == [pair.target for pair in PAIRS]
+    changed = texts(drawn({"typos": 1.0}))
+    assert all(new.source != old.source for new, old in zip(changed, PAIRS, strict=True))
+    assert [pair.target for pair in changed] == [pair.target for pair in PAIRS]
 
 
 def test_joined_pairs_are_those_that_follow() -> None:
@@ -100,11 +100,11 @@ def test_ideographs_are_joined_without_a_space() -> None:
 
 
 def test_copied_text_is_the_same_on_both_sides() -> None:
-    found = texts(drawn({"copied_text": 1.0}))
-    alone = [pair for pair in found if pair.source == pair.target]
+    changed = texts(drawn({"copied_text": 1.0}))
+    alone = [pair for pair in changed if pair.source == pair.target]
     assert len(alone) == pytest.approx(0.2 * len(PAIRS), abs=25)
     extras = set()
-    for new, old in zip(found, PAIRS, strict=True):
+    for new, old in zip(changed, PAIRS, strict=True):
         if new in alone:
             continue
         assert old.source in new.source
@@ -159,13 +159,13 @@ def test_punctuation_is_removed_except_inside_words(text: str, left: str) -> Non
 
 
 def test_typo_swaps_drops_or_doubles_a_letter_of_a_long_word() -> None:
-    found = set()
+    changed = set()
     for seed in range(300):
         words = with_typos("An abcdef 12345 go.", Random(seed)).split(" ")
         assert (words[0], *words[2:]) == ("An", "12345", "go.")
-        found.add(words[1])
+        changed.add(words[1])
     swaps, drops = "acbdef abdcef abcedf abcdfe", "acdef abdef abcef abcdf"
-    assert found == {*f"{swaps} {drops} abbcdef abccdef abcddef abcdeef".split()}
+    assert changed == {*f"{swaps} {drops} abbcdef abccdef abcddef abcdeef".split()}
 
 
 def test_typos_hit_a_tenth_of_the_words_and_at_least_one() -> None:

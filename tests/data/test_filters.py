@@ -88,8 +88,8 @@ BAD = {
 def test_filter_removes_only_its_defect(name: str, data: DataConfig) -> None:
     value, bad = BAD[name]
     key = "broken_text" if name in BROKEN_TEXT else name
-    found = taken(data, [GOOD, bad, OTHER], **{key: value})
-    assert found == [None, name, None]
+    removed_by = taken(data, [GOOD, bad, OTHER], **{key: value})
+    assert removed_by == [None, name, None]
     backwards = SentencePair(bad.target, bad.source)
     if name not in {"wrong_script", "language", "overlap"}:  # these depend on the side
         assert taken(data, [backwards], **{key: value}) == [name]
@@ -107,9 +107,9 @@ def test_first_of_several_duplicates_remains(
     kind: str, stays: list[bool], data: DataConfig
 ) -> None:
     pairs = [SentencePair(*each) for each in ("ab", "ac", "db", "ef", "ab", "aB")]
-    found = taken(data, pairs, duplicates=kind)
-    assert [name is None for name in found] == stays
-    assert taken(data, pairs, duplicates=kind) == found  # a second pass starts afresh
+    removed_by = taken(data, pairs, duplicates=kind)
+    assert [name is None for name in removed_by] == stays
+    assert taken(data, pairs, duplicates=kind) == removed_by  # a second pass starts afresh
     shifted = [SentencePair("ab", "c"), SentencePair("a", "bc")]
     assert taken(data, shifted, duplicates="pair") == [None, None]
 
@@ -146,16 +146,16 @@ def test_removed_pair_counts_for_the_first_filter(data: DataConfig) -> None:
     both = SentencePair("<b>un@@ do</b>", "<b>un@@ do</b>")
     counts = Counter[str]()
     settings = {"duplicates": "pair", "broken_text": ["markup", "tokens"]}
-    wanted = cleaning(data, **settings)
-    assert wanted.filters == ("tokens", "markup", "duplicates")
-    left = list(wanted.clean([OTHER, both, GOOD, OTHER], counts))
+    filters = cleaning(data, **settings)
+    assert filters.filters == ("tokens", "markup", "duplicates")
+    left = list(filters.clean([OTHER, both, GOOD, OTHER], counts))
     assert left == [OTHER, GOOD]
     assert counts == {"tokens": 1, "duplicates": 1}
 
 
 def test_fingerprint_depends_on_all_inputs(data: DataConfig, tmp_path: Path) -> None:
-    def fingerprint(given: DataConfig, **settings: Any) -> str | None:
-        return cleaning(given, **settings).fingerprint
+    def fingerprint(data: DataConfig, **settings: Any) -> str | None:
+        return cleaning(data, **settings).fingerprint
 
     swapped = data.model_copy(update={"source_language": "fr"})
     settings: list[dict[str, Any]] = [

@@ -26,9 +26,9 @@ from mt.runs import LineShape
     ],
 )
 def test_sentence_ends_are_those_of_the_language(language: str, parts: list[str]) -> None:
-    found = split_sentences("".join(parts), language)
-    assert [*found.texts] == parts[::2]
-    assert [*found.gaps] == ["", *parts[1::2], ""]
+    sentences = split_sentences("".join(parts), language)
+    assert [*sentences.texts] == parts[::2]
+    assert [*sentences.gaps] == ["", *parts[1::2], ""]
 
 
 PIECES = st.sampled_from(
@@ -42,12 +42,12 @@ def test_sentences_and_gaps_give_the_line_again(line: str, language: str) -> Non
         line.encode()
     except UnicodeEncodeError:
         return
-    for found in (split_sentences(line, language), whole_line(line)):
-        assert len(found.gaps) == len(found.texts) + 1
-        pairs = zip(found.gaps, [*found.texts, ""], strict=True)
+    for sentences in (split_sentences(line, language), whole_line(line)):
+        assert len(sentences.gaps) == len(sentences.texts) + 1
+        pairs = zip(sentences.gaps, [*sentences.texts, ""], strict=True)
         assert "".join(gap + text for gap, text in pairs) == line
-        assert all(text == text.strip() != "" for text in found.texts)
-        assert not "".join(found.gaps).strip()
+        assert all(text == text.strip() != "" for text in sentences.texts)
+        assert not "".join(sentences.gaps).strip()
 
 
 def test_mean_number_of_sentences_leaves_blank_lines_out() -> None:

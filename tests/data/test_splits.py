@@ -98,7 +98,7 @@ def test_no_text_is_shared_and_order_does_not_matter(
         filled = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
         distinct = {tuple(map(bare, pair)) for pair in filled}
         try:
-            found = chosen(data)
+            choice = chosen(data)
         except DataError as error:
             message = str(error)
             if valid + test > len(distinct) // 2:
@@ -108,9 +108,9 @@ def test_no_text_is_shared_and_order_does_not_matter(
                 assert "share a text" in message
             return
         assert valid + test <= len(distinct) // 2
-        assert {name: len(found[name]) for name in NAMES} == {"valid": valid, "test": test}
-        assert all(pair in filled for name in NAMES for pair in found[name])
-        held = [*found["test"], *found["valid"]]
+        assert {name: len(choice[name]) for name in NAMES} == {"valid": valid, "test": test}
+        assert all(pair in filled for name in NAMES for pair in choice[name])
+        held = [*choice["test"], *choice["valid"]]
         for pair in held:  # a pair may have the same text on both sides
             others = texts(other for other in held if other is not pair)
             assert not {*map(bare, pair)} & {*others}
@@ -125,7 +125,7 @@ def test_no_text_is_shared_and_order_does_not_matter(
             "first": write(folder, "first", shuffled[:5]),
             "second": write(folder, "second", shuffled[5:]),
         }
-        assert chosen(config(again, valid=valid, test=test)) == found
+        assert chosen(config(again, valid=valid, test=test)) == choice
 
 
 def test_choice_is_the_best_by_rank(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_choice_is_the_best_by_rank(tmp_path: Path) -> None:
     assert few["valid"] == many["valid"][:3]
     more = chosen(config(data, valid=3, test=40))
     assert more["test"][:2] == few["test"]
-    kept = [pair for pair in many["valid"] if pair not in more["test"]]
-    assert more["valid"] == kept[:3]
+    rest = [pair for pair in many["valid"] if pair not in more["test"]]
+    assert more["valid"] == rest[:3]
     other = config(data, valid=60, test={"held_out": 2, "seed": 2})
     assert chosen(other)["test"] != many["test"]
 
@@ -151,16 +151,16 @@ def test_pairs_are_chosen_after_the_cleaning(dirty: int, tmp_path: Path) -> None
     cleaning |= {"duplicates": "source", "overlap": "exact"}
     source = write(tmp_path, "train", [*dirt, *((a, f" {b}") for a, b in good)])
     data = config(source, valid=6, test=5, cleaning=cleaning)
-    found = chosen(data)
-    assert [len(found[name]) for name in NAMES] == [5, 6]
-    held = {*found["test"], *found["valid"]}
+    choice = chosen(data)
+    assert [len(choice[name]) for name in NAMES] == [5, 6]
+    held = {*choice["test"], *choice["valid"]}
     assert held < {*good}
     counts = Counter[str]()
     remain = trained(data, counts)
     assert remain == [pair for pair in good if pair not in held]
     assert counts == {"held_out": 11, "markup": dirty}
     few = config(write(tmp_path, "good", good), valid=6, test=5)
-    assert chosen(few) == found
+    assert chosen(few) == choice
 
 
 def test_pairs_come_from_corpora_of_the_same_languages_and_tag(tmp_path: Path) -> None:
@@ -192,10 +192,10 @@ def test_pairs_come_from_corpora_of_the_same_languages_and_tag(tmp_path: Path) -
 
 def test_pairs_share_no_text_with_a_split_of_its_own_file(tmp_path: Path) -> None:
     pairs = numbered(30)
-    given = [(source.upper(), "x") for source, _ in pairs[:15]]
-    train, test = write(tmp_path, "train", pairs), write(tmp_path, "test", given)
-    found = chosen(config(train, valid=12, test=test))["valid"]
-    assert {*found} < {*pairs[15:]}
+    others = [(source.upper(), "x") for source, _ in pairs[:15]]
+    train, test = write(tmp_path, "train", pairs), write(tmp_path, "test", others)
+    choice = chosen(config(train, valid=12, test=test))["valid"]
+    assert {*choice} < {*pairs[15:]}
 
 
 def test_a_changed_corpus_is_seen_and_an_unchanged_one_read_once(
@@ -292,8 +292,8 @@ def test_run_with_held_out_splits(recipe: Path, tmp_path: Path, program: Program
     loaded = load_config(recipe)
     sides = ((recipe.parent / f"train.{side}").read_text().splitlines() for side in ("en", "de"))
     pairs = list(zip(*sides, strict=True))
-    found = chosen(loaded.data)
-    held = [*found["test"], *found["valid"]]
+    choice = chosen(loaded.data)
+    held = [*choice["test"], *choice["valid"]]
     run = tmp_path / "run"
     status, _, err = program("train", recipe, "--run", run)
     assert status == 0
@@ -307,7 +307,7 @@ def test_run_with_held_out_splits(recipe: Path, tmp_path: Path, program: Program
     first, second = prepare(loaded, RunFolder(run)), open_prepared(loaded, RunFolder(run))
     assert first.store.path == second.store.path
     assert len(first.store) == len(pairs) - 12
-    assert [(pair.source, pair.target) for pair in first.valid] == found["valid"]
+    assert [(pair.source, pair.target) for pair in first.valid] == choice["valid"]
 
     assert program("evaluate", run, "--split", "test")[0] == 0
     passport = run / "evaluations" / "test.json"

@@ -85,9 +85,9 @@ def test_drawn_tokens_are_the_same_text(
     folder: Path, vocabulary: Vocabulary, lines: list[str], strength: float, seed: int
 ) -> None:
     plain = vocabulary.encode(lines)
-    found = drawn(folder, vocabulary, plain, strength, seed=seed)
-    assert list(map(vocabulary.decode, found)) == list(map(vocabulary.decode, plain))
-    for row in found:
+    drawn_ids = drawn(folder, vocabulary, plain, strength, seed=seed)
+    assert list(map(vocabulary.decode, drawn_ids)) == list(map(vocabulary.decode, plain))
+    for row in drawn_ids:
         assert row[-1] == EOS
         assert not {PAD, UNK, BOS, EOS} & set(row[:-1])
 
@@ -105,17 +105,17 @@ DRAWS = 20_000
 def assert_drawn_as(
     expected: dict[tuple[str, ...], float], vocabulary: Vocabulary, rows: list[list[int]]
 ) -> None:
-    found = Counter[tuple[str, ...]]()
+    counts = Counter[tuple[str, ...]]()
     for row in rows:
         tokens = vocabulary.processor.id_to_piece(row)
         second = next(at for at, token in enumerate(tokens) if at and token.startswith("▁"))
-        found[tuple(tokens[:second])] += 1
-    assert found.keys() <= expected.keys()
+        counts[tuple(tokens[:second])] += 1
+    assert counts.keys() <= expected.keys()
     assert len(expected) > 4
     assert math.isclose(sum(expected.values()), 1.0)
     for tokens, share in expected.items():
         deviation = math.sqrt(share * (1 - share) / DRAWS)
-        assert abs(found[tokens] / DRAWS - share) <= 5 * deviation, tokens
+        assert abs(counts[tokens] / DRAWS - share) <= 5 * deviation, tokens
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.6])
@@ -231,13 +231,13 @@ def test_waiting_for_another_process_is_logged_and_its_file_used(
         opening = ThreadPoolExecutor(1).submit(epochs.open, 0)
         wait_until(lambda: "waiting for the tokens of epoch 1" in caplog.text)
         assert not path.exists()
-    found = ids(opening.result())
+    drawn_ids = ids(opening.result())
     written = path.stat().st_ino
-    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
+    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert path.stat().st_ino == written
     assert not list(path.parent.glob(".0.arrow.*"))
     path.write_bytes(path.read_bytes()[:-100])
-    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == found
+    assert ids(draw_store(plain, Tokenizer(BPE, BPE, ""), SAMPLING, 0)) == drawn_ids
     assert f"{path}: damaged" in caplog.text
 
 
