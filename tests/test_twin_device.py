@@ -95,7 +95,7 @@ KINDS: list[dict[str, Any]] = [
 R_DROP, FROZEN = {"r_drop": 5.0}, {"freeze": ["encoder", "target_embedding"]}
 UPDATE_CASES = [
     *((kind, precision, {}, True) for kind in KINDS for precision in ("fp32", "bf16")),
-    *((kind, "fp32", R_DROP, True) for kind in KINDS),
+    (KINDS[2], "fp32", R_DROP, True),
     (KINDS[0], "bf16", R_DROP, True),
     (KINDS[0], "fp16", {}, True),
     (KINDS[5], "fp16", R_DROP, True),
@@ -262,9 +262,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 SEARCH_CASES = [
     *((kind, name, 1, "halves") for kind in KINDS[:1] for name in SEARCHES),
-    *((kind, name, 1, "halves") for kind in KINDS[1:6] for name in ("greedy", "constrained beam")),
-    *((KINDS[0], name, 2, "halves") for name in ("greedy", "constrained beam", "sampling")),
-    *((KINDS[1], name, 1, "one by one") for name in SEARCHES),
+    *((kind, "constrained beam", 1, "halves") for kind in KINDS[1:6]),
+    *((KINDS[0], name, 2, "halves") for name in ("constrained beam", "sampling")),
+    *((KINDS[1], name, 1, "one by one") for name in ("greedy", "constrained beam")),
 ]
 
 
@@ -335,7 +335,7 @@ def test_scores_and_alignments_are_those_of_the_cpu(
 
 
 @pytest.mark.parametrize(
-    ("kind", "norm"), [*zip(KINDS, cycle(("layernorm", "rmsnorm"))), (KINDS[0], "rmsnorm")]
+    ("kind", "norm"), [*zip(KINDS[::2], cycle(("layernorm", "rmsnorm"))), (KINDS[5], "rmsnorm")]
 )
 def test_weights_in_bf16_give_log_probabilities_in_fp32(
     kind: dict[str, Any], norm: str, device: torch.device
