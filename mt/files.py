@@ -238,19 +238,19 @@ def read_json(path: Path, kind: type[T], *, error: type[UserError] = RunError) -
     content = read_bytes(path, limit=LARGEST_JSON, error=error)
     try:
         return TypeAdapter(kind).validate_json(content)
-    except ValidationError as found:
-        raise _damaged(path, found, error) from None
+    except ValidationError as invalid:
+        raise _damaged(path, invalid, error) from None
 
 
 def read_versioned(path: Path, kind: type[T], version: int) -> T:
     """Return the contents of a JSON file with a format number; raise RunError for another one."""
     content = read_json(path, dict[str, Any])
-    number = content.get("format")
-    if number is None:
+    file_version = content.get("format")
+    if file_version is None:
         raise RunError(f"{path}: damaged, or not written by mt")
-    if number != version:
+    if file_version != version:
         raise RunError(
-            f"{path}: format {number} is not supported, this version of mt reads {version}"
+            f"{path}: format {file_version} is not supported, this version of mt reads {version}"
         )
     return validated(content, kind, path)
 
@@ -261,12 +261,12 @@ def validated(values: object, kind: type[T], path: Path) -> T:
 
     try:
         return TypeAdapter(kind).validate_python(values)
-    except ValidationError as found:
-        raise _damaged(path, found, RunError) from None
+    except ValidationError as invalid:
+        raise _damaged(path, invalid, RunError) from None
 
 
-def _damaged(path: Path, found: "ValidationError", error: type[UserError]) -> UserError:
-    return error(f"{path}: damaged ({first_problem(found)})")
+def _damaged(path: Path, invalid: "ValidationError", error: type[UserError]) -> UserError:
+    return error(f"{path}: damaged ({first_problem(invalid)})")
 
 
 def first_problem(error: "ValidationError") -> str:

@@ -79,13 +79,13 @@ def language_name(code: str) -> str:
 @functools.cache
 def _named() -> dict[str, tuple[str, str]]:
     """Return the shortest code and the name of each language, by all its codes."""
-    found: dict[str, tuple[str, str]] = {}
+    languages: dict[str, tuple[str, str]] = {}
     for row in _NAMES.split(","):
         words = row.split()
         codes = [word for word in words if word.islower()]
         name = " ".join(words[len(codes) :])
-        found |= dict.fromkeys(codes, (codes[0], name))
-    return found
+        languages |= dict.fromkeys(codes, (codes[0], name))
+    return languages
 
 
 def code_parts(code: str) -> list[str]:

@@ -124,7 +124,8 @@ def _usage_error(error: typer.TyperException) -> str:
     message = message if message.endswith((".", "?")) else f"{message}."
     context = getattr(error, "ctx", None)  # not every exception has one
     unknown = re.match(r"No such (?:command|option):? '?([^\s'.]+)", message)
-    if context and unknown and (reason := REMOVED.get(f"{context.command_path} {unknown[1]}")):
-        return f"`{context.command_path} {unknown[1]}` was removed; {reason}"
+    name = f"{context.command_path} {unknown[1]}" if context and unknown else ""
+    if name in REMOVED:
+        return f"`{name}` was removed; {REMOVED[name]}"
     usage = " ".join(context.get_usage().split()) if context else ""
     return f"{message} {usage}".strip()

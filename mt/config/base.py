@@ -59,9 +59,9 @@ class Section(BaseModel):
         if not isinstance(value, dict):
             return {} if value is None else value
         return {
-            key: given
-            for key, given in value.items()
-            if not (given == "auto" and cls._is_automatic(key))
+            key: setting
+            for key, setting in value.items()
+            if not (setting == "auto" and cls._is_automatic(key))
         }
 
     def changed(self, **values: Any) -> Self:
@@ -69,8 +69,8 @@ class Section(BaseModel):
 
         Raises pydantic's ValidationError for an unknown key, a wrong value or a broken rule.
         """
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(self).model_validate({**given, **values})
+        current = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**current, **values})
 
     @classmethod
     def _is_automatic(cls, name: str) -> bool:
@@ -83,7 +83,8 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
-        if broken := [*self._broken_rules()]:
+        broken = list(self._broken_rules())
+        if broken:
             raise ValueError("\n".join(map(one_line, broken)))
         return self
 

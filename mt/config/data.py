@@ -312,7 +312,7 @@ class DataConfig(Section):
     def is_multilingual(self) -> bool:
         """True if the corpora have more than one target language."""
         sources = (*self.train_corpora().values(), self.valid, *self.tests.values())
-        return len({self._languages(each)["target_language"] for each in sources}) > 1
+        return len({self._languages(source)["target_language"] for source in sources}) > 1
 
     def for_source(self, source: SplitSource) -> "DataConfig":
         """Return the same data with the languages of one corpus; all corpora keep their own."""
@@ -356,13 +356,14 @@ class DataConfig(Section):
     def train_corpora(self) -> dict[str, Source]:
         """Return the training corpora by their key below `data`."""
         if isinstance(self.train, MixtureSource):
-            return {f"train.corpora.{name}": each for name, each in self.train.corpora.items()}
+            corpora = self.train.corpora.items()
+            return {f"train.corpora.{name}": corpus for name, corpus in corpora}
         return {"train": self.train}
 
     def matching_corpora(self, split: HeldOutSource) -> dict[str, Source]:
         """Return the training corpora with the languages and tag of a split, by key."""
-        corpora = self.train_corpora().items()
-        return {key: each for key, each in corpora if self._kind(each) == self._kind(split)}
+        corpora, kind = self.train_corpora().items(), self._kind(split)
+        return {key: corpus for key, corpus in corpora if self._kind(corpus) == kind}
 
     def split(self, name: str) -> SplitSource | None:
         """Return the source of `valid` or of a test split, or None for an unknown name."""
@@ -400,10 +401,10 @@ TAG_KEYS: tuple[TagKey, ...] = ("tag", "target_tag")
 
 def trained_tags(data: DataConfig, key: TagKey = "tag") -> dict[str | None, tuple[Direction, ...]]:
     """Return the directions of the training corpora by tag; None is the key of untagged ones."""
-    found = ((direction, getattr(source, key)) for direction, source in _directions(data))
-    corpora = dict.fromkeys(found)
-    tags = dict.fromkeys(tag for _, tag in corpora)
-    return {tag: tuple(each for each, its in corpora if its == tag) for tag in tags}
+    directions: dict[str | None, dict[Direction, None]] = {}
+    for direction, source in _directions(data):
+        directions.setdefault(getattr(source, key), {})[direction] = None
+    return {tag: tuple(of_tag) for tag, of_tag in directions.items()}
 
 
 def needed_tags(data: DataConfig, key: TagKey = "tag") -> dict[str | None, tuple[Direction, ...]]:
@@ -434,7 +435,7 @@ def chosen_direction(data: DataConfig, tag: str | None, target_tag: str | None =
     )
     if len(both) == 1:
         return next(iter(both))
-    named = [language_of(each) for each in (tag, target_tag)]
+    named = [language_of(tag), language_of(target_tag)]
     return Direction(named[0] or data.source_language, named[1] or data.target_language)
 
 

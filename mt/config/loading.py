@@ -141,11 +141,12 @@ def _with_override(document: Document, override: str) -> Document:
     value = _override_value(key, text)
     order = 1 + max((origin.order for origin in document.origins.values()), default=0)
     origin = Origin(order, f"--set {key}")
-    if single := _single_value_in_path(document.values, keys):
+    single = _single_value_in_path(document.values, keys)
+    if single:
         problem = Problem(origin, keys, f"unknown; `{'.'.join(single)}` is a single value")
         return replace(document, problems=(*document.problems, problem))
     replaced = keys[:1] if keys == _PRESET else keys
-    kept = {
+    others = {
         path: place for path, place in document.origins.items() if path[: len(replaced)] != replaced
     }
     opened = {keys[:depth]: origin for depth in range(1, len(keys))}
@@ -153,7 +154,7 @@ def _with_override(document: Document, override: str) -> Document:
     return replace(
         document,
         values=_without_corpus(_with_value(values, keys, value), keys),
-        origins={**opened, **kept, keys: origin},
+        origins={**opened, **others, keys: origin},
     )
 
 

@@ -137,7 +137,8 @@ def problems_in(
     error: ValidationError, root: type[Section], document: Document
 ) -> Iterator[Problem]:
     """Yield the problems of a document validated against `root`."""
-    located = [(locate(root, each["loc"]), each) for each in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)
+    located = [(locate(root, details["loc"]), details) for details in errors]
     unread = {problem.keys for problem in document.problems}
     misspelt = {
         RENAMED_KEYS.get(place.dotted) or suggest(root, place)
@@ -160,9 +161,9 @@ def _broken_rules(details: ErrorDetails, place: "Place", document: Document) -> 
     for text in str(details["ctx"]["error"]).splitlines():
         named = [tuple(word.split(".")) for word in re.findall(r"`([\w.-]+)", text)]
         # The rule is reported at the last given of the keys that it names.
-        given = [document.origins[keys] for keys in named if keys in document.origins]
+        origins = [document.origins[keys] for keys in named if keys in document.origins]
         dotted = next((keys for keys in named if len(keys) > 1), None)
-        origin = max(given, default=document.origin(dotted or place.keys))
+        origin = max(origins, default=document.origin(dotted or place.keys))
         yield Problem(origin, () if dotted else place.keys, text)
 
 
@@ -187,8 +188,8 @@ def _problem(
                 text = f"not possible here, where `format` is one of {listed}"
         else:
             text = f"expected keys such as `corpus`, got {_shown(value)}"
-    elif kind == "literal_error" and (reason := REMOVED_KEYS.get(f"{place.dotted}: {value}")):
-        text = f"`{value}` is removed; {reason}"
+    elif kind == "literal_error" and f"{place.dotted}: {value}" in REMOVED_KEYS:
+        text = f"`{value}` is removed; {REMOVED_KEYS[f'{place.dotted}: {value}']}"
     elif kind == "literal_error" and place.field:
         text = _not_a_choice(value, choices(place.field.annotation))
     elif details["loc"][-1:] == ("[key]",):
@@ -204,16 +205,16 @@ def _problem(
 
 
 def _unknown(root: type[Section], place: "Place") -> str:
-    if new := RENAMED_KEYS.get(place.dotted):
-        return f"renamed to `{new}`"
+    if place.dotted in RENAMED_KEYS:
+        return f"renamed to `{RENAMED_KEYS[place.dotted]}`"
     for removed, reason in REMOVED_KEYS.items():
         if fnmatchcase(place.dotted, removed):
             return f"removed; {reason}"
     *parents, key = place.keys
-    formats = [each for each in sections_at(root, parents) if key in fields(each)]
+    formats = [section for section in sections_at(root, parents) if key in fields(section)]
     if formats:
         kind = format_name(place.section) if place.section else None
-        listed = " or ".join(f"`format: {format_name(each)}`" for each in formats)
+        listed = " or ".join(f"`format: {format_name(section)}`" for section in formats)
         return f"unknown with `format: {kind}`; it belongs to {listed}"
     near = suggest(root, place)
     return f"unknown; did you mean `{near}`?" if near else "unknown"
@@ -327,7 +328,7 @@ def locate(root: type[Section], location: tuple[int | str, ...]) -> Place:
             here = _Nested(here.sections)
             place = Place((*place.keys, part), None, place.field)
         elif len(here.sections) > 1:
-            here = _Nested(tuple(each for each in here.sections if format_name(each) == part))
+            here = _Nested(tuple(kind for kind in here.sections if format_name(kind) == part))
         elif here.sections:
             field = fields(here.sections[0]).get(part)
             place = Place((*place.keys, part), here.sections[0], field)
@@ -363,8 +364,8 @@ def sections_at(root: type[Section], keys: Iterable[str]) -> tuple[type[Section]
         if here.named:
             here = _Nested(here.sections)
             continue
-        found = [fields(section)[key] for section in here.sections if key in fields(section)]
-        here = _nested(found[0].annotation) if found else _Nested()
+        named = [fields(section)[key] for section in here.sections if key in fields(section)]
+        here = _nested(named[0].annotation) if named else _Nested()
     return here.sections
 
 
@@ -375,8 +376,9 @@ def _nested(annotation: Any) -> _Nested:
         return _nested(get_args(annotation)[0])
     if origin is dict:
         return _Nested(_nested(get_args(annotation)[1]).sections, named=True)
-    if origin is tuple and (sections := _nested(get_args(annotation)[0]).sections):
-        return _Nested(sections, named=True)
+    if origin is tuple:
+        sections = _nested(get_args(annotation)[0]).sections
+        return _Nested(sections, named=bool(sections))
     if origin in (Union, types.UnionType):
         parts = [_nested(part) for part in get_args(annotation)]
         return _Nested(tuple(section for part in parts for section in part.sections))

@@ -136,10 +136,10 @@ class Config(Section):
             if name not in splits:
                 near = did_you_mean(name, splits)
                 yield f"`evaluation.expected.{name}`: no split has this name{near}"
-        for number, published in enumerate(self.evaluation.published):
+        for index, published in enumerate(self.evaluation.published):
             if published.split not in self.data.tests:
                 near = did_you_mean(published.split, self.data.tests)
-                key = f"evaluation.published.{number}.split"
+                key = f"evaluation.published.{index}.split"
                 yield f"`{key}`: no test split is named `{published.split}`{near}"
 
     def _missing_tags(self) -> Iterator[str]:
@@ -148,10 +148,11 @@ class Config(Section):
         sources |= {f"tests.{name}": source for name, source in self.data.tests.items()}
         places = {f"data.{key}": source for key, source in sources.items()}
         users = itertools.product({**places, "decoding": self.decoding}.items(), TAG_KEYS)
-        for key, tag in ((f"{place}.{key}", getattr(user, key)) for (place, user), key in users):
+        for (place, user), key in users:
+            tag = getattr(user, key)
             if tag and tag not in self.tokenizer.tags and self.tokenizer_origin is None:
                 near = did_you_mean(tag, self.tokenizer.tags)
-                yield f"`{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"
+                yield f"`{place}.{key}` is `{tag}`, which `tokenizer.tags` does not reserve{near}"
         for name in sorted({"<pad>", "<unk>"} & {*self.tokenizer.tags}):
             yield f"`tokenizer.tags`: `{name}` is a special token already"
 
