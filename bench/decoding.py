@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from mt.decoding.ctranslate2_engine import CTranslate2Engine
-from mt.decoding.files import FileJob, read_lines, write_translations
+from mt.decoding.text_files import FileJob, read_lines, write_translations
 from mt.decoding.translator import Translator, load_translator
 from mt.model.device import keep_freed_memory
 

@@ -12,8 +12,8 @@ from mt.data.corpus_files import scan
 from mt.data.filters import TrainingCorpus, read_cleaned_pairs
 from mt.data.pairs import SentencePair
 from mt.data.splits import open_training_corpora
-from mt.decoding.files import read_lines
 from mt.decoding.load import StoredModel
+from mt.decoding.text_files import read_lines
 from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
 from mt.errors import UserError
 from mt.files import existing_file

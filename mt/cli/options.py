@@ -78,7 +78,7 @@ def decoding_only(overrides: Sequence[str] | None) -> Sequence[str]:
 
 def check_report_files(files: Sequence[Path], inputs: Sequence[Path | None]) -> None:
     """Raise UserError for a report that would replace an input, or that cannot be written."""
-    from mt.decoding.files import check_outputs
+    from mt.decoding.text_files import check_outputs
     from mt.doctor.page import check_html_package
 
     check_outputs(files, inputs)

@@ -18,7 +18,7 @@ from mt.documents.segments import Format
 from mt.errors import UserError, install_hint
 
 if TYPE_CHECKING:
-    from mt.decoding.files import Form
+    from mt.decoding.text_files import Form
 
 _FORMAT_HELP = f"{', '.join(get_args(Format))}; default: by suffix, or text."
 
@@ -109,7 +109,7 @@ def translate(
         document = DocumentJob(file, output, kind, report, column, fuzzy)
         translate_document(run, document, overrides=checked, device=device)
         return
-    from mt.decoding.files import FileJob, translate_file, translate_shard
+    from mt.decoding.text_files import FileJob, translate_file, translate_shard
 
     form: Form = "json" if json else "text" if n_best is None else "n-best"
     look_ahead = 1 if unbuffered else None

@@ -13,7 +13,9 @@ from mt.data.corpus_files import LineReader, read_chunks, scan
 from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.decoding.engine import ScoringEngine
-from mt.decoding.files import (
+from mt.decoding.load import StoredModel
+from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
+from mt.decoding.text_files import (
     check_outputs,
     files_for_shards,
     log_result,
@@ -21,8 +23,6 @@ from mt.decoding.files import (
     progress_bar,
     record_of,
 )
-from mt.decoding.load import StoredModel
-from mt.decoding.shards import Extent, Job, Make, Shard, Window, complete
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
 from mt.files import existing_file, naming, regular_file

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mt.data.corpus_files import LONGEST_LINE, read_chunks
 from mt.decoding.alignment import Link
-from mt.decoding.files import (
+from mt.decoding.text_files import (
     check_outputs,
     load_for_files,
     open_output,

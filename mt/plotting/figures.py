@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
-from mt.decoding.files import check_output, open_output
+from mt.decoding.text_files import check_output, open_output
 from mt.errors import UserError, install_hint
 
 SIGNED, WEIGHTS, HIDDEN = "RdBu_r", "viridis", "#d9d9d9"

@@ -37,7 +37,7 @@ from mt.data.filters import DUPLICATES, SeenTexts
 from mt.data.pairs import SentencePair
 from mt.data.sources import open_source
 from mt.data.splits import CorpusScan, open_training_corpora, scan_corpora
-from mt.decoding.files import check_output
+from mt.decoding.text_files import check_output
 from mt.doctor.check import are_swapped, check_corpora, describe_misaligned
 from mt.doctor.corpus_report import format_percent, make_rows
 from mt.doctor.findings import KINDS, CorpusReport, SplitReport, find_reasons

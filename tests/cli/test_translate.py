@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mt import Translator
-from mt.decoding.files import FileJob
+from mt.decoding.text_files import FileJob
 from mt.documents.document import DocumentJob
 from mt.serving.requests import Access, Limits
 from mt.serving.server import Address
@@ -96,7 +96,7 @@ def test_json_and_unbuffered_translations_are_the_same(
 
 
 def test_options_of_translate_make_a_job(program: Program, recorded: Recorded) -> None:
-    calls = recorded("mt.decoding.files.translate_file")
+    calls = recorded("mt.decoding.text_files.translate_file")
     chosen = ["--set", "decoding.beam=2", "--device", "cpu"]
     for arguments, job in {
         (): FileJob(),
@@ -134,7 +134,7 @@ def test_documents_make_a_job_of_their_own(
         message = f"`{option[0]}` is for text, the format is srt; `--format text` reads lines"
         assert refused("translate", "r", "a.srt", *option) == message
     assert "`--column` is not for text" in refused("translate", "r", "a", "--column", "1")
-    lines = recorded("mt.decoding.files.translate_file")
+    lines = recorded("mt.decoding.text_files.translate_file")
     assert program("translate", "r", "a.md", "--format", "text") == (0, "", "")
     assert lines.pop()[0] == (Path("r"), FileJob(Path("a.md")))
 

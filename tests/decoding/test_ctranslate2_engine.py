@@ -301,7 +301,7 @@ def test_export_translates_and_scores_without_torch(exported_run: Path, tmp_path
     text.write_text("one two\n\nthree\n")
     code = (
         "import sys; from pathlib import Path; run, text = map(Path, sys.argv[1:]);"
-        "from mt.decoding.files import FileJob, translate_file;"
+        "from mt.decoding.text_files import FileJob, translate_file;"
         "from mt.decoding.scoring import score_files;"
         "translate_file(run, FileJob(text, form='json'));"
         "print(len(list(score_files(run, sources=text, targets=text))));"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, cast
 import pytest
 
 from mt.decoding.engine import ExplainingEngine, Hypothesis, TokenDetails, TranslatedPart
-from mt.decoding.files import (
+from mt.decoding.text_files import (
     FileJob,
     as_json,
     as_n_best,
@@ -199,7 +199,7 @@ FLAT = """
 import io, resource, sys
 from pathlib import Path
 from mt.decoding.engine import Engine, Hypothesis
-from mt.decoding.files import FileJob, read_lines, write_translations
+from mt.decoding.text_files import FileJob, read_lines, write_translations
 from tests.decoding.fakes import build_translator
 
 class Backwards(Engine):
