@@ -219,11 +219,6 @@ def collate(examples: Sequence[Example]) -> Batch:
     )
 
 
-def collate_sources(sources: Sequence[Sequence[int]]) -> Tensor:
-    """Pad encoded sentences, EOS included, with PAD on the right [B S] int64."""
-    return _padded([np.asarray(source, dtype=np.int64) for source in sources])
-
-
 def _narrowed(ids: Tensor) -> Tensor:
     """Return ids [B S] without the last columns that are PAD in all rows."""
     return ids[:, : int((ids != PAD).sum(dim=1).max())]

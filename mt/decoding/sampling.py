@@ -14,15 +14,9 @@ import torch
 from torch import Tensor
 
 from mt.config import DecodingConfig
-from mt.decoding.constraints import (
-    NO_CONSTRAINTS,
-    Constraints,
-    Prefixes,
-    apply_constraints,
-    sum_dtype,
-)
+from mt.decoding.constraints import NO_CONSTRAINTS, Constraints, Prefixes
 from mt.decoding.engine import Hypothesis
-from mt.decoding.search import StepModel, extend
+from mt.decoding.search import StepModel, apply_constraints, extend, sum_dtype
 from mt.errors import UserError
 from mt.special_ids import EOS
 

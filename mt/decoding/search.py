@@ -15,17 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from mt.decoding.constraints import (
-    NEVER,
-    NO_CONSTRAINTS,
-    Candidates,
-    Constraints,
-    Prefixes,
-    best_candidates,
-    require_finite,
-    sum_dtype,
-)
+from mt.decoding.constraints import NEVER, NO_CONSTRAINTS, Constraints, Prefixes
 from mt.decoding.engine import LENGTH_NORMALIZATIONS, Hypothesis, Normalization
+from mt.errors import DivergedError
 from mt.model.device import device_traits
 from mt.special_ids import BOS, EOS
 
@@ -62,6 +54,16 @@ class AttentiveStepModel(StepModel, Protocol):
         Called between `step` and `keep`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The best next tokens of each row, best first."""
+
+    log_probs: Tensor
+    """Log-probability of the token alone [R C], in the precision of `sum_dtype`."""
+    ids: Tensor
+    """Tokens [R C]."""
 
 
 def greedy(
@@ -458,3 +460,74 @@ def no_live_row_can_win(best_live: Tensor, best_score: Tensor, last_penalty: Ten
 def _of_parents(rows: Tensor, parents: Tensor) -> Tensor:
     """Select the rows [B K X] of the parents [B K] from the former rows."""
     return rows.gather(1, parents[:, :, None].expand(-1, -1, rows.shape[2]))
+
+
+def best_candidates(
+    logits: Tensor,
+    count: int,
+    constraints: Constraints = NO_CONSTRAINTS,
+    prefixes: Prefixes | None = None,
+) -> Candidates:
+    """Return the `count` most probable next tokens of each row of `logits` [R V].
+
+    PAD, UNK and BOS are never generated but keep their share of the probability, so each
+    hypothesis has the model's own log-probability (scaled by a repetition penalty). Forbidden
+    tokens also keep their share and have the log-probability -inf.
+    """
+    assert logits.shape[1] > EOS + 1, "the vocabulary holds nothing but special tokens"
+    logits, normaliser = apply_constraints(logits, constraints, prefixes)
+    # PAD, UNK and BOS precede EOS. Subtracting the normaliser after the choice avoids a second
+    # [R V] tensor.
+    values, places = largest(logits[:, EOS:], min(count, logits.shape[1] - EOS))
+    log_probs = (values - normaliser).to(sum_dtype(logits.device))
+    return Candidates(log_probs, places + EOS)
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Return the precision of summed log-probabilities: fp64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def apply_constraints(
+    logits: Tensor, constraints: Constraints, prefixes: Prefixes | None
+) -> tuple[Tensor, Tensor]:
+    """Return constrained fp32 logits [R V] and the normaliser [R 1] of the unconstrained ones."""
+    logits = logits.float()
+    # A few rows at a time stay in a CPU's cache: a whole beam search takes 0.93 of the time.
+    rows = 32 if logits.device.type == "cpu" else max(1, len(logits))
+    parts = [some.logsumexp(dim=1, keepdim=True) for some in torch.split(logits, rows)]
+    normaliser = torch.cat(parts)
+    if not constraints.is_empty:
+        assert prefixes is not None, "constraints depend on the tokens so far"
+        constraints.apply(logits, normaliser, prefixes)
+    return logits, normaliser
+
+
+def require_finite(finite: NDArray[np.bool_]) -> None:
+    """Raise DivergedError unless all of the model's outputs are `finite`."""
+    if not finite.all():
+        raise DivergedError(
+            "the model's output is not finite (NaN or infinite): its weights are damaged, "
+            "or its training diverged"
+        )
+
+
+_LINES = 16
+
+
+def largest(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest values of each row [R N] and their places, both [R C], sorted.
+
+    Equals `topk` but takes half the time on a CPU for vocabularies of 4,000 to 32,000: with a row
+    cut into lines of equal length, the largest values are in the columns with the largest maxima.
+    """
+    width = numbers.shape[1] // _LINES
+    if width < 2 * count:
+        return tuple(numbers.topk(count, dim=1))  # type: ignore[return-value]
+    lines = numbers[:, : _LINES * width].view(-1, _LINES, width)
+    columns = lines.amax(dim=1).topk(count, dim=1, sorted=False).indices[:, None]
+    rest = torch.arange(_LINES * width, numbers.shape[1], device=numbers.device)
+    places = columns + torch.arange(_LINES, device=numbers.device)[:, None] * width
+    places = torch.cat((places.flatten(1), rest.expand(len(numbers), -1)), dim=1)
+    best = numbers.gather(1, places).topk(count, dim=1)
+    return best.values, places.gather(1, best.indices)

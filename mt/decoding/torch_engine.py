@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from mt.config import DecodingConfig
-from mt.data.batches import collate, collate_sources
+from mt.data.batches import collate
 from mt.data.store import Example
-from mt.decoding.constraints import Constraints, require_finite, sum_dtype
+from mt.decoding.constraints import Constraints
 from mt.decoding.engine import (
     ExplainingEngine,
     Hypothesis,
@@ -32,12 +33,12 @@ from mt.decoding.engine import (
     plan_batches,
 )
 from mt.decoding.sampling import SampleSettings, sample, uniform_numbers
-from mt.decoding.search import BeamSettings, beam, greedy
+from mt.decoding.search import BeamSettings, beam, greedy, require_finite, sum_dtype
 from mt.errors import UserError
 from mt.model.device import compute_in_halves
 from mt.model.hooks import record_weights
 from mt.model.transformer import DecoderState, Transformer
-from mt.special_ids import BOS
+from mt.special_ids import BOS, PAD
 
 T = TypeVar("T")
 Ids = Sequence[int]
@@ -99,7 +100,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
     ) -> list[list[Hypothesis]]:
         limits = torch.tensor(self._limits(sources, decoding), device=self.device)
         constraints = _constraints(sources, decoding, prefixes, self.device)
-        source = collate_sources(sources).to(self.device)
+        source = pad_rows(sources, self.device)
         if decoding.search == "greedy":
             return [
                 [hypothesis]
@@ -129,7 +130,7 @@ class TorchEngine(ExplainingEngine, ScoringEngine):
         )
         uniforms = uniforms.to(self.device, sum_dtype(self.device))
         settings = SampleSettings(decoding.temperature, decoding.top_k, decoding.top_p)
-        source = collate_sources(repeated_sources).to(self.device)
+        source = pad_rows(repeated_sources, self.device)
         repeated = [prefix for prefix in prefixes for _ in range(count)]
         constraints = _constraints(repeated_sources, decoding, repeated, self.device)
         steps, longest = _Steps(self.models, source, 1), torch.tensor(limits, device=self.device)
@@ -307,6 +308,12 @@ def _in_threads(
         torch.set_num_threads(threads)  # the number that new threads inherit
 
 
+def pad_rows(rows: Sequence[Ids], device: torch.device) -> Tensor:
+    """Return ids as int64 [rows, longest row] on a device, padded with PAD on the right."""
+    tensors = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)
+
+
 def _constraints(
     sources: Sequence[Ids],
     decoding: DecodingConfig,
@@ -318,7 +325,7 @@ def _constraints(
         lengths = [minimum_length(len(source), decoding) for source in sources]
         shortest = torch.tensor(lengths, device=device)
     if any(prefixes):
-        forced = collate_sources(prefixes).to(device)
+        forced = pad_rows(prefixes, device)
     return Constraints(decoding.no_repeat_ngram, decoding.repetition_penalty, shortest, forced)
 
 
@@ -369,8 +376,8 @@ def _explain(
     targets: Sequence[Ids],
     device: torch.device,
 ) -> Iterator[TokenDetails]:
-    source = collate_sources(sources).to(device)
-    target_in = collate_sources([[BOS, *target[:-1]] for target in targets]).to(device)
+    source = pad_rows(sources, device)
+    target_in = pad_rows([[BOS, *target[:-1]] for target in targets], device)
     target_out = torch.tensor([*chain.from_iterable(targets)], device=device)
     passes = [_teacher_forced(model, source, target_in, target_out) for model in models]
     summed = torch.stack([log_probs for log_probs, _ in passes]).logsumexp(0)

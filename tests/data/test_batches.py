@@ -8,7 +8,6 @@ from mt.data.batches import (
     Batch,
     Lengths,
     collate,
-    collate_sources,
     padding_efficiency,
     plan_updates,
     split_update,
@@ -145,7 +144,6 @@ def test_collate_shifts_the_target_by_one_and_pads() -> None:
     assert batch.target_tokens == 6
     assert batch.index.tolist() == [7, 4]
     assert {t.dtype for t in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
-    assert collate_sources([[5, 3], [6, 7, 3]]).tolist() == [[5, 3, 0], [6, 7, 3]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=2, max_size=9))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mt.decoding.constraints import Constraints, Prefixes, best_candidates, largest
+from mt.decoding.constraints import Constraints, Prefixes
 from mt.decoding.sampling import SampleSettings, sample
-from mt.decoding.search import BeamSettings, beam, greedy
+from mt.decoding.search import BeamSettings, beam, best_candidates, greedy, largest
 from mt.errors import DivergedError
 from mt.special_ids import EOS, PAD
 from tests.decoding.step_models import Ids, PrefixModel, every_translation, exhaustive
