@@ -28,7 +28,7 @@ _DOTTED_I = frozenset({"tr", "az"})
 
 @dataclass(frozen=True, slots=True)
 class SearchInput:
-    """SearchInput of the engine for a sentence, or for a part of a long sentence."""
+    """Input of the engine for a sentence, or for a part of a long sentence."""
 
     text: str
     ids: Sequence[int]
@@ -128,7 +128,7 @@ class Preparation:
         forms = (
             {letter, letter.lower(), *unicodedata.normalize("NFKD", letter)} for letter in letters
         )
-        return 2 * sum(known.isdisjoint(each) for each in forms) > len(letters)
+        return 2 * sum(known.isdisjoint(variants) for variants in forms) > len(letters)
 
     def _sentences(self, text: str, prefix: str) -> Sentences:
         """Return the sentences of a line; its prefix must not go beyond the first."""
@@ -161,26 +161,26 @@ class Preparation:
 
         The usual gap between sentences of the source language becomes that of the target language.
         """
-        usual, joiner = (joiner_of(each) for each in (self.direction.source, self.direction.target))
+        usual, joiner = joiner_of(self.direction.source), joiner_of(self.direction.target)
         inputs: list[SearchInput] = []
         gaps: list[str] = []
         cut = ""
         *before, after = line.sentences.gaps
         rows = zip(line.sentences.texts, line.texts, encoded, before, strict=True)
-        for number, (sentence, text, ids, gap) in enumerate(rows):
+        for index, (sentence, text, ids, gap) in enumerate(rows):
             parts = [(text, ids)]
             if len(ids) > self.longest_source:
                 texts = split_line(text, self.longest_source, count_tokens=self._count_tokens)
                 parts = [*zip(texts, self.tokenizer.encode_source(texts), strict=True)]
                 cut = f"{len(ids)} tokens, the model supports up to {self.longest_source}: "
                 cut += f"translated in {len(parts)} parts"
-            gaps += [joiner if number and gap == usual else gap, *[joiner] * (len(parts) - 1)]
+            gaps += [joiner if index and gap == usual else gap, *[joiner] * (len(parts) - 1)]
             for part, tokens in parts:
                 forced = () if inputs else prefix.ids
                 inputs.append(SearchInput(part, tokens, forced, from_capitals=text != sentence))
         if prefix.ids:
-            gaps[:1] = [""] * bool(inputs)  # the translation begins with its prefix
-        has_unknown = line.is_foreign or any(UNK in each.ids for each in inputs)
+            gaps[:1] = [""] if inputs else []  # the translation begins with its prefix
+        has_unknown = line.is_foreign or any(UNK in part.ids for part in inputs)
         return PreparedLine(
             line=line.line,
             text=line.text,
@@ -399,11 +399,11 @@ _ONE_EACH = "each line has one, which may be empty"
 
 
 def _pairs(lines: Iterable[str], prefixes: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for number, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
+    for count, (line, prefix) in enumerate(zip_longest(lines, prefixes)):
         if line is None:
-            raise UserError(f"{number} lines, but at least {number + 1} prefixes: {_ONE_EACH}")
+            raise UserError(f"{count} lines, but at least {count + 1} prefixes: {_ONE_EACH}")
         if prefix is None:
-            raise UserError(f"at least {number + 1} lines, but {number} prefixes: {_ONE_EACH}")
+            raise UserError(f"at least {count + 1} lines, but {count} prefixes: {_ONE_EACH}")
         yield line, prefix
 
 

@@ -69,10 +69,10 @@ class RetryingSearch:
         self, inputs: Sequence[SearchInput], n_best: int, decoding: DecodingConfig
     ) -> list[list[TranslatedPart]]:
         candidates = self.engine.n_best_ids(
-            [given.ids for given in inputs],
+            [item.ids for item in inputs],
             decoding,
             n_best if decoding.mbr is None else decoding.mbr_candidates,
-            prefixes=[(*self.tokenizer.target_prefix, *given.prefix) for given in inputs],
+            prefixes=[(*self.tokenizer.target_prefix, *item.prefix) for item in inputs],
         )
         if decoding.mbr is not None:
             from mt.decoding.sampling import UTILITIES, rank_by_utility
@@ -83,17 +83,17 @@ class RetryingSearch:
                 for hypotheses in candidates
             ]
         return [
-            [self._part(given, hypothesis) for hypothesis in hypotheses]
-            for given, hypotheses in zip(inputs, candidates, strict=True)
+            [self._part(item, hypothesis) for hypothesis in hypotheses]
+            for item, hypotheses in zip(inputs, candidates, strict=True)
         ]
 
     def _decode(self, hypotheses: Sequence[Hypothesis]) -> list[str]:
         return [self.tokenizer.decode_target(hypothesis.ids) for hypothesis in hypotheses]
 
-    def _part(self, given: SearchInput, hypothesis: Hypothesis) -> TranslatedPart:
+    def _part(self, item: SearchInput, hypothesis: Hypothesis) -> TranslatedPart:
         # Byte tokens can spell a line end.
         text = in_one_line(self.tokenizer.decode_target(hypothesis.ids))
-        return TranslatedPart(given.ids, hypothesis, given.text, text)
+        return TranslatedPart(item.ids, hypothesis, item.text, text)
 
     def _retry(
         self,
@@ -125,8 +125,8 @@ class RetryingSearch:
         """
         missing = {
             index: tuple(altered)
-            for index, (given, result) in enumerate(zip(inputs, results, strict=True))
-            if not given.prefix and (altered := missing_verbatim(given.text, result.parts[0].text))
+            for index, (item, result) in enumerate(zip(inputs, results, strict=True))
+            if not item.prefix and (altered := missing_verbatim(item.text, result.parts[0].text))
         }
         extracted = {index: extract_verbatim(inputs[index].text) for index in missing}
         for index, (rest, _) in list(extracted.items()):
@@ -163,8 +163,8 @@ def _is_loop(_: SearchInput, part: TranslatedPart) -> bool:
     return repeats_itself(hypothesis.ids, part.source[:-1], finished=hypothesis.finished)
 
 
-def _may_be_shorter(given: SearchInput, part: TranslatedPart) -> bool:
-    return is_too_long(part) and not given.prefix
+def _may_be_shorter(item: SearchInput, part: TranslatedPart) -> bool:
+    return is_too_long(part) and not item.prefix
 
 
 def is_too_long(part: TranslatedPart) -> bool:

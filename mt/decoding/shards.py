@@ -16,7 +16,6 @@ import os
 import platform
 import re
 import shutil
-import textwrap
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,7 +33,6 @@ from mt.files import locked, read_json, sync, sync_folder, write_json
 UNFINISHED = ".part"
 BATCH_SIZE = "decoding.batch_size"
 """Setting on which the borders of shards depend, but not the output of one process."""
-_SHOWN_CHARACTERS = 40
 _POLL_SECONDS = 0.5
 SILENCE = 3600.0
 """Seconds without a written window after which a rank counts as lost."""
@@ -272,8 +270,7 @@ def _compare(path: Path, record: Record, job: Job) -> None:
     key = next((key for key in {**old, **new} if old.get(key) != new.get(key)), None)
     if key is not None:
         before, now = (
-            textwrap.shorten(json.dumps(settings.get(key), ensure_ascii=False), _SHOWN_CHARACTERS)
-            for settings in (old, new)
+            json.dumps(settings.get(key), ensure_ascii=False)[:40] for settings in (old, new)
         )
         raise UserError(
             f"{path}: was begun with `{key}` {before}, now it is {now}; name another output"

@@ -261,7 +261,7 @@ class Translator:
         pairs, done = iter(pairs), 0
         while window := list(islice(pairs, look_ahead)):
             lines = preparation.prepare(window)
-            inputs = [given for line in lines for given in line.inputs]
+            inputs = [item for line in lines for item in line.inputs]
             if self.advice and len(inputs) >= _WORTH_AN_EXPORT:
                 _logger.info("%s", self.advice)
                 self.advice = ""
@@ -295,13 +295,13 @@ class Translator:
     ) -> RankedTranslation:
         upper = partial(in_upper_case, language=base_language(self.direction.target))
         texts = [
-            change_words(part.text, upper) if given.from_capitals else part.text
-            for part, given in zip(parts, line.inputs, strict=True)
+            change_words(part.text, upper) if item.from_capitals else part.text
+            for part, item in zip(parts, line.inputs, strict=True)
         ]
         if len(texts) > 1 or self.decoding.split_sentences != "off":
             texts = [
-                text.rstrip() if given.prefix else text.strip()
-                for text, given in zip(texts, line.inputs, strict=True)
+                text.rstrip() if item.prefix else text.strip()
+                for text, item in zip(texts, line.inputs, strict=True)
             ]
         *before, after = line.gaps
         pairs = zip(before, texts, strict=True)
