@@ -5,7 +5,6 @@ columns, lists of int32. The last batch is empty and carries the counts of `Left
 takes some pairs of several corpora in each epoch.
 """
 
-import errno
 import hashlib
 import json
 import logging
@@ -235,21 +234,12 @@ def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str | None) -> No
     `doing` labels the progress bar and the log line; None shows neither.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with replacing(path) as temporary:
-            _write(temporary, chunks, doing)
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            error.filename = str(path.parent)  # the folder says which disk is full
-        raise
-
-
-def _write(path: Path, chunks: Iterable[Chunk], doing: str | None) -> None:
     left_out = LeftOut(too_long=0, empty=0, total=0)
     started_at = time.perf_counter()
     hidden = True if doing is None else None  # None: shown on a terminal
     with (
-        path.open("wb") as file,
+        replacing(path) as temporary,
+        temporary.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
         tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=hidden) as bar,
     ):
