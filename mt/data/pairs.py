@@ -1,4 +1,4 @@
-"""Sentence pairs, and the interface of all corpora."""
+"""Sentence pairs, the interface of all corpora, and corpora of two text files."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from mt.config.data import PairSection
+from mt.data.corpus_files import FileScan, LineReader, scan
 from mt.errors import DataError
 
 UNVERIFIED = "unverified"
@@ -113,3 +114,50 @@ def verify(what: str, actual: str, expected: str) -> None:
     """Raise `DataError` naming `what` and both checksums if they differ."""
     if expected not in {actual, UNVERIFIED}:
         raise DataError(f"{what}: the SHA-256 of the text is {actual}, expected {expected}")
+
+
+@dataclass(frozen=True)
+class TextPairs(PairSource):
+    """Two files with one sentence per line; line N of one translates line N of the other.
+
+    The checksum of a side is that of the decompressed file, as `zcat FILE | sha256sum` prints it.
+    """
+
+    source: Path
+    target: Path
+
+    @property
+    def description(self) -> str:
+        """Both file names."""
+        return f"{self.source} and {self.target}"
+
+    @property
+    def target_description(self) -> str:
+        """File name of the target side."""
+        return str(self.target)
+
+    def pairs(self) -> Generator[SentencePair, None, Checksums]:
+        """Stream the pairs, then check line counts and checksums."""
+        left, right = (LineReader(path, long_line="") for path in (self.source, self.target))
+        sources, targets = iter(left), iter(right)
+        yield from map(SentencePair, sources, targets)
+        for rest in (sources, targets):
+            deque(rest, maxlen=0)  # count the lines of the longer side
+        return self._check(left.seen(), right.seen())
+
+    def checksums(self) -> Checksums:
+        """Read both files for line counts and checksums, without decoding them."""
+        return self._check(scan(self.source), scan(self.target))
+
+    def _check(self, source: FileScan, target: FileScan) -> Checksums:
+        if source.lines != target.lines:
+            raise DataError(
+                f"{self.source} has {source.lines} lines, {self.target} has {target.lines}: "
+                "line N of one must translate line N of the other; `mt data check` shows where "
+                "the sides diverge"
+            )
+        if not source.lines:
+            raise DataError(f"{self.description}: the corpus is empty")
+        verify(str(self.source), source.sha256, self.expected.source)
+        verify(str(self.target), target.sha256, self.expected.target)
+        return Checksums(source.sha256, target.sha256)

@@ -9,8 +9,7 @@ texts, a late new key is an error.
 
 import glob
 import json
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,13 +33,11 @@ from mt.config.data import (
 )
 from mt.data.corpus_files import (
     LONGEST_LINE,
-    FileScan,
     LineReader,
     describe_search,
     describe_supply,
     download,
     find_supplied_files,
-    scan,
     warn_of_long,
 )
 from mt.data.formats import READERS, UnitPairs
@@ -51,8 +48,8 @@ from mt.data.pairs import (
     FileSource,
     PairSource,
     SentencePair,
+    TextPairs,
     read_expected_sums,
-    verify,
 )
 from mt.errors import DataError, did_you_mean, listed
 from mt.files import expanded, regular_file
@@ -72,53 +69,6 @@ def open_source(source: TrainSource, data: DataConfig) -> PairSource:
     if files := find_supplied_files(source, data):
         return TextPairs(read_expected_sums(source), *files)
     return OPENERS[source.format](source, data)
-
-
-@dataclass(frozen=True)
-class TextPairs(PairSource):
-    """Two files with one sentence per line; line N of one translates line N of the other.
-
-    The checksum of a side is that of the decompressed file, as `zcat FILE | sha256sum` prints it.
-    """
-
-    source: Path
-    target: Path
-
-    @property
-    def description(self) -> str:
-        """Both file names."""
-        return f"{self.source} and {self.target}"
-
-    @property
-    def target_description(self) -> str:
-        """File name of the target side."""
-        return str(self.target)
-
-    def pairs(self) -> Generator[SentencePair, None, Checksums]:
-        """Stream the pairs, then check line counts and checksums."""
-        left, right = (LineReader(path, long_line="") for path in (self.source, self.target))
-        sources, targets = iter(left), iter(right)
-        yield from map(SentencePair, sources, targets)
-        for rest in (sources, targets):
-            deque(rest, maxlen=0)  # count the lines of the longer side
-        return self._check(left.seen(), right.seen())
-
-    def checksums(self) -> Checksums:
-        """Read both files for line counts and checksums, without decoding them."""
-        return self._check(scan(self.source), scan(self.target))
-
-    def _check(self, source: FileScan, target: FileScan) -> Checksums:
-        if source.lines != target.lines:
-            raise DataError(
-                f"{self.source} has {source.lines} lines, {self.target} has {target.lines}: "
-                "line N of one must translate line N of the other; `mt data check` shows where "
-                "the sides diverge"
-            )
-        if not source.lines:
-            raise DataError(f"{self.description}: the corpus is empty")
-        verify(str(self.source), source.sha256, self.expected.source)
-        verify(str(self.target), target.sha256, self.expected.target)
-        return Checksums(source.sha256, target.sha256)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from mt.data.corpus_files import LineReader, read_chunks
 from mt.data.filters import normalized
-from mt.data.pairs import PairSource
-from mt.data.sources import TextPairs
+from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
 from mt.doctor.findings import (
     CHECKS,

@@ -11,8 +11,8 @@ import pytest
 
 from mt.config.data import DataConfig
 from mt.data.corpus_files import cache_folder, download
-from mt.data.pairs import Checksums, PairSource, SentencePair
-from mt.data.sources import TextPairs, open_source
+from mt.data.pairs import Checksums, PairSource, SentencePair, TextPairs
+from mt.data.sources import open_source
 from mt.errors import DataError
 from tests.factories import counted
 

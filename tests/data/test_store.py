@@ -201,8 +201,7 @@ def test_two_processes_prepare_the_same_store_at_once(tmp_path: Path) -> None:
         (tmp_path / side).write_text(lines * 100, encoding="utf-8")
     code = f"""
 from pathlib import Path
-from mt.data.pairs import Checksums
-from mt.data.sources import TextPairs
+from mt.data.pairs import Checksums, TextPairs
 from mt.data.store import prepare_store
 from mt.data.tokenizer import Tokenizer
 folder = Path({str(tmp_path)!r})
