@@ -52,7 +52,7 @@ from mt.data.batches import SOURCE, Batch, collate
 from mt.decoding.engine import Hypothesis
 from mt.decoding.torch_engine import TorchEngine
 from mt.training.distributed import ALONE
-from mt.training.resources import BatchFitter
+from mt.training.loader import BatchFitter
 from mt.training.step import Learner, StepMetrics, UpdateResult, fetch_metrics, train_step
 
 IMPORT_NAMES = {"ruamel.yaml": "ruamel"}

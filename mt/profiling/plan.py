@@ -23,8 +23,9 @@ from mt.model.device import select_device
 from mt.profiling.cost import BYTES_PER_NUMBER, count_training_flops, synchronize
 from mt.profiling.training_speed import temporary_trainer, time_updates
 from mt.special_ids import EOS
+from mt.training.loader import heaviest
 from mt.training.progress import measure_padding
-from mt.training.resources import available_memory, estimate_memory, heaviest
+from mt.training.resources import available_memory, estimate_memory
 from mt.training.setup import most_updates
 from mt.training.trainer import Trainer
 

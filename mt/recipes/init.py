@@ -52,6 +52,7 @@ from mt.recipes.detection import (
     detect_languages,
     make_section,
 )
+from mt.training.loader import heaviest
 from mt.training.resolve import (
     LONGEST_TRAINING,
     AutoSettings,
@@ -59,7 +60,7 @@ from mt.training.resolve import (
     count_parameters,
     resolve,
 )
-from mt.training.resources import estimate_memory, heaviest
+from mt.training.resources import estimate_memory
 
 _MIN_PAIRS = 500
 _MIN_PAIRS_WITH_SPLITS = 100

@@ -1,22 +1,40 @@
-"""Updates of a run in order, collated ahead of the training loop in a thread."""
+"""Updates of a run in order, collated ahead in a thread, and cut until they fit the device."""
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from typing import TypeVar
 
+import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from mt.config import TrainingConfig
-from mt.data.batches import SOURCE, TARGET, Batch, Indices, collate, split_update
+from mt.data.batches import (
+    SOURCE,
+    TARGET,
+    Batch,
+    Indices,
+    Lengths,
+    collate,
+    micro_batches,
+    split_update,
+)
 from mt.data.store import PairStore
+from mt.errors import UserError
+from mt.model.device import device_traits, is_out_of_memory
 from mt.training.data import TrainingData
 from mt.training.distributed import ALONE, World
+from mt.training.progress import Progress
 from mt.training.state import TrainState
-from mt.training.step import TokenCounts
+from mt.training.step import BatchTooLarge, Learner, TokenCounts, report_large_batch
 
+T = TypeVar("T")
+ADAM_MOMENTS = 2
+"""Tensors that Adam keeps for each parameter, from the first step on."""
 _AHEAD = 4
 """Number of updates whose batches are prepared and kept in memory."""
 
@@ -104,3 +122,180 @@ class Prefetcher:
 
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown(cancel_futures=True)
+
+
+def heaviest(plan: Sequence[Indices], lengths: Lengths, *, max_tokens_per_batch: int) -> Indices:
+    """Return the micro-batch of a plan with the most positions, source and target together."""
+    batches = micro_batches(plan, lengths, max_tokens_per_batch=max_tokens_per_batch)
+    return max(batches, key=lambda batch: len(batch) * int(lengths[batch].max(axis=0).sum()))
+
+
+@dataclass
+class BatchFitter:
+    """Fits batches into the memory of the device: finds an automatic size, halves others."""
+
+    learner: Learner
+    data: TrainingData
+    progress: Progress
+    world: World
+    tokens: int
+    """Size of a batch, `training.max_tokens_per_batch`."""
+    longest: int
+    """Least size: `data.max_tokens`."""
+    is_automatic: bool = False
+    """True if the size may be halved; a size that is given stays."""
+    seed: int = 0
+    """Seed of the run, from which dropout is seeded."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return self.learner.precision.device
+
+    def try_heaviest(self, epoch: int) -> int:
+        """Compute the gradients of the heaviest batch on a GPU, and return the size of batches.
+
+        An automatic size is halved on all ranks until that batch fits on each. The gradients are
+        dropped and dropout is seeded by each update, so training is not affected. Raises UserError
+        as `run` does.
+        """
+        if not device_traits(self.device).runs_out_late:
+            return self.tokens
+        most = self.tokens
+        if self.is_automatic:
+            for size in halve_sizes(most, self.longest):
+                self.tokens = size
+                if self.tokens == self.longest:
+                    break
+                fits = self._heaviest_fits(epoch)
+                if not self.world.all_reduce_max(int(not fits)):
+                    break
+            reason = ""
+            if self.tokens < most:
+                reason = f"; {most:,} do not fit into the device's memory"
+            self.progress.print_line(
+                f"batches of at most {self.tokens:,} tokens, padding included{reason}"
+            )
+        if not self.is_automatic or self.tokens == self.longest:
+            self.run(self._add_gradients, [self._heaviest_batch(epoch)], update=0)
+            self.learner.optimizer.zero_grad(set_to_none=True)
+        return self.tokens
+
+    def run(
+        self, attempt: Callable[[list[Batch]], T], batches: Sequence[Batch], *, update: int
+    ) -> T:
+        """Call `attempt` with the batches on the device; halve one that does not fit, and repeat.
+
+        Dropout is seeded before. `attempt` raises BatchTooLarge; the gradients that it has added
+        until then are dropped.
+
+        Raises UserError where a single pair does not fit, and where a batch does not fit on one of
+        several ranks: the ranks wait for each other batch by batch.
+        """
+        batches = list(batches)
+        while True:
+            seed_dropout(self.seed, update, self.world.rank)
+            try:
+                return attempt([batch.to(self.device) for batch in batches])
+            except BatchTooLarge as error:
+                too_large = error.index
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise UserError(
+                    "the device has too little memory for the model and its optimizer: make the "
+                    "model smaller in a new run (--run), or use a larger device"
+                ) from None
+            self.learner.optimizer.zero_grad(set_to_none=True)
+            batches[too_large : too_large + 1] = self._halves(batches[too_large], update)
+
+    def _halves(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
+        rows = len(batch.index)
+        key = f"`training.max_tokens_per_batch`, now {self.tokens}"
+        if isinstance(self.learner.training_pass, DistributedDataParallel):
+            raise UserError(
+                f"this rank's device has too little memory for a batch of {rows} pairs: lower "
+                f"{key}; the updates stay the same"
+            )
+        if rows == 1:
+            raise UserError(
+                f"pair {int(batch.index) + 1:,} of the encoded corpus, with {batch.source_tokens} "
+                f"source and {batch.target_tokens} target tokens, does not fit into the device's "
+                "memory: in a new run (--run) lower `data.max_tokens`, make the model smaller or "
+                "set `training.precision` to bf16"
+            )
+        self.progress.print_once(
+            "the device has too little memory for a batch: such batches are split in halves, "
+            f"which is slower, and the updates stay the same; to avoid it, lower {key}"
+        )
+        self.progress.record(
+            "out_of_memory",
+            update=update,
+            pairs=rows,
+            source_positions=batch.source.numel(),
+            target_positions=batch.target_out.numel(),
+        )
+        return batch.halves()
+
+    def _heaviest_fits(self, epoch: int) -> bool:
+        """Return whether this rank can compute the gradients of the heaviest batch."""
+        try:
+            self._add_gradients([self._heaviest_batch(epoch).to(self.device)])
+            fits = True
+        except (BatchTooLarge, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+                raise
+            fits = False
+        self.learner.optimizer.zero_grad(set_to_none=True)
+        if not fits and self.device.type == "cuda":
+            # The next attempt, and the measured peak, begin without the blocks of this one.
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+        return fits
+
+    def _heaviest_batch(self, epoch: int) -> Batch:
+        """Return the heaviest batch of an epoch, on the host."""
+        store, plan = self.data.epoch_store(epoch), self.data.plan_epoch(epoch)
+        batch = heaviest(plan, store.lengths, max_tokens_per_batch=self.tokens)
+        return collate(store.examples(batch))
+
+    def _add_gradients(self, batches: Sequence[Batch]) -> None:
+        """Add the gradients of some batches on this rank alone, beside memory for Adam's moments.
+
+        Adafactor has only means of rows and columns.
+        """
+        learner = self.learner
+        total = max(sum(batch.target_tokens for batch in batches), 1)
+        count = ADAM_MOMENTS if isinstance(learner.optimizer, torch.optim.Adam) else 0
+        moments = [
+            torch.empty_like(parameter)
+            for parameter in learner.model.parameters()
+            if parameter.requires_grad and parameter not in learner.optimizer.state
+            for _ in range(count)
+        ]
+        training_pass = learner.training_pass
+        if isinstance(training_pass, DistributedDataParallel):
+            training_pass = training_pass.module  # a rank without memory would let others wait
+        for position, batch in enumerate(batches):
+            with report_large_batch(position):
+                with learner.precision.autocast():
+                    sums = training_pass(batch)
+                learner.precision.backward(sums.objective / total)
+        del moments
+
+
+def seed_dropout(seed: int, update: int, rank: int) -> None:
+    """Seed the generator of dropout from the run's seed, the update and the rank alone.
+
+    A resumed or repeated update thus draws the same numbers without a saved generator state.
+    """
+    words = np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)
+    torch.manual_seed(int(words[0]))
+
+
+def halve_sizes(most: int, least: int) -> Iterator[int]:
+    """Yield sizes of batches, each half of the one before, down to `least`."""
+    yield most
+    while most > least:
+        most = max(most // 2, least)
+        yield most

@@ -18,11 +18,11 @@ from mt.training.data import TrainingData, open_prepared, prepare, read_corpora
 from mt.training.distributed import ALONE, World, connect_ranks
 from mt.training.final_model import write_final_model
 from mt.training.interruption import Interruption, interruptible
-from mt.training.loader import PlannedUpdate, Prefetcher, planned_updates
+from mt.training.loader import BatchFitter, PlannedUpdate, Prefetcher, planned_updates
 from mt.training.optimizer import learning_rate
 from mt.training.progress import Progress, append_event, require_tensorboard
 from mt.training.resolve import resolve, resolve_for_device
-from mt.training.resources import BatchFitter, warn_of_low_memory
+from mt.training.resources import warn_of_low_memory
 from mt.training.run_folder import RunFolder, only_training, open_run
 from mt.training.setup import (
     agree_on_config,

@@ -26,7 +26,7 @@ from mt.profiling.training_speed import temporary_trainer
 from mt.special_ids import EOS
 from mt.training.checkpoint import Checkpoints
 from mt.training.data import TrainingData, prepare
-from mt.training.resources import heaviest
+from mt.training.loader import heaviest
 from mt.training.run_folder import RunFolder
 from mt.training.trainer import Trainer, train
 from tests.factories import journal

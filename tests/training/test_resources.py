@@ -23,13 +23,12 @@ from mt.model.device import DEVICE_TRAITS, DeviceTraits
 from mt.training import resources
 from mt.training.data import prepare
 from mt.training.distributed import World
-from mt.training.loader import planned_updates
+from mt.training.loader import heaviest, planned_updates
 from mt.training.loss import LossSums
 from mt.training.optimizer import Precision
 from mt.training.resources import (
     available_memory,
     estimate_memory,
-    heaviest,
     warn_of_low_memory,
 )
 from mt.training.run_folder import RunFolder
