@@ -130,30 +130,33 @@ def run_ablation(ablation: Ablation, runs: Path) -> AblationScores:
     for position, (name, config, run) in enumerate(planned, 1):
         _log(f"run {position} of {len(planned)}: {run.name}")
         try:
-            scores[name][config.seed] = _train_and_score(config, run, ablation.split)
+            _log(train(config, run))
+            scores[name][config.seed] = _score_run(
+                RunFolder(run), ablation.split, config.decoding, config.training.device
+            )
         except DivergedError as error:
             _log(f"diverged: {error}")
             scores[name][config.seed] = None
     return scores
 
 
-def _train_and_score(config: Config, run: Path, split: str | None) -> RunScores:
-    """Train and score one run; raise DivergedError if it diverges."""
-    folder, device = RunFolder(run), config.training.device
-    _log(train(config, run))
+def _score_run(
+    folder: RunFolder, split: str | None, decoding: DecodingConfig, device: str
+) -> RunScores:
+    """Score a finished run; raise DivergedError if no update of it was finite."""
     events = list(read_events(folder.metrics))
     final = [event for event in events if event["event"] == "final"]
     trained = [event for event in events if event["event"] == "train" and event["target_tokens"]]
     if not final:
         raise RunError(f"{folder.metrics}: ends before the run that {folder.model.name} describes")
     if not trained:
-        raise DivergedError(f"{run}: no update had a finite loss and gradient")
+        raise DivergedError(f"{folder.path}: no update had a finite loss and gradient")
     return RunScores(
         parameters=sum(tensor.numel() for tensor in load_file(folder.weights).values()),
         tokens_per_second=median(event["target_tokens_per_second"] for event in trained),
         valid_loss=final[-1]["loss"],
         valid_bleu=Score("BLEU", final[-1]["bleu"], final[-1]["bleu_signature"]),
-        test_bleu=_score_split(run, split, config.decoding, device) if split else None,
+        test_bleu=_score_split(folder.path, split, decoding, device) if split else None,
     )
 
 
