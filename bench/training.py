@@ -33,7 +33,7 @@ from mt.data.tokenizer import copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import UserError, run_reporting_errors
 from mt.profiling.cost import MatrixProduct, list_products, measure_matmul_rate
-from mt.tables import aligned
+from mt.tables import align_columns
 
 ROOT = Path(__file__).parent.parent
 REFERENCE = ROOT / "configs" / "bench" / "reference.yaml"
@@ -214,7 +214,7 @@ def table(pairs: Sequence[Pair]) -> str:
                 f"{pair.share(pair.mt):.1%}",
             )
         )
-    return aligned(rows, right=range(1, len(rows[0])))
+    return align_columns(rows, right=range(1, len(rows[0])))
 
 
 def summary(pairs: Sequence[Pair], threads: int, updates: int) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from mt.data.pairs import UNVERIFIED, Checksums, SentencePair
 from mt.data.sources import TsvPairs
 from mt.errors import run_reporting_errors
-from mt.files import existing_file
+from mt.files import require_file
 
 HELD_OUT_PAIRS = 1000
 
@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("upstream", type=Path, help="the upstream file, cmn.txt")
     parser.add_argument("folder", type=Path, help="where the six files go")
     arguments = parser.parse_args()
-    upstream = existing_file(arguments.upstream)
+    upstream = require_file(arguments.upstream)
     pairs = TsvPairs(Checksums(UNVERIFIED, UNVERIFIED), upstream, (0, 1))
     write(split(pairs.pairs(), held_out=HELD_OUT_PAIRS), arguments.folder)
     return 0

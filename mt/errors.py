@@ -55,7 +55,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """Return a message on one line of at most 1,000 characters, unprintable ones as escapes."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     half = _LONGEST_LINE // 2
@@ -88,7 +88,7 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
         sys.stdout.flush()  # a full disk is reported here, not at interpreter exit
     except UserError as error:
         lines = str(error).splitlines() if isinstance(error, ConfigProblemsError) else [str(error)]
-        status = _report("\n".join(map(one_line, lines)))
+        status = _report("\n".join(map(escape_line, lines)))
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -96,7 +96,7 @@ def run_reporting_errors(command: Callable[[], int]) -> int:
     except OSError as error:
         if error.errno not in _OS_MESSAGES:
             raise
-        status = _report(one_line(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}"))
+        status = _report(escape_line(f"{error.filename or 'output'}: {_OS_MESSAGES[error.errno]}"))
     finally:
         _discard_unwritable(sys.stdout)
         _discard_unwritable(sys.stderr)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
+def name_errors(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
     """Set the file name of an OSError that has none, such as from a full disk, to `path`.
 
     The name also replaces that of `instead_of`, a temporary path, and of files below it.
@@ -51,11 +51,11 @@ def naming(path: Path, *, instead_of: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; on exit, sync it and rename it to `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with naming(path, instead_of=temporary):
+        with name_errors(path, instead_of=temporary):
             yield temporary
             sync(temporary)
             temporary.replace(path)
@@ -65,23 +65,23 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
+def open_aside(path: Path) -> Iterator[Path]:
     """Yield a new temporary folder next to `path`; on exit, delete it unless it was renamed.
 
     An OSError in the block names `path` instead of the temporary folder.
     """
     folder = path.with_name(f".{path.name}.{os.getpid()}")
-    with naming(path, instead_of=folder):
+    with name_errors(path, instead_of=folder):
         folder.mkdir(parents=True)
     try:
-        with naming(path, instead_of=folder):
+        with name_errors(path, instead_of=folder):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def locked(path: Path, *, busy: UserError | None = None) -> Iterator[None]:
+def lock_file(path: Path, *, busy: UserError | None = None) -> Iterator[None]:
     """Exclude other processes by a lock file; wait for one that has it, or raise `busy`.
 
     No-op without file locks, as on Windows and some network file systems.
@@ -121,7 +121,7 @@ def put_in_place(folder: Path, output: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -150,7 +150,7 @@ def sync_folder(path: Path) -> None:
             raise
 
 
-def expanded(path: str | Path) -> Path:
+def expand_home(path: str | Path) -> Path:
     """Return a path with `~` replaced by the home folder; `~name` of an unknown user stays."""
     try:
         return Path(path).expanduser()
@@ -176,7 +176,7 @@ def check_run_holds(run: Path, name: str) -> None:
     raise RunError(f"{run}: no such run folder{near}")
 
 
-def existing_file(path: Path) -> Path:
+def require_file(path: Path) -> Path:
     """Return `path`; raise `DataError` with the nearest file name if there is no such file.
 
     A pipe or terminal is accepted; a folder and a device without an end are not.
@@ -194,9 +194,9 @@ def existing_file(path: Path) -> Path:
     raise DataError(f"{path}: no such file{did_you_mean(path.name, names)}{where}")
 
 
-def regular_file(path: Path) -> Path:
-    """Return `path` like `existing_file`; raise `DataError` for a pipe or device."""
-    if not existing_file(path).is_file():
+def require_regular_file(path: Path) -> Path:
+    """Return `path` like `require_file`; raise `DataError` for a pipe or device."""
+    if not require_file(path).is_file():
         raise DataError(
             f"{path}: is a pipe or device, but it has to be read twice; write it to a file first"
         )
@@ -220,7 +220,7 @@ def read_bytes(path: Path, *, limit: int, error: type[UserError] = RunError) -> 
     Raises an error of the given type for another file, OSError for a missing one.
     """
     check_regular(path, error)
-    with naming(path), path.open("rb") as file:
+    with name_errors(path), path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise error(f"{path}: is larger than {limit >> 20} MiB, too large for a file of its kind")
@@ -252,10 +252,10 @@ def read_versioned(path: Path, kind: type[T], version: int) -> T:
         raise RunError(
             f"{path}: format {file_version} is not supported, this version of mt reads {version}"
         )
-    return validated(content, kind, path)
+    return validate_values(content, kind, path)
 
 
-def validated(values: object, kind: type[T], path: Path) -> T:
+def validate_values(values: object, kind: type[T], path: Path) -> T:
     """Return values of a JSON file as a type; raise RunError, with the key, if they differ."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -266,17 +266,17 @@ def validated(values: object, kind: type[T], path: Path) -> T:
 
 
 def _damaged(path: Path, invalid: "ValidationError", error: type[UserError]) -> UserError:
-    return error(f"{path}: damaged ({first_problem(invalid)})")
+    return error(f"{path}: damaged ({describe_first_problem(invalid)})")
 
 
-def first_problem(error: "ValidationError") -> str:
+def describe_first_problem(error: "ValidationError") -> str:
     """Return the first key with a wrong value, and what is wrong."""
     first = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, first["loc"]))
     return f"`{key}`: {first['msg']}" if key else first["msg"]
 
 
-def file_sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the SHA-256 of a regular file in hexadecimal; raise RunError for another one."""
     check_regular(path)
     with path.open("rb") as file:
@@ -285,5 +285,5 @@ def file_sha256(path: Path) -> str:
 
 def check_sha256(path: Path, sha256: str, listed_in: str) -> None:
     """Raise RunError unless a file has the SHA-256 that the file `listed_in` records."""
-    if file_sha256(path) != sha256:
+    if hash_file(path) != sha256:
         raise RunError(f"{path}: damaged (its SHA-256 is not the one in {listed_in})")

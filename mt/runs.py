@@ -9,10 +9,10 @@ from mt.errors import RunError
 from mt.files import (
     check_run_holds,
     check_sha256,
-    file_sha256,
+    hash_file,
     read_json,
     read_versioned,
-    validated,
+    validate_values,
     write_json,
 )
 
@@ -175,7 +175,7 @@ def write_description(
             "longest_source": longest_source,
             "line_shape": line_shape and asdict(line_shape),
             "tokenizer": tokenizer.fingerprint,
-            "weights": file_sha256(run / WEIGHTS_FILE),
+            "weights": hash_file(run / WEIGHTS_FILE),
             **asdict(provenance),
         },
     )
@@ -232,7 +232,7 @@ def read_exported(folder: Path) -> Exported:
     path = folder / EXPORT_FILE
     exported = read_versioned(path, Exported, EXPORT_FORMAT)
     if exported.parity:
-        validated(exported.parity, _Lines, path)
+        validate_values(exported.parity, _Lines, path)
     return exported
 
 

@@ -4,12 +4,12 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 
-def display_width(text: str) -> int:
+def measure_width(text: str) -> int:
     """Return the width of `text` in terminal cells (Unicode Standard Annex 11)."""
     return sum(map(_cells, text))
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return `text` on one line, without control characters."""
     return "".join(_visible(character) for character in text)
 
@@ -21,7 +21,7 @@ def wrap(text: str, width: int) -> list[str]:
     """
     assert width >= 2, "a wide character would not fit"
     lines = []
-    while display_width(text) > width:
+    while measure_width(text) > width:
         cut = _longest_prefix(text, width)
         space = text.rfind(" ", 1, cut + 1)
         cut = space if space > 0 else cut
@@ -32,15 +32,15 @@ def wrap(text: str, width: int) -> list[str]:
 
 def clip(text: str, width: int) -> str:
     """Return `text` cut to at most `width` cells, with an ellipsis where it is cut."""
-    if display_width(text) <= width:
+    if measure_width(text) <= width:
         return text
     return f"{text[: _longest_prefix(text, width - 1)]}…"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
+def align_columns(rows: Sequence[Sequence[str]], *, right: Iterable[int] = ()) -> str:
     """Return `rows` as aligned columns; the columns in `right` are right-aligned."""
     flush_right = set(right)
-    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(measure_width, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
             _padded(cell, width, ">" if column in flush_right else "<")
@@ -72,5 +72,5 @@ def _longest_prefix(text: str, width: int) -> int:
 
 
 def _padded(cell: str, width: int, side: str) -> str:
-    padding = " " * (width - display_width(cell))
+    padding = " " * (width - measure_width(cell))
     return padding + cell if side == ">" else cell + padding

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mt.tables import aligned, display_width, printable, wrap
+from mt.tables import align_columns, make_printable, measure_width, wrap
 
 
 def test_width_is_counted_in_terminal_cells() -> None:
     widths = {"": 0, "abc": 3, "早上好。": 8, "한국어": 6, "é": 1}
     widths |= {"ﾊﾛｰ": 3, "Ａ": 2}  # half-width and full-width
     widths |= {"e\u0301": 1, "a\u200bb": 2}  # combining and zero-width characters
-    assert {text: display_width(text) for text in widths} == widths
+    assert {text: measure_width(text) for text in widths} == widths
 
 
 def test_columns_start_at_the_same_cell_whatever_the_script() -> None:
-    table = aligned([("name", "n", "x"), ("早上好", "10", "y"), ("é", "5", "")], right=[1])
+    table = align_columns([("name", "n", "x"), ("早上好", "10", "y"), ("é", "5", "")], right=[1])
     assert table.split("\n") == ["name     n  x", "早上好  10  y", "é        5"]
 
 
@@ -43,8 +43,8 @@ def test_long_text_is_cut_at_a_space_or_else_anywhere(
 def test_wrapping_loses_nothing_but_spaces_and_keeps_to_the_width(text: str, width: int) -> None:
     lines = wrap(text, width)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
-    assert all(display_width(line) <= width for line in lines)
+    assert all(measure_width(line) <= width for line in lines)
 
 
 def test_control_characters_never_reach_the_terminal() -> None:
-    assert printable("a\x1b[31mb\tc\u2028d\x07") == "a\ufffd[31mb c d\ufffd"
+    assert make_printable("a\x1b[31mb\tc\u2028d\x07") == "a\ufffd[31mb c d\ufffd"

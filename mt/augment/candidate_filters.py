@@ -43,7 +43,7 @@ from mt.decoding.shards import Extent, Job, Window
 from mt.doctor.misalignment import BilingualLexicon, learn_lexicon, spread_stretches
 from mt.doctor.tally import BLOCK_LINES, LineBlock
 from mt.errors import DataError, UserError, did_you_mean, listed
-from mt.tables import printable
+from mt.tables import make_printable
 
 _logger = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
@@ -445,7 +445,7 @@ class Selection:
                     fault = candidate.fault
                     counts[f"rejected: {fault}"] += 1
                     columns = (str(number), str(position), fault, row.source, candidate.text)
-                    rejected.append("\t".join(map(printable, columns)))
+                    rejected.append("\t".join(map(make_printable, columns)))
         sides = (left, right, rejected)
         output = tuple("".join(f"{text}\n" for text in side).encode() for side in sides)
         return Window(len(window), output, counts)

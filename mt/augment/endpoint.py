@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from mt.augment.teacher import CUT
 from mt.errors import UserError, install_hint
 from mt.languages import language_name
-from mt.tables import clip, printable
+from mt.tables import clip, make_printable
 
 KEY_VARIABLE = "MT_TEACHER_KEY"
 PROMPT = (
@@ -329,7 +329,7 @@ class Endpoint:
         """Return a text for a message: one line, without the key."""
         if key := os.environ.get(KEY_VARIABLE):
             text = text.replace(key, "***")
-        return clip(printable(text), _MESSAGE_WIDTH)
+        return clip(make_printable(text), _MESSAGE_WIDTH)
 
     def _parse(self, content: bytes, headers: Any) -> EndpointAnswer:
         try:

@@ -16,7 +16,7 @@ from mt.decoding.load import StoredModel
 from mt.decoding.text_files import read_lines
 from mt.decoding.translator import LOOK_AHEAD_BATCHES, RankedTranslation, Translator
 from mt.errors import UserError
-from mt.files import existing_file
+from mt.files import require_file
 from mt.languages import base_language
 from mt.runs import check_finished, is_exported
 
@@ -92,7 +92,7 @@ class Teacher:
 
 def require_text(path: Path) -> Path:
     """Return `path`; raise DataError if it does not exist and UserError if it is a pipe."""
-    if not existing_file(path).is_file():
+    if not require_file(path).is_file():
         raise UserError(f"{path}: is not a regular file; a pipe cannot be read several times")
     return path
 

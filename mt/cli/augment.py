@@ -9,7 +9,7 @@ import typer
 
 from mt.cli.options import DecodingOverrides, Device, ShardOption, decoding_only, load
 from mt.errors import UserError
-from mt.tables import aligned
+from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.augment.candidate_filters import Selection
@@ -165,7 +165,7 @@ def _distill_with_run(
         for reason, count in sorted(result.record.counts.items()):
             name = "pairs written" if reason == WRITTEN else f"skipped: {reason}"
             rows.append((name, f"{count:,}"))
-        lines = [aligned(rows, right=[1]), *map(str, result.files), result.missing]
+        lines = [align_columns(rows, right=[1]), *map(str, result.files), result.missing]
         typer.echo("\n".join(filter(None, lines)))
 
 
@@ -209,4 +209,4 @@ def _select(selection: "Selection", out: Path) -> None:
     counts = sorted(result.record.counts.items(), key=lambda item: (-item[1], item[0]))
     rows = [("lines read", f"{result.record.lines:,}")]
     rows += [(name, f"{count:,}") for name, count in counts]
-    typer.echo("\n".join([aligned(rows, right=[1]), *map(str, result.files)]))
+    typer.echo("\n".join([align_columns(rows, right=[1]), *map(str, result.files)]))

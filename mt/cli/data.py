@@ -16,7 +16,7 @@ from mt.cli.options import (
     write_reports,
 )
 from mt.cli.train import ConfigFile
-from mt.tables import aligned
+from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from mt.data.splits import CleanedFiles
@@ -99,4 +99,4 @@ def _describe_cleaning(cleaned: "CleanedFiles") -> str:
     rows = [("pairs read", f"{cleaned.total:,}", "")]
     rows += [(name, f"{n:,}", f"{n / cleaned.total:.3%}") for name, n in counts.items()]
     rows.append(("changed among these", f"{cleaned.changed:,}", ""))
-    return "\n".join([aligned(rows, right=(1, 2)), *map(str, cleaned.files)])
+    return "\n".join([align_columns(rows, right=(1, 2)), *map(str, cleaned.files)])

@@ -23,7 +23,7 @@ from mt.cli.options import (
 )
 from mt.cli.train import ConfigFile, RunOption, default_run
 from mt.errors import UserError, install_hint
-from mt.tables import aligned, printable
+from mt.tables import align_columns, make_printable
 
 if TYPE_CHECKING:
     from mt.config import ModelConfig
@@ -81,8 +81,8 @@ def info(
         return
     head = _run_rows(run) if run else [("config", str(source))]
     tables = [[*head, *_model_rows(config.model)], *(_run_tables(run) if run else ())]
-    texts = [aligned([tuple(map(printable, row)) for row in rows]) for rows in tables]
-    parts_table = aligned(_part_rows(parts), right=range(1, 5))
+    texts = [align_columns([tuple(map(make_printable, row)) for row in rows]) for rows in tables]
+    parts_table = align_columns(_part_rows(parts), right=range(1, 5))
     chosen = [key for key in open_keys(config) if key.startswith(("model.", "tokenizer."))]
     typer.echo("\n\n".join([*texts, parts_table, _cost_note(chosen)]))
 
@@ -218,8 +218,8 @@ def plan(
     exports = [f"no {target}: {why}" if why else target for target, why in refused.items()]
     texts = [
         f"{config}: {planned.precision} on {_describe_device(planned.device, planned.threads)}",
-        aligned([*_plan_rows(planned), ("export to", "; ".join(exports))]),
-        aligned(_time_rows(planned), right=(1, 2, 3)),
+        align_columns([*_plan_rows(planned), ("export to", "; ".join(exports))]),
+        align_columns(_time_rows(planned), right=(1, 2, 3)),
         _plan_note(planned),
     ]
     typer.echo("\n\n".join(texts))
@@ -360,7 +360,7 @@ def _show_training(speed: "TrainingSpeed", config: Path) -> str:
         ("peak memory", _format_peak(speed.peak_memory_mib)),
     ]
     head = f"{config}: {speed.updates} updates, {speed.precision} on {device}"
-    return f"{head}\n\n{aligned(rows)}"
+    return f"{head}\n\n{align_columns(rows)}"
 
 
 def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
@@ -371,7 +371,7 @@ def _show_decoding(speed: "DecodingSpeed", run: Path) -> str:
         rates = f"{search.words_per_second:,.0f}", f"{search.sentences_per_second:,.1f}"
         rows.append((search.search, str(search.beam), str(search.batch_size), *rates))
     peak = f"peak memory: {_format_peak(speed.peak_memory_mib)}"
-    return f"{head}\n\n{aligned(rows, right=range(1, 5))}\n\n{peak}"
+    return f"{head}\n\n{align_columns(rows, right=range(1, 5))}\n\n{peak}"
 
 
 def _format_peak(mib: float | None) -> str:

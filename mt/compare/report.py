@@ -12,7 +12,7 @@ from mt.compare.compare import (
 )
 from mt.compare.significance import SIGNIFICANT, PairedScore
 from mt.doctor.page import Cell, PageSection, render_page
-from mt.tables import aligned, printable, wrap
+from mt.tables import align_columns, make_printable, wrap
 
 _WIDTH = 100
 _LABEL = 13
@@ -23,11 +23,11 @@ _SCORES_RIGHT = (2, 4, 5)
 def as_text(comparison: Comparison) -> str:
     """Return the comparison, at most 100 cells wide except for names and signatures."""
     slices = [
-        aligned(rows, right=range(1, len(rows[0]))) for rows in _make_slice_tables(comparison)
+        align_columns(rows, right=range(1, len(rows[0]))) for rows in _make_slice_tables(comparison)
     ]
     parts = [
         "\n".join(_describe_systems(comparison)),
-        aligned(_make_score_rows(comparison), right=_SCORES_RIGHT),
+        align_columns(_make_score_rows(comparison), right=_SCORES_RIGHT),
         "\n".join(_explain_scores(comparison)),
         "\n\n".join([*slices, "\n".join(wrap(_explain_slices(comparison), _WIDTH))]),
         *(_format_sentence(comparison, sentence) for sentence in comparison.changed),
@@ -53,9 +53,9 @@ def as_html(comparison: Comparison) -> str:
 def _describe_systems(comparison: Comparison) -> Iterator[str]:
     for letter, name in zip(comparison.letters, comparison.systems, strict=True):
         baseline = "  (baseline)" if letter == comparison.letters[0] else ""
-        yield f"{letter}  {printable(name)}{baseline}"
+        yield f"{letter}  {make_printable(name)}{baseline}"
     plural = "" if comparison.sentences == 1 else "s"
-    yield f"on {printable(comparison.test_set)}: {comparison.sentences} sentence{plural}"
+    yield f"on {make_printable(comparison.test_set)}: {comparison.sentences} sentence{plural}"
 
 
 def _explain_scores(comparison: Comparison) -> Iterator[str]:
@@ -150,7 +150,7 @@ def _list_texts(comparison: Comparison, sentence: ChangedSentence) -> list[tuple
 def _format_sentence(comparison: Comparison, sentence: ChangedSentence) -> str:
     lines = [_describe_sentence(comparison, sentence)]
     for name, text in _list_texts(comparison, sentence):
-        first, *rest = wrap(printable(text), _WIDTH - _LABEL)
+        first, *rest = wrap(make_printable(text), _WIDTH - _LABEL)
         lines += [f"{name:>{_LABEL - 2}}  {first}", *(" " * _LABEL + line for line in rest)]
     return "\n".join(line.rstrip() for line in lines)
 

@@ -12,7 +12,7 @@ from mt.errors import DataError, UserError
 from mt.evaluation.checks import ScoredText, TextChecks
 from mt.evaluation.evaluate import EvaluationJob, GivenTexts, evaluate_run, with_texts
 from mt.evaluation.run_info import choose_split, read_config
-from mt.files import existing_file
+from mt.files import require_file
 from mt.languages import base_language
 from mt.runs import EVALUATIONS_FOLDER, check_finished, is_exported
 
@@ -62,7 +62,7 @@ def is_folder(path: Path) -> bool:
         if not is_exported(path):
             check_finished(path)
         return True
-    existing_file(path)
+    require_file(path)
     return False
 
 
@@ -201,7 +201,7 @@ def _read_test_set_of_files(texts: GivenTestSet, checks: TextChecks) -> Evaluati
 
 
 def _read_lines(path: Path) -> tuple[str, ...]:
-    return tuple(LineReader(existing_file(path)))
+    return tuple(LineReader(require_file(path)))
 
 
 def _read_file(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> System:

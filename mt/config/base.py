@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mt.errors import one_line
+from mt.errors import escape_line
 
 LocalPath = Annotated[Path, Field(strict=False)]
 """A path, written as text in YAML."""
@@ -85,7 +85,7 @@ class Section(BaseModel):
     def _check_rules(self) -> Self:
         broken = list(self._broken_rules())
         if broken:
-            raise ValueError("\n".join(map(one_line, broken)))
+            raise ValueError("\n".join(map(escape_line, broken)))
         return self
 
     def _broken_rules(self) -> Iterable[str]:

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from mt.config.base import Section
 from mt.config.data import IMPLIED_FORMATS
 from mt.config.yaml_reader import Document, Keys, Problem
-from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, one_line
+from mt.errors import ConfigError, ConfigProblemsError, did_you_mean, escape_line
 
 RENAMED_KEYS = {
     "data.max_pieces": "data.max_tokens",
@@ -119,7 +119,7 @@ _SIBLING_BONUS = 0.15
 def config_error(problems: Iterable[Problem], *, file: str) -> ConfigError:
     """Return one error with all problems, in reading order."""
     ordered = sorted(problems, key=lambda problem: problem.origin)
-    lines = [one_line(_line(problem)) for problem in ordered]
+    lines = [escape_line(_line(problem)) for problem in ordered]
     if len(lines) == 1:
         return ConfigError(lines[0])
     heading = ": ".join(filter(None, [file, f"{len(lines)} problems"]))

@@ -52,7 +52,7 @@ from mt.data.pairs import (
     read_expected_sums,
 )
 from mt.errors import DataError, did_you_mean, listed
-from mt.files import expanded, regular_file
+from mt.files import expand_home, require_regular_file
 
 
 def open_source(source: TrainSource, data: DataConfig) -> PairSource:
@@ -285,13 +285,13 @@ def list_fields(corpus: PairSource) -> list[str]:
 
 def open_jsonl(source: JsonlSource, data: DataConfig) -> ColumnSource:
     """Open a file of JSON lines, compressed or not."""
-    path = regular_file(expanded(source.path))
+    path = require_regular_file(expand_home(source.path))
     return JsonlPairs(read_expected_sums(source), path, _choose_fields(source, data))
 
 
 def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
     """Open a Parquet file."""
-    path = regular_file(expanded(source.path))
+    path = require_regular_file(expand_home(source.path))
 
     def load() -> Any:
         from datasets import Dataset
@@ -309,7 +309,7 @@ def open_parquet(source: ParquetSource, data: DataConfig) -> ColumnSource:
 
 def open_folder(source: FolderSource, data: DataConfig) -> ColumnSource:
     """Open a split of a local dataset folder."""
-    path = expanded(source.path)
+    path = expand_home(source.path)
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
 
@@ -383,7 +383,7 @@ def _fetch(path: str, source: CorpusSource) -> Path:
             raise DataError(f"{error}{describe_supply(source)}") from error
     if "://" in path:
         raise DataError(f"{path}: only http and https URLs can be read")
-    return regular_file(expanded(path))
+    return require_regular_file(expand_home(path))
 
 
 OPENERS: dict[str, Callable[[Any, DataConfig], PairSource]] = {

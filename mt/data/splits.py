@@ -23,7 +23,7 @@ from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, rea
 from mt.data.sources import open_source
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
-from mt.files import aside, put_in_place
+from mt.files import open_aside, put_in_place
 
 _REMOVED_FILE = "removed.tsv"
 _MIN_WINDOW = 1000
@@ -430,7 +430,7 @@ def write_cleaned(data: DataConfig, folder: Path) -> tuple[CleanedFiles, ...]:
         raise DataError(f"{folder}: exists already; name a folder that is not there yet")
     if not folder.parent.is_dir():
         raise DataError(f"{folder}: there is no folder {folder.parent} to make it in")
-    with aside(folder) as temporary:
+    with open_aside(folder) as temporary:
         cleaned = tuple(_write(corpus, temporary, folder) for corpus in corpora)
         put_in_place(temporary, folder)
     return cleaned

@@ -26,7 +26,7 @@ from mt.data.filters import Cleaning
 from mt.data.pairs import Checksums, PairSource, SentencePair
 from mt.data.tokenizer import Tokenizer
 from mt.errors import DataError
-from mt.files import naming, replacing
+from mt.files import name_errors, replace_file
 
 _FORMAT = 2
 """Part of a store's name; raised whenever the same corpus would be stored differently."""
@@ -138,7 +138,7 @@ class PairStore:
     def __init__(self, path: Path) -> None:
         """Open a file; raises the errors that `open_store` handles if it is damaged."""
         self.path = path
-        with naming(path):
+        with name_errors(path):
             reader = pyarrow.ipc.open_file(pyarrow.memory_map(str(path)))
         *full, last = map(reader.get_batch_with_custom_metadata, range(reader.num_record_batches))
         self.left_out = LeftOut(**json.loads(last.custom_metadata[_LEFT_OUT]))
@@ -238,7 +238,7 @@ def write_store(path: Path, chunks: Iterable[Chunk], *, doing: str | None) -> No
     started_at = time.perf_counter()
     hidden = True if doing is None else None  # None: shown on a terminal
     with (
-        replacing(path) as temporary,
+        replace_file(path) as temporary,
         temporary.open("wb") as file,
         pyarrow.ipc.new_file(file, _SCHEMA) as writer,
         tqdm(desc=doing, unit=" pairs", unit_scale=True, disable=hidden) as bar,

@@ -22,7 +22,7 @@ from mt.data.augmentation import Augmentation
 from mt.data.store import Chunk, PairStore, Rows, concatenate, join_stores, open_store, write_store
 from mt.data.tokenizer import SPACE_MARK, Tokenizer, Vocabulary
 from mt.errors import ConfigError
-from mt.files import locked
+from mt.files import lock_file
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -63,7 +63,7 @@ def draw_store(
     """
     path = find_epoch_file(store, sampling, epoch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.parent / ".lock"):
+    with lock_file(path.parent / ".lock"):
         if drawn := open_store(path):
             return drawn
         for unfinished in path.parent.glob(f".{path.name}.*"):

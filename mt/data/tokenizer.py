@@ -16,7 +16,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from mt.errors import ConfigError, RunError, did_you_mean, listed
-from mt.files import read_bytes, read_json, replacing, write_json
+from mt.files import read_bytes, read_json, replace_file, write_json
 from mt.runs import LARGEST_MODEL, TokenizerManifest
 from mt.special_ids import BOS, EOS, PAD, UNK
 
@@ -283,7 +283,7 @@ def write_models(folder: Path, models: dict[str, bytes]) -> Tokenizer:
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, model in models.items():
-        with replacing(folder / name) as temporary:
+        with replace_file(folder / name) as temporary:
             temporary.write_bytes(model)
     sums = {name: hashlib.sha256(model).hexdigest() for name, model in models.items()}
     # Last, since a folder without manifest is no tokenizer.

@@ -25,7 +25,7 @@ from mt.decoding.text_files import (
 )
 from mt.decoding.translator import Translator
 from mt.errors import DataError, UserError
-from mt.files import existing_file, naming, regular_file
+from mt.files import name_errors, require_file, require_regular_file
 
 # Read together and sorted by length, so that a batch has little padding.
 LINES_AT_ONCE = 2048
@@ -144,12 +144,12 @@ def _readable_twice(path: Path) -> Iterator[Path]:
 
     A DataError in the block names the pipe.
     """
-    if existing_file(path).is_file():
+    if require_file(path).is_file():
         yield path
         return
     with TemporaryDirectory(prefix="mt-score-") as folder:
         copy = Path(folder) / path.name
-        with naming(copy), copy.open("wb") as file:
+        with name_errors(copy), copy.open("wb") as file:
             file.writelines(read_chunks(path))
         try:
             yield copy
@@ -220,7 +220,7 @@ def _with_progress(
 
 
 def _require_pairs(sources: Path, targets: Path) -> None:
-    lines, others = (scan(regular_file(path)).lines for path in (sources, targets))
+    lines, others = (scan(require_regular_file(path)).lines for path in (sources, targets))
     if lines != others:
         raise DataError(
             f"{sources} has {lines} lines, {targets} has {others}: "

@@ -28,7 +28,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from mt.errors import DataError, RunError, UserError
-from mt.files import locked, read_json, sync, sync_folder, write_json
+from mt.files import lock_file, read_json, sync, sync_folder, write_json
 
 UNFINISHED = ".part"
 BATCH_SIZE = "decoding.batch_size"
@@ -304,7 +304,7 @@ def write_record(path: Path, record: Record) -> None:
 @contextmanager
 def _lock(job: Job, *, busy: UserError | None = None) -> Iterator[None]:
     path = job.part_record.with_name(f".{job.part_record.name}.lock")
-    with locked(path, busy=busy):
+    with lock_file(path, busy=busy):
         yield
         path.unlink(missing_ok=True)
 

@@ -29,8 +29,8 @@ from mt.decoding.translator import (
     log_notes,
 )
 from mt.errors import DataError, UserError
-from mt.files import existing_file, replacing, resolved
-from mt.tables import printable
+from mt.files import replace_file, require_file, resolved
+from mt.tables import make_printable
 
 Form = Literal["text", "n-best", "json"]
 _logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def _windows_of(translator: Translator, job: FileJob, lines: range) -> Iterator[
 
 def files_for_shards(source: Path | None, output: Path | None) -> tuple[Path, Path]:
     """Return both; raise UserError unless shards can read parts of one and join in the other."""
-    if source is None or not existing_file(source).is_file():
+    if source is None or not require_file(source).is_file():
         name = source or "stdin"
         raise UserError(f"{name}: `--shard` and torchrun read a part of a regular file; name one")
     if output is None:
@@ -290,14 +290,14 @@ def report_line(translation: Translation) -> str:
     """
     notes = [*translation.notes]
     if (count := len(translation.sentences)) > 1:
-        notes.append(f"{count} sentences: {printable(' | '.join(translation.sentences))}")
+        notes.append(f"{count} sentences: {make_printable(' | '.join(translation.sentences))}")
     return f"{translation.line_number}\t{translation.status}\t{'; '.join(notes)}\n"
 
 
 def _open_input(job: FileJob) -> Iterator[str]:
     """Check the files of a job and return the input lines."""
     for path in filter(None, (job.input, job.prefixes)):
-        existing_file(path)
+        require_file(path)
     for path in filter(None, (job.output, job.report)):
         check_output(path)
     for name in ("input", "prefixes", "output"):
@@ -418,7 +418,7 @@ def open_output(path: Path | None) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
             return
         # Links stay links; devices and pipes cannot be replaced.
-        target = path if _is_special(path) else stack.enter_context(replacing(resolved(path)))
+        target = path if _is_special(path) else stack.enter_context(replace_file(resolved(path)))
         with target.open("wb") as file:
             yield file
 

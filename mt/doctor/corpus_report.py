@@ -14,7 +14,7 @@ from mt.doctor.findings import (
     describe,
 )
 from mt.doctor.page import Cell, PageSection, render_page
-from mt.tables import printable
+from mt.tables import make_printable
 
 _SIDES = {"pair": "pair", "source": "source side", "target": "target side"}
 _SHOWN_LOST = 12
@@ -122,7 +122,7 @@ def _describe_side(side: SideSize, counts: Fertility) -> str:
     if not counts.lost:
         return f"{text}; the tokenizer loses no character"
     shown = " ".join(
-        f"{printable(character)} (U+{ord(character):04X}) {count:,}"
+        f"{make_printable(character)} (U+{ord(character):04X}) {count:,}"
         for character, count in counts.lost[:_SHOWN_LOST]
     )
     more = f" and {len(counts.lost) - _SHOWN_LOST:,} more" if len(counts.lost) > _SHOWN_LOST else ""

@@ -27,7 +27,7 @@ from mt.documents.plain import read_jsonl, read_srt, read_text, read_tsv, read_v
 from mt.documents.segments import DocumentText, Format, Item, Options, Reader, TranslatedLine
 from mt.documents.xliff_tmx import read_tmx, read_xliff
 from mt.errors import DataError, UserError
-from mt.files import existing_file
+from mt.files import require_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def translate_document(
         raise UserError(f"`--column` is for jsonl and tsv, the format is {job.format}")
     if job.fuzzy and job.format != "po":
         raise UserError(f"`--fuzzy` is for po, the format is {job.format}")
-    check_outputs([job.output, job.report], [job.input and existing_file(job.input)])
+    check_outputs([job.output, job.report], [job.input and require_file(job.input)])
     name = str(job.input or "stdin")
     document = read_document(_read_content(job.input), job.format, name)
     translator = load_for_files(run, overrides=overrides, device=device)

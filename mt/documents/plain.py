@@ -8,7 +8,7 @@ from mt.documents.html import add_characters, escape_text
 from mt.documents.segments import Options, Segment, SegmentBuilder, has_letters, make_join
 from mt.documents.tags import TagKind
 from mt.errors import DataError, did_you_mean, listed
-from mt.tables import printable
+from mt.tables import make_printable
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -180,7 +180,7 @@ def _read_subtitles(source: str, options: Options, *, is_vtt: bool) -> Iterator[
             yield from _read_cue(source, cue or [], is_vtt=is_vtt)
             cue, count = [], count + 1
         elif _LIKE_TIMING.match(match[0]):
-            shown = printable(match[0].strip()[:_SHOWN])
+            shown = make_printable(match[0].strip()[:_SHOWN])
             raise DataError(
                 f"{options.name}: line {line_number}: `{shown}` is not a time such as `{example}`"
             )

@@ -9,7 +9,7 @@ from mt.data.corpus_files import LineReader
 from mt.data.filters import can_be_judged, in_other_language, in_wrong_script
 from mt.errors import DataError, UserError, did_you_mean, listed
 from mt.evaluation.scores import TOKENIZER_BY_LANGUAGE, Evaluation, choose_tokenizer, count_form
-from mt.files import existing_file, resolved
+from mt.files import require_file, resolved
 from mt.languages import base_language, script_share, scripts_of, written_without_spaces
 
 REASONS = ("line-counts", "tokens", "tokenized", "lowercased", "13a", "references", "swapped")
@@ -36,7 +36,7 @@ class ScoredText:
     @classmethod
     def of_file(cls, path: Path) -> "ScoredText":
         """Read a file, named by its path; raise DataError if it is missing."""
-        return cls(str(path), list(LineReader(existing_file(path))))
+        return cls(str(path), list(LineReader(require_file(path))))
 
 
 class TextChecks:

@@ -36,7 +36,7 @@ from mt.evaluation.scores import (
     measure_off_target,
     translate_pairs,
 )
-from mt.files import file_sha256, read_json, regular_file, resolved, write_text
+from mt.files import hash_file, read_json, require_regular_file, resolved, write_text
 from mt.model.device import keep_freed_memory
 from mt.runs import (
     CONFIG_FILE,
@@ -318,7 +318,7 @@ def with_texts(
     Raises UserError if the config has a split of this name or other texts were scored under it,
     DataError if a file is missing or is a pipe.
     """
-    files = [regular_file(path) for path in (texts.sources, *texts.references)]
+    files = [require_regular_file(path) for path in (texts.sources, *texts.references)]
     check_named_once(texts.references)
     name = split or re.sub(r"[^\w-]+", "-", texts.sources.name.split(".")[0]) or "texts"
     another = "give these texts another name with --split NAME"
@@ -358,7 +358,7 @@ def _has_scored(passport: Path, files: Sequence[Path]) -> bool:
     except (RunError, TypeError, KeyError):
         return False
     return len(scored) == len(files) and all(
-        resolved(file) == path or file_sha256(file) == sha256
+        resolved(file) == path or hash_file(file) == sha256
         for file, (path, sha256) in zip(files, scored, strict=True)
     )
 

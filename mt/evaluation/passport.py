@@ -15,7 +15,7 @@ from typing import Any
 from mt import __version__
 from mt.errors import RunError, UserError
 from mt.evaluation.run_info import PASSPORT_SUFFIX
-from mt.files import file_sha256, read_json, regular_file, write_json
+from mt.files import hash_file, read_json, require_regular_file, write_json
 from mt.runs import (
     CONFIG_FILE,
     EXPORT_FILE,
@@ -76,7 +76,7 @@ def list_model_files(run: Path, ensemble: Sequence[Path] = ()) -> Iterator[Input
 def write_passport(path: Path, record: Mapping[str, Any], inputs: Sequence[InputPath]) -> None:
     """Write `record`, the hashes of the inputs and the versions of the programs."""
     files = [
-        InputFile(role, _from_folder(path.parent, file), file_sha256(file)) for role, file in inputs
+        InputFile(role, _from_folder(path.parent, file), hash_file(file)) for role, file in inputs
     ]
     versions = {"mt": __version__, "python": platform.python_version()}
     write_json(
@@ -96,11 +96,11 @@ def check_passport(path: Path) -> list[str]:
     Raises DataError if the passport is missing, UserError if it is another file or format.
     """
     problems = []
-    for item in _read_passport(regular_file(path)):
+    for item in _read_passport(require_regular_file(path)):
         file = Path(os.path.normpath(path.resolve().parent / item.path))
         if not file.is_file():
             problems.append(f"{file}: no such file")
-        elif (sha256 := file_sha256(file)) != item.sha256:
+        elif (sha256 := hash_file(file)) != item.sha256:
             problems.append(
                 f"{file}: has changed; its SHA-256 is {sha256}, in the passport {item.sha256}"
             )

@@ -16,7 +16,7 @@ from mt.data.augmentation import (
 )
 from mt.evaluation.scores import Evaluation, count_form
 from mt.languages import written_without_spaces
-from mt.tables import aligned
+from mt.tables import align_columns
 
 SEED, JOINED = 1, 4
 """Seed of each line, with its number; neighbouring lines that `long input` joins."""
@@ -135,14 +135,14 @@ class RobustnessCard:
             cells = [f"{score[key]:.2f}" for score in scores for key in ("score", "drop")]
             rows.append((record["name"], f"{record['lines']:,}", *cells))
         untouched = self.scored[0].scores.scores()
-        signatures = aligned([(score.name, score.signature) for score in untouched])
+        signatures = align_columns([(score.name, score.signature) for score in untouched])
         remarks = (
             "drop: how much lower than the translations of the untouched text, joined or changed\n"
             "as the references are. Variants that change no line are left out."
         )
         if (intact := self.scored[-1].intact) is not None:
             remarks += f"\n{intact:.2%} of the translations have the copied text unchanged."
-        return "\n\n".join([aligned(rows, right=range(1, 6)), signatures, remarks])
+        return "\n\n".join([align_columns(rows, right=range(1, 6)), signatures, remarks])
 
     def as_record(self) -> dict[str, Any]:
         """Return the card as plain data, with scores in full precision."""

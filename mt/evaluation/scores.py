@@ -23,7 +23,7 @@ from mt.data.pairs import SentencePair
 from mt.decoding.translator import Translation, Translator
 from mt.errors import DataError, UserError, did_you_mean, install_hint, listed
 from mt.languages import base_language, written_without_spaces
-from mt.tables import aligned
+from mt.tables import align_columns
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
@@ -215,7 +215,7 @@ class Evaluation:
                 row.insert(2, score.interval.as_text() if score.interval else "")
         count = f"{self.sentences} sentence{'' if self.sentences == 1 else 's'}"
         off_target = f"\n{self.off_target.as_text()}" if self.off_target else ""
-        return f"{aligned([head, *rows], right=[1])}\n{count}{off_target}"
+        return f"{align_columns([head, *rows], right=[1])}\n{count}{off_target}"
 
     def as_record(self) -> dict[str, Any]:
         """Return the scores as plain data; the key of chrF2 is `chrf`."""

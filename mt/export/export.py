@@ -26,7 +26,7 @@ from mt.export.hugging_face import write_m2m100
 from mt.export.m2m100_import import import_m2m100
 from mt.export.marian import write_marian
 from mt.export.marian_import import import_marian
-from mt.files import aside, existing_file, file_sha256, put_in_place, write_json
+from mt.files import hash_file, open_aside, put_in_place, require_file, write_json
 from mt.model.device import select_device
 from mt.runs import (
     CONFIG_FILE,
@@ -44,7 +44,7 @@ from mt.runs import (
     read_exported,
     write_exported,
 )
-from mt.tables import aligned
+from mt.tables import align_columns
 
 PARITY_FILE = "parity.json"
 MIN_IDENTICAL = 0.995
@@ -131,7 +131,7 @@ class Parity:
             scores = ["-" if s is None else f"{s:.2f}" for s in (result.bleu, result.chrf)]
             rows.append((name, *scores, f"{self.sentences / result.seconds:.1f}"))
         share = f"{self.identical} of {self.sentences} lines identical, from {self.origin}"
-        lines = [aligned(rows, right=[1, 2, 3]), share]
+        lines = [align_columns(rows, right=[1, 2, 3]), share]
         if self.signature:
             lines.append(f"BLEU: {self.signature}")
         for line in self.worst:
@@ -172,7 +172,7 @@ def export_ctranslate2(
     if reason := describe_unsupported(finished.config.decoding):
         raise UserError(reason)
     lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
-    with aside(output) as folder:
+    with open_aside(output) as folder:
         exported = _write_ctranslate2(finished, folder, quantization=quantization)
         settings = _make_settings(finished)
         of_run = load_translator(run, overrides=settings, device=device)
@@ -274,8 +274,8 @@ def _write_ctranslate2(
         positions=positions,
         weights=finished.weights_sha256,
         tokenizer=finished.tokenizer.fingerprint,
-        model=file_sha256(folder / EXPORTED_MODEL),
-        details={path.name: file_sha256(path) for path in exported_details(folder)},
+        model=hash_file(folder / EXPORTED_MODEL),
+        details={path.name: hash_file(path) for path in exported_details(folder)},
         line_shape=finished.line_shape,
     )
     write_exported(folder, exported)
@@ -297,7 +297,7 @@ def export_huggingface(
     check_output_folder(output)
     finished = read_run(run)
     lines = read_sample(finished.config.data, sample, finished.config.evaluation.bleu_tokenizer)
-    with aside(output) as temporary:
+    with open_aside(output) as temporary:
         folder, read_back = temporary / "model", temporary / "read_back"
         if finished.config.model.positional == "fairseq":
             write_m2m100(finished, folder)
@@ -338,7 +338,7 @@ def read_sample(data: DataConfig, file: Path | None, bleu_tokenizer: str) -> Par
     hint = "give a text in the source language with --sample FILE"
     try:
         if file is not None:
-            pairs = [SentencePair(line, "") for line in LineReader(existing_file(file))]
+            pairs = [SentencePair(line, "") for line in LineReader(require_file(file))]
         else:
             pairs = list(open_split(data, "valid").pairs())
     except (DataError, OSError) as error:

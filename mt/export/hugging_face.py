@@ -27,7 +27,7 @@ from mt.export.marian import (
     compute_alpha,
     iterate_layer_tensors,
 )
-from mt.files import read_bytes, read_json, replacing, validated, write_json, write_text
+from mt.files import read_bytes, read_json, replace_file, validate_values, write_json, write_text
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
 from mt.runs import LARGEST_MODEL, Provenance, write_description
@@ -121,7 +121,7 @@ class StackSettings(FolderSettings):
             "feed_forward_dropout": self.activation_dropout,
             **others,
         }
-        return validated(values, ModelConfig, path / "config.json")
+        return validate_values(values, ModelConfig, path / "config.json")
 
 
 class WeightsIndex(FolderSettings):
@@ -160,7 +160,7 @@ def read_settings(path: Path, kind: type[Settings], *, required: bool = True) ->
     """
     if not required and not path.exists():
         return kind()
-    return validated(read_json(path, Any), kind, path)
+    return validate_values(read_json(path, Any), kind, path)
 
 
 def read_generation(path: Path) -> GenerationSettings:
@@ -281,7 +281,7 @@ def convert_search(
         "no_repeat_ngram": generation.no_repeat_ngram_size or None,
         **others,
     }
-    decoding = validated(values, DecodingConfig, path / "generation_config.json")
+    decoding = validate_values(values, DecodingConfig, path / "generation_config.json")
     if exponent in exact or beams == 1:
         return decoding, ()
     note = (
@@ -361,7 +361,7 @@ def write_m2m100(finished: FinishedRun, folder: Path) -> None:
     names = map_tensor_names(finished.config.model).items()
     weights = {theirs: finished.weights[ours] for ours, theirs in names}
     weights[SHARED] = weights[SHARED][tokens.order]
-    with replacing(folder / "model.safetensors") as temporary:
+    with replace_file(folder / "model.safetensors") as temporary:
         save_tensors(weights, temporary)
     _write_tokenizer(finished, tokens, folder, tags)
     ids: dict[str, object] = {f"{role}_token_id": index for index, role in enumerate(_ROLES[:3])}
@@ -432,7 +432,7 @@ def _write_tokenizer(
     model: bytes = finished.tokenizer.target.processor.serialized_model_proto()
     messages = [message for _, message in read_tokens(model)]
     spm = replace_tokens(model, [messages[index] for index in tokens.texts], (UNK, BOS, EOS))
-    with replacing(folder / SPM_FILE) as temporary:
+    with replace_file(folder / SPM_FILE) as temporary:
         temporary.write_bytes(spm)
     source, target = (tag.strip("_") for tag in tags)
     settings: dict[str, object] = {

@@ -54,7 +54,7 @@ from mt.export.hugging_face import (
     write_imported_run,
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
-from mt.files import aside, existing_file, put_in_place, read_json
+from mt.files import open_aside, put_in_place, read_json, require_file
 from mt.languages import base_language
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.run_folder import RunFolder
@@ -106,7 +106,7 @@ def import_m2m100(
     model_tags = tuple(filter(is_language, (folder.tokens[row][0] for row in ids)))
     tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
     sections = ImportedSections(names, tokens, model, decoding)
-    with aside(run) as temporary:
+    with open_aside(run) as temporary:
         new = RunFolder(temporary)
         name = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
         tokenizer = write_models(new.tokenizer, {name: folder.build_spm(ids)})
@@ -235,7 +235,7 @@ class M2M100Folder:
         vocabulary = Vocabulary.from_model(self.build_spm(range(FIRST_TEXT, len(self.tokens))))
         ids = {text: index for index, text in vocabulary.texts().items()}
         used_ids: set[int] = set()
-        lines = chain.from_iterable(LineReader(existing_file(path)) for path in samples)
+        lines = chain.from_iterable(LineReader(require_file(path)) for path in samples)
         while block := list(islice(lines, _LINES_AT_ONCE)):
             used_ids |= set().union(*vocabulary.encode(block))
         used = {text for text, index in ids.items() if index in used_ids}

@@ -15,7 +15,7 @@ from mt.config import DecodingConfig, ModelConfig
 from mt.decoding.engine import length_limit
 from mt.decoding.load import FinishedRun
 from mt.errors import UserError, listed
-from mt.files import replacing, write_json
+from mt.files import replace_file, write_json
 from mt.special_ids import BOS, EOS, PAD, UNK
 from mt.training.checkpoint import save_tensors
 
@@ -71,7 +71,7 @@ def write_marian(finished: FinishedRun, folder: Path) -> None:
     if tags := finished.tokenizer.source.tags:
         raise UserError(f"Marian cannot express {listed(tags)}: it reads tags as text")
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "model.safetensors") as temporary:
+    with replace_file(folder / "model.safetensors") as temporary:
         save_tensors(convert_tensors(finished.weights, finished.config.model), temporary)
     _write_tokenizer(finished, folder)
     write_json(folder / "generation_config.json", build_generation_settings(finished))
@@ -172,7 +172,7 @@ def _write_tokenizer(finished: FinishedRun, folder: Path) -> None:
     )
     for model, ids, vocabulary in sides:
         processor = vocabulary.processor
-        with replacing(folder / model) as temporary:
+        with replace_file(folder / model) as temporary:
             temporary.write_bytes(processor.serialized_model_proto())
         tokens = map(processor.id_to_piece, range(len(vocabulary)))
         write_json(folder / ids, {token: index for index, token in enumerate(tokens)})

@@ -54,7 +54,7 @@ from mt.export.marian import (
     interleave_sines,
     iterate_layer_tensors,
 )
-from mt.files import aside, put_in_place, read_json
+from mt.files import open_aside, put_in_place, read_json
 from mt.special_ids import PAD, UNK
 from mt.training.run_folder import RunFolder
 
@@ -73,7 +73,7 @@ def import_marian(path: Path, run: Path) -> Imported:
         raise RunError(f"{path}: {reason}")
     _check_embeddings(folder)
     sections, notes = _convert_settings(folder)
-    with aside(run) as temporary:
+    with open_aside(run) as temporary:
         new = RunFolder(temporary)
         tokenizer, (source_rows, target_rows) = _write_tokenizer(new, folder)
         weights = convert_weights(

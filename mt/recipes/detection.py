@@ -23,7 +23,7 @@ from mt.data.formats import READERS
 from mt.data.pairs import PairSource, SentencePair
 from mt.data.sources import list_fields, open_source
 from mt.errors import DataError, did_you_mean, install_hint, listed
-from mt.files import expanded, regular_file
+from mt.files import expand_home, require_regular_file
 from mt.languages import scripts_of
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
@@ -100,7 +100,7 @@ def _detect_single(location: str) -> DetectedCorpus | None:
     if kind := _FORMATS.get(bare.suffix.lower()):
         _check_existing(location)
         return DetectedCorpus(_validate_section(format=kind, path=location), bare.stem, location)
-    folder = expanded(location)
+    folder = expand_home(location)
     if folder.is_dir():
         return DetectedCorpus(
             _validate_section(format="folder", path=location), folder.resolve().name, location
@@ -151,7 +151,7 @@ def _split_language(location: str) -> tuple[str, str | None]:
 
 def _check_existing(location: str) -> None:
     if "://" not in location:
-        regular_file(expanded(location))
+        require_regular_file(expand_home(location))
 
 
 def detect_languages(
@@ -220,7 +220,7 @@ def _list_marked_languages(corpus: DetectedCorpus) -> list[str]:
     if isinstance(section, RecordSource):
         return [*_find_language_fields(section)]
     assert isinstance(section, TmxSource | XliffSource | PoSource)
-    units = islice(READERS[section.format](expanded(section.path)), _SAMPLED)
+    units = islice(READERS[section.format](expand_home(section.path)), _SAMPLED)
     counts = Counter(code for texts in units for code in texts)
     return [re.split("[-_@]", code.lower())[0] for code, _ in counts.most_common()]
 

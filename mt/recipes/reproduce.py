@@ -18,7 +18,7 @@ from mt.evaluation.checks import FORMS
 from mt.evaluation.evaluate import EvaluationJob, evaluate_run
 from mt.evaluation.scores import Evaluation, Score, evaluate
 from mt.languages import written_without_spaces
-from mt.tables import aligned
+from mt.tables import align_columns
 from mt.training.trainer import train
 
 MAX_TRAINING_PAIRS = 200_000
@@ -147,7 +147,7 @@ def judge_results(results: Sequence[SplitResult], *, seed_tolerance: float = 0.0
     Published scores do not affect whether it passes.
     """
     head = ("split", "expected BLEU", "BLEU", "result", "nearest copy", "chrF2", "sentences")
-    table = aligned([head, *(result.cells() for result in results)], right=[2, 4, 5, 6])
+    table = align_columns([head, *(result.cells() for result in results)], right=[2, 4, 5, 6])
     parts = [table, _list_signatures(results)]
     if any(result.nearest for result in results):
         parts.append(
@@ -212,4 +212,4 @@ def _list_signatures(results: Sequence[SplitResult]) -> str:
         for name, score in (("BLEU", bleu), ("chrF2", chrf), ("nearest copy", result.nearest)):
             if score:
                 splits.setdefault((name, score.signature), []).append(result.split)
-    return aligned([(*key, ", ".join(names)) for key, names in splits.items()])
+    return align_columns([(*key, ", ".join(names)) for key, names in splits.items()])

@@ -24,8 +24,8 @@ from mt.decoding.translator import Translation
 from mt.documents.document import SUFFIXES, SourceDocument, read_document
 from mt.documents.segments import Options, TranslatedLine
 from mt.errors import DataError, UserError, did_you_mean
-from mt.files import existing_file
-from mt.tables import printable
+from mt.files import require_file
+from mt.tables import make_printable
 
 BODY_SECONDS = 30.0
 FORM, FORM_IN_PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
@@ -147,7 +147,7 @@ def read_access(key_file: Path | None, origins: Sequence[str]) -> Access:
 
 
 def _read_keys(path: Path) -> tuple[bytes, ...]:
-    with existing_file(path).open("rb") as file:
+    with require_file(path).open("rb") as file:
         lines = [line.strip() for line in file.read(_LARGEST_KEY_FILE).splitlines()]
     for position, line in enumerate(lines, start=1):
         if line and not _KEY.fullmatch(line):
@@ -254,7 +254,7 @@ def read_file(
     `column` has the texts of TSV or JSON lines. Raises DataError for an unknown suffix and for a
     damaged file.
     """
-    suffix, name = PurePosixPath(name).suffix.lower(), printable(name)
+    suffix, name = PurePosixPath(name).suffix.lower(), make_printable(name)
     if suffix not in SUFFIXES:
         hint = did_you_mean(suffix, SUFFIXES)
         known = ", ".join(SUFFIXES)

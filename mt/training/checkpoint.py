@@ -29,7 +29,7 @@ from torch import Tensor
 
 from mt.decoding.load import read_tensors
 from mt.errors import RunError
-from mt.files import file_sha256, naming, read_json, sync, sync_folder, write_json
+from mt.files import hash_file, name_errors, read_json, sync, sync_folder, write_json
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.runs import (
     CHECKPOINT_MANIFEST,
@@ -85,7 +85,7 @@ class Checkpoints:
         self._settle()
         self._require_space([tensor for tensors in files.values() for tensor in tensors.values()])
         temporary = self._unnamed(state.update)
-        with naming(self._named(state.update), instead_of=temporary):
+        with name_errors(self._named(state.update), instead_of=temporary):
             try:
                 temporary.mkdir()
                 for name, tensors in files.items():
@@ -278,7 +278,7 @@ def _mean(tensors: list[Tensor]) -> Tensor:
 
 
 def _entry(path: Path) -> ListedFile:
-    return ListedFile(path.stat().st_size, file_sha256(path))
+    return ListedFile(path.stat().st_size, hash_file(path))
 
 
 def _write_manifest(folder: Path, files: dict[str, ListedFile]) -> None:
@@ -294,7 +294,7 @@ def _damage(folder: Path) -> str | None:
             found = (folder / name).stat().st_size
             if found != entry.bytes:
                 return f"{name}: {found:,} bytes instead of {entry.bytes:,}"
-            if file_sha256(folder / name) != entry.sha256:
+            if hash_file(folder / name) != entry.sha256:
                 return f"{name}: wrong SHA-256"
         return (
             None if {MODEL, STATE} <= files.keys() else f"{MANIFEST}: lists no {MODEL} or {STATE}"

@@ -14,7 +14,7 @@ from mt.config.training import LoraConfig
 from mt.data.tokenizer import copy_tokenizer
 from mt.errors import RunError
 from mt.evaluation.model_card import render_card, update_card
-from mt.files import aside, read_json, replacing
+from mt.files import open_aside, read_json, replace_file
 from mt.model.device import select_device
 from mt.model.weights import load_parameters, merge_low_rank, parameter_tensors
 from mt.runs import ADAPTER_FILE, Provenance, check_run_folder, write_description
@@ -139,10 +139,10 @@ def _write_model(
             "tokenizer": data.tokenizer.fingerprint,
             "scale": lora.scale,
         }
-        with replacing(folder.path / ADAPTER_FILE) as temporary:
+        with replace_file(folder.path / ADAPTER_FILE) as temporary:
             save_tensors({name: weights[name] for name in learnt}, temporary, facts)
         weights = merge_low_rank(weights, lora.scale)
-    with replacing(folder.weights) as temporary:
+    with replace_file(folder.weights) as temporary:
         save_tensors(weights, temporary)
     # Written last: it marks a finished run.
     write_description(
@@ -193,7 +193,7 @@ def average_run(run: Path, output: Path, *, choice: CheckpointChoice, device: st
     provenance = _provenance(
         plain, data, score=score, updates=updates[-1], averaged_updates=updates
     )
-    with aside(output) as temporary:
+    with open_aside(output) as temporary:
         copy = RunFolder(temporary)
         shutil.copyfile(folder.config, copy.config)
         copy_tokenizer(folder.tokenizer, copy.tokenizer)

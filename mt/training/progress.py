@@ -16,7 +16,7 @@ from tqdm import tqdm
 from mt.config import TrainingConfig
 from mt.data.batches import Indices, Lengths, PaddingEfficiency, micro_batches, padding_efficiency
 from mt.errors import UserError, install_hint
-from mt.files import naming
+from mt.files import name_errors
 from mt.training.data import TrainingData
 from mt.training.state import TrainState
 from mt.training.step import StepMetrics
@@ -73,14 +73,14 @@ class TensorBoard:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         record = Event(wall_time=time.time(), **event).SerializeToString()
-        with naming(self.file), self.file.open("ab") as file:
+        with name_errors(self.file), self.file.open("ab") as file:
             RecordWriter(file).write(record)
 
 
 def append_event(journal: Path, event: str, **values: object) -> None:
     """Append one line to a journal."""
     line = json.dumps({"event": event, **values}, ensure_ascii=False) + "\n"
-    with naming(journal), journal.open("ab+") as file:
+    with name_errors(journal), journal.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             # Do not append to a line that a full disk cut short.

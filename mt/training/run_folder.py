@@ -16,7 +16,7 @@ from mt.config import Config, TrainingConfig
 from mt.config.loading import dump_config, load_config, open_keys, with_values
 from mt.data.pairs import Checksums
 from mt.errors import ConfigError, RunError, UserError
-from mt.files import file_sha256, locked, read_json, validated, write_json, write_text
+from mt.files import hash_file, lock_file, read_json, validate_values, write_json, write_text
 from mt.runs import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -128,7 +128,7 @@ class RunFolder:
 
     def checksums(self, key: str) -> Checksums:
         """Return the recorded checksums of the corpus at a key below `data`."""
-        return validated(self._record().get(key), Checksums, self.corpora)
+        return validate_values(self._record().get(key), Checksums, self.corpora)
 
     def _record(self) -> CorpusRecord:
         try:
@@ -171,7 +171,7 @@ class RunFolder:
             raise RunError(f"{error}; delete it to write it again") from None
         if described.ends != ends_of(training) or not self.weights.exists():
             return None
-        intact = file_sha256(self.weights) == described.weights
+        intact = hash_file(self.weights) == described.weights
         return described.score if intact else None
 
 
@@ -212,7 +212,7 @@ def only_training(folder: RunFolder) -> Iterator[None]:
     A folder that is new is deleted after an error before the first update.
     """
     busy = RunError(f"{folder.path}: another training is running here")
-    with locked(folder.path / ".lock", busy=busy):
+    with lock_file(folder.path / ".lock", busy=busy):
         try:
             yield
         except (OSError, UserError) as error:

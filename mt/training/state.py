@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from mt.errors import RunError, listed
-from mt.files import validated
+from mt.files import validate_values
 from mt.training.divergence import Health
 
 STATE_FORMAT = 2
@@ -65,7 +65,7 @@ class TrainState:
         missing = {each.name for each in fields(cls)} - data.keys()
         if missing:
             raise RunError(f"{path}: damaged (lacks {listed(sorted(missing))})")
-        return validated(data, cls, path)
+        return validate_values(data, cls, path)
 
 
 def describe_divergence(state: TrainState, run: Path, reason: str) -> str:

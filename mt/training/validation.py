@@ -24,7 +24,7 @@ from mt.errors import UserError
 from mt.evaluation.scores import Evaluation, evaluate, translate_pairs
 from mt.languages import written_without_spaces
 from mt.model.device import compute_in_halves
-from mt.tables import aligned, clip, printable
+from mt.tables import align_columns, clip, make_printable
 from mt.training.data import TrainingData, example_lengths
 from mt.training.step import Learner, TrainingPass
 
@@ -187,8 +187,8 @@ class Sample:
 
     def as_text(self, width: int) -> str:
         """Return three indented lines of at most `width` cells."""
-        rows = [(f"  {name}", printable(text)) for name, text in asdict(self).items()]
-        return "\n".join(clip(line, width) for line in aligned(rows).split("\n"))
+        rows = [(f"  {name}", make_printable(text)) for name, text in asdict(self).items()]
+        return "\n".join(clip(line, width) for line in align_columns(rows).split("\n"))
 
 
 METRIC_NAMES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2", "loss": "loss"}

@@ -11,7 +11,7 @@ import zstandard
 from mt.data import corpus_files
 from mt.data.corpus_files import FileScan, LineReader, scan
 from mt.errors import DataError
-from mt.files import existing_file
+from mt.files import require_file
 
 TEXT = "one\nzwei\n三\n".encode()
 
@@ -164,9 +164,9 @@ def test_zstd_without_its_package_gives_an_install_hint(
 def test_missing_file_names_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, b"", "train.en")
     with pytest.raises(DataError, match=r"trian.en: no such file; did you mean `train.en`\?$"):
-        existing_file(tmp_path / "trian.en")
+        require_file(tmp_path / "trian.en")
     with pytest.raises(DataError, match=f"nor is there a folder {tmp_path}/nowhere$"):
-        existing_file(tmp_path / "nowhere" / "train.en")
+        require_file(tmp_path / "nowhere" / "train.en")
     with pytest.raises(DataError, match="is a folder, a file was expected"):
-        existing_file(tmp_path)
-    assert existing_file(tmp_path / "train.en") == tmp_path / "train.en"
+        require_file(tmp_path)
+    assert require_file(tmp_path / "train.en") == tmp_path / "train.en"

@@ -17,7 +17,7 @@ from mt.decoding.scoring import Scorer
 from mt.decoding.torch_engine import TorchEngine
 from mt.decoding.translator import load_translator
 from mt.errors import ConfigError, RunError
-from mt.files import file_sha256
+from mt.files import hash_file
 from mt.model.transformer import Transformer
 from mt.runs import best_checkpoint
 from mt.training.validation import Validation
@@ -102,7 +102,7 @@ def test_runs_with_the_same_tokenizer_form_an_ensemble(run: Path, tmp_path: Path
         for name, value in load_file(weights_of(other)).items()
     }
     save_file(changed, weights_of(other))
-    describe(other, weights=file_sha256(weights_of(other)))
+    describe(other, weights=hash_file(weights_of(other)))
     both = load_translator(run, overrides=[f"decoding.ensemble=[{other}]"], device="cpu")
     assert isinstance(both.engine, TorchEngine)
     assert all(map(saved_weights_are_loaded, (run, other), both.engine.models))
@@ -138,7 +138,7 @@ def flip_a_bit(run: Path) -> None:
 
 def truncate_with_valid_checksum(run: Path) -> None:
     weights_of(run).write_bytes(weights_of(run).read_bytes()[:-100])
-    describe(run, weights=file_sha256(weights_of(run)))
+    describe(run, weights=hash_file(weights_of(run)))
 
 
 def change_shape(run: Path) -> None:

@@ -15,7 +15,7 @@ from mt.evaluation.evaluate import (
 )
 from mt.evaluation.passport import check_passport
 from mt.evaluation.run_info import read_info
-from mt.files import file_sha256
+from mt.files import hash_file
 
 RIGHT = "The cat sat on the mat.\nTwo dogs ran very fast.\nIt rains.\n"
 MADE = "The cat sat on a mat.\nTwo dogs ran very fast.\nIt rains now.\n"
@@ -50,7 +50,7 @@ def test_passport_names_inputs_settings_and_versions(passport: Path) -> None:
     record = json.loads(passport.read_bytes())
     names = {"hypotheses": ["made"], "references": ["right", "other"], "sources": ["sources"]}
     assert record["inputs"] == [
-        {"role": role, "path": name, "sha256": file_sha256(passport.parent / name)}
+        {"role": role, "path": name, "sha256": hash_file(passport.parent / name)}
         for role, files in names.items()
         for name in files
     ]

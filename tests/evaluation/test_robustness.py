@@ -18,7 +18,7 @@ from mt.evaluation.robustness import (
     make_variants,
 )
 from mt.evaluation.run_info import read_info
-from mt.files import file_sha256
+from mt.files import hash_file
 
 LINES = [
     "The old man walks his dog, slowly, along the river.",
@@ -89,7 +89,7 @@ def test_record_of_a_card_names_the_kept_texts(card: RobustnessCard, run: Path) 
     for side in ("sources", "hypotheses"):
         path = folder / f"upper-case.{side}.txt"
         assert path.read_text(encoding="utf-8") == "".join(f"{line.upper()}\n" for line in LINES)
-        assert sums[str(path.relative_to(passport.parent))] == file_sha256(path)
+        assert sums[str(path.relative_to(passport.parent))] == hash_file(path)
     assert len(list(folder.iterdir())) == 2 * len(card.scored)
     assert read_info(run).scores == ()
 

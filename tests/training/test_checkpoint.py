@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mt.errors import RunError
-from mt.files import file_sha256
+from mt.files import hash_file
 from mt.training.checkpoint import MANIFEST, MODEL, OPTIMIZER, STATE, Checkpoints, is_valid
 from mt.training.state import Ranked, TrainState
 from mt.training.step import Learner
@@ -414,7 +414,7 @@ def test_tensors_of_another_optimizer_are_an_error(
     name = name.format(next(iter(dict(made.model.named_parameters()))))
     save_file({**load_file(path), name: tensor}, path)
     manifest = json.loads(path.with_name(MANIFEST).read_text())
-    manifest[OPTIMIZER] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+    manifest[OPTIMIZER] = {"bytes": path.stat().st_size, "sha256": hash_file(path)}
     path.with_name(MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(RunError, match=f"{OPTIMIZER}: does not fit the config: `{name}`"):
         checkpoints.resume(learner(2))

@@ -21,7 +21,7 @@ from mt.data.pairs import SentencePair
 from mt.data.tokenizer import Tokenizer, Vocabulary, copy_tokenizer
 from mt.data.tokenizer_training import train_tokenizer
 from mt.errors import ConfigError, RunError
-from mt.files import file_sha256
+from mt.files import hash_file
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters, parameter_tensors
 from mt.special_ids import BOS, EOS
@@ -86,7 +86,7 @@ def write_run(tiny_recipe: Path, tmp_path: Path) -> Write:
             "target_vocabulary": tokenizer.target_size,
             "longest_source": 16,
             "tokenizer": tokenizer.fingerprint,
-            "weights": file_sha256(run / "model.safetensors"),
+            "weights": hash_file(run / "model.safetensors"),
         }
         (run / "model.json").write_text(json.dumps(description), encoding="utf-8")
         return config
@@ -276,7 +276,7 @@ def test_dropout_and_training_keys_may_differ(finished_run: Path, tiny_recipe: P
     settings = ["model.dropout=0.3", "seed=7"]
     config = load_config(tiny_recipe, overrides=[*settings, "training.learning_rate=1e-5"])
     initial = check_initial_run(config, finished_run)
-    assert initial.weights_sha256 == file_sha256(finished_run / "model.safetensors")
+    assert initial.weights_sha256 == hash_file(finished_run / "model.safetensors")
 
 
 @pytest.fixture(scope="session")
@@ -335,7 +335,7 @@ def test_run_begins_with_weights_and_tokenizer_of_another(
         assert (run / file).read_bytes() == (finished_run / file).read_bytes()
     assert load_config(run / "config.yaml").training.init_from == finished_run
     corpora = json.loads((run / "corpora.json").read_text())
-    assert corpora["init_from"] == {"weights": file_sha256(finished_run / "model.safetensors")}
+    assert corpora["init_from"] == {"weights": hash_file(finished_run / "model.safetensors")}
 
 
 @pytest.fixture(scope="session")
