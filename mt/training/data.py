@@ -143,8 +143,8 @@ def read_corpora(config: Config, *, resuming: bool = False) -> ReadCorpora:
         languages = own.source_language, own.target_language
         if data.check:
             # Training leaves held-out pairs out.
-            given = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
-            watches = {corpus.key: CorpusWatch(given, corpus.cleaning) for corpus in corpora}
+            pairs = {name: split.pairs for name, split in splits.items() if not split.is_held_out}
+            watches = {corpus.key: CorpusWatch(pairs, corpus.cleaning) for corpus in corpora}
             checks = {key: watch.warnings for key, watch in watches.items()}
             checks["valid"] = partial(check_languages, splits["valid"].pairs, languages)
         watchers = {key: watch.read for key, watch in watches.items()}
@@ -203,7 +203,8 @@ def open_prepared(config: Config, folder: RunFolder) -> TrainingData:
     """
     tokenizer = Tokenizer.load(folder.tokenizer)
     sums = {key: folder.checksums(key) for key in config.data.train_corpora()}
-    corpora = [each.pinned(sums[each.key]) for each in open_training_corpora(config.data)]
+    opened = open_training_corpora(config.data)
+    corpora = [corpus.pinned(sums[corpus.key]) for corpus in opened]
     return _open_data(config, tokenizer, corpora=corpora, sums=sums, valid=())
 
 
@@ -224,19 +225,19 @@ def _open_data(
     Raises ConfigError if the mixture takes no pair in the first epoch.
     """
     parts = {
-        each.key: prepare_store(
-            each.source,
-            tokenizer.tagged(each.tag, each.target_tag),
+        corpus.key: prepare_store(
+            corpus.source,
+            tokenizer.tagged(corpus.tag, corpus.target_tag),
             max_tokens=config.data.max_tokens,
             cache=cache_folder(),
-            sums=sums[each.key],
-            cleaning=each.cleaning,
+            sums=sums[corpus.key],
+            cleaning=corpus.cleaning,
         )
-        for each in corpora
+        for corpus in corpora
     }
     train, sizes = config.data.train, [len(store) for store in parts.values()]
     temperature = train.temperature if isinstance(train, MixtureSource) else 1.0
-    mixture = mix(sizes, [each.weight for each in corpora], temperature=temperature)
+    mixture = mix(sizes, [corpus.weight for corpus in corpora], temperature=temperature)
     if not sum(mixture.counts(0)):
         raise ConfigError(
             f"`data.train`: the weights take none of the {sum(sizes):,} pairs in the first epoch; "

@@ -81,13 +81,13 @@ class World:
             dist.all_reduce(tensor, group=self.group)
         return tensor
 
-    def all_reduce_max(self, number: int) -> int:
-        """Return the largest of the ranks' numbers."""
+    def all_reduce_max(self, value: int) -> int:
+        """Return the largest of the ranks' values."""
         if self.size == 1:
-            return number
-        numbers = torch.tensor(number, dtype=torch.int64)
-        dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group)
-        return int(numbers)
+            return value
+        largest = torch.tensor(value, dtype=torch.int64)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=self.group)
+        return int(largest)
 
     def barrier(self) -> None:
         """Wait until every rank has called this."""

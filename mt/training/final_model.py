@@ -47,8 +47,11 @@ def write_final_model(
     _drop_damaged(folder, state, progress)
     model, data = validator.learner.model, validator.data
     best = state.best[0].update
-    kept = {"best": [each.update for each in state.best], "last": state.last, "off": [best]}
-    averaged = sorted(kept[training.average])
+    averaged = [best]
+    if training.average == "best":
+        averaged = sorted(ranked.update for ranked in state.best)
+    elif training.average == "last":
+        averaged = sorted(state.last)
     _load_mean(folder, model, averaged)
     validation = validations.get(best)
     if averaged != [best]:
@@ -85,11 +88,11 @@ def write_final_model(
 def _drop_damaged(folder: RunFolder, state: TrainState, progress: Progress) -> None:
     """Remove missing and damaged checkpoints from the state, and print them."""
     checkpoints = folder.checkpoints
-    kept = {each.update for each in state.best} | set(state.last)
-    damaged = {update for update in kept if not is_valid(checkpoints.path(update))}
+    listed = {ranked.update for ranked in state.best} | set(state.last)
+    damaged = {update for update in listed if not is_valid(checkpoints.path(update))}
     for update in sorted(damaged):
         progress.print_line(f"{checkpoints.path(update)}: damaged or missing, not used")
-    state.best = [each for each in state.best if each.update not in damaged]
+    state.best = [ranked for ranked in state.best if ranked.update not in damaged]
     state.last = [update for update in state.last if update not in damaged]
     if not state.best or not state.last:
         raise RunError(f"{checkpoints.folder}: no valid checkpoint is left for the final model")
@@ -131,9 +134,9 @@ def _write_model(
     `base` is the SHA-256 of the initial weights.
     """
     card = render_card(folder.path)
-    weights = {name: each.float() for name, each in parameter_tensors(model).items()}
+    weights = {name: tensor.float() for name, tensor in parameter_tensors(model).items()}
     if lora is not None:
-        learnt = {name for name, each in model.named_parameters() if each.requires_grad}
+        learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
         facts = {
             "base": base,
             "tokenizer": data.tokenizer.fingerprint,

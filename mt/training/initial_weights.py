@@ -66,11 +66,9 @@ def choose_weights(
 
 def describe_parameters(model: nn.Module) -> str:
     """Return the number of a model's parameters, and of the frozen ones among them."""
-    sizes = {each: each.numel() for each in model.parameters()}
-    frozen = sum(size for each, size in sizes.items() if not each.requires_grad)
-    return f"{sum(sizes.values()):,} parameters" + (
-        f", {frozen:,} of them frozen" if frozen else ""
-    )
+    frozen = sum(tensor.numel() for tensor in model.parameters() if not tensor.requires_grad)
+    count = f"{sum(tensor.numel() for tensor in model.parameters()):,} parameters"
+    return f"{count}, {frozen:,} of them frozen" if frozen else count
 
 
 _ROWS = {
@@ -150,7 +148,7 @@ def _mean_rows(matrix: Tensor, rows: list[FormerRow]) -> Tensor:
     """Return [V D]: each row is the mean of its former rows in `matrix`."""
     counts = [len(row.ids) for row in rows]
     starts = torch.tensor([0, *counts[:-1]]).cumsum(0)
-    ids = torch.tensor([number for row in rows for number in row.ids])
+    ids = torch.tensor([index for row in rows for index in row.ids])
     return F.embedding_bag(ids, matrix, starts, mode="mean")
 
 

@@ -26,7 +26,7 @@ class Interruption:
         """Exit status of a program that this signal has ended, as shells report it."""
         return 128 + (self.signal or 0)
 
-    def note(self, number: int, _frame: FrameType | None) -> None:
+    def note(self, signal_number: int, _frame: FrameType | None) -> None:
         """Record the first signal; exit at once on a second one.
 
         A terminal that closes sends SIGHUP twice, from its shell and from the kernel, so a second
@@ -34,39 +34,39 @@ class Interruption:
         """
         now = time.monotonic()
         if self.signal is None:
-            self.signal, self._noted_at = number, now
+            self.signal, self._noted_at = signal_number, now
             _print("stopping after this update; a second signal stops at once")
-        elif now - self._noted_at > ONE_REQUEST_SECONDS and not _is_hang_up(number):
+        elif now - self._noted_at > ONE_REQUEST_SECONDS and not _is_hang_up(signal_number):
             _print("stopped at once; the same command continues from the newest checkpoint")
-            os._exit(128 + number)
+            os._exit(128 + signal_number)
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
     """Record the first signal instead of exiting; a nested block shares the outer Interruption."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers = {signal_number: signal.getsignal(signal_number) for signal_number in SIGNALS}
     owners = [getattr(handler, "__self__", None) for handler in handlers.values()]
     if outer := [owner for owner in owners if isinstance(owner, Interruption)]:
         yield outer[0]
         return
     interruption = Interruption()
     before = {
-        number: handler
-        for number, handler in handlers.items()
+        signal_number: handler
+        for signal_number, handler in handlers.items()
         # nohup ignores SIGHUP, so that a program survives its terminal.
-        if not (_is_hang_up(number) and handler is signal.SIG_IGN)
+        if not (_is_hang_up(signal_number) and handler is signal.SIG_IGN)
     }
-    for number in before:
-        signal.signal(number, interruption.note)
+    for signal_number in before:
+        signal.signal(signal_number, interruption.note)
     try:
         yield interruption
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
 
-def _is_hang_up(number: int) -> bool:
-    return signal.Signals(number).name == "SIGHUP"
+def _is_hang_up(signal_number: int) -> bool:
+    return signal.Signals(signal_number).name == "SIGHUP"
 
 
 def _print(message: str) -> None:

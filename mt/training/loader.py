@@ -44,7 +44,7 @@ class PlannedUpdate:
     """Batches of one update."""
 
     epoch: int
-    number: int
+    index: int
     """Position in the epoch, from 0."""
     batches: list[Batch]
     """Micro-batches of this rank."""
@@ -66,7 +66,7 @@ def planned_updates(
             return
         store = data.epoch_store(epoch)
         plan = data.plan_epoch(epoch)
-        for number, indices in enumerate(plan[first:], start=first):
+        for index, indices in enumerate(plan[first:], start=first):
             cut = split_update(
                 indices,
                 store.lengths,
@@ -78,7 +78,7 @@ def planned_updates(
                 batches = [batch.pinned() for batch in batches]
             tokens = store.lengths[indices].sum(axis=0, dtype=int).tolist()
             counts = TokenCounts(source=tokens[SOURCE], target=tokens[TARGET])
-            yield PlannedUpdate(epoch, number, batches, counts)
+            yield PlannedUpdate(epoch, index, batches, counts)
         first = 0
 
 

@@ -267,5 +267,5 @@ def choose_average(model: nn.Module, decay: float | None) -> MovingAverage:
     """Return an average of the trainable weights; a no-op without a decay."""
     if decay is None:
         return MovingAverage()
-    trainable = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    trainable = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     return MovingAverage(trainable, decay)

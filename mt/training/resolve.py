@@ -421,11 +421,11 @@ def _updates_in(settings: AutoSettings, data: TrainingData, seconds: float, *, l
     left -= of_all  # the last validation
     affordable = int(pairs * _VALIDATION_SHARE * left / (_VALIDATIONS * of_all))
     if affordable < pairs:
-        number = min(pairs, max(affordable, _FEWEST_VALIDATED))
+        count = min(pairs, max(affordable, _FEWEST_VALIDATED))
         settings.choose(
-            "training.validation_pairs", number, "validation takes a twentieth of the budget"
+            "training.validation_pairs", count, "validation takes a twentieth of the budget"
         )
-        of_all *= number / pairs
+        of_all *= count / pairs
     updates = int((left - _VALIDATIONS * of_all) / seconds)
     _require_updates(training, updates)
     reason = f"as many as fit into {training.budget}"

@@ -74,8 +74,8 @@ def _estimate(
     lengths: Lengths,
     target_vocabulary: int,
 ) -> int:
-    weights = sum(each.numel() for each in model.parameters())
-    learning = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    weights = sum(tensor.numel() for tensor in model.parameters())
+    learning = sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad)
     averages = 0 if training.ema_decay is None else learning
     moments = ADAM_MOMENTS * learning if training.optimizer == "adam" else 0
     passes = 2 if training.r_drop else 1
@@ -105,12 +105,12 @@ def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> in
     layers += model.decoder_layers * target * (2 * residual + 3 * heads + feed_forward)
     layers += model.decoder_layers * source * heads
     # The weights of all pairs of positions exist only where a kernel cannot do without them.
-    kept = 3 if model.attention_dropout else 0
-    in_self_attention = max(kept, 2 if model.positional == "relative" else 0)
+    with_dropout = 3 if model.attention_dropout else 0
+    in_self_attention = max(with_dropout, 2 if model.positional == "relative" else 0)
     widths = lengths.max(axis=0).tolist()
     pairs = in_self_attention * model.encoder_layers * source * widths[SOURCE]
     pairs += in_self_attention * model.decoder_layers * target * widths[TARGET]
-    pairs += kept * model.decoder_layers * target * widths[SOURCE]
+    pairs += with_dropout * model.decoder_layers * target * widths[SOURCE]
     every = int(layers + model.heads * pairs)
     if not recompute:
         return every

@@ -241,7 +241,7 @@ def _accepted_changes(folder: RunFolder, changed: dict[str, tuple[object, object
     fixed = [
         line
         for key, line in lines.items()
-        if not any(key == each or key.startswith(f"{each}.") for each in _CHANGEABLE)
+        if not any(key == free or key.startswith(f"{free}.") for free in _CHANGEABLE)
     ]
     if fixed:
         raise RunError(
@@ -296,11 +296,11 @@ def environment(device: torch.device, precision: str) -> dict[str, object]:
 
 def _versions() -> dict[str, str]:
     """Return the versions of the packages that are installed."""
-    found = {}
+    versions = {}
     for name in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _processor_name() -> str:

@@ -43,7 +43,7 @@ class TrainState:
     def last_healthy_checkpoint(self) -> int | None:
         """Newest checkpoint whose weights a later update has found healthy; None without one."""
         updates = [*self.last, *(ranked.update for ranked in self.best)]
-        return max((each for each in updates if each < self.health.well_at), default=None)
+        return max((update for update in updates if update < self.health.well_at), default=None)
 
     def keep(self, *, best: int, last: int) -> None:
         """Add the current update to the last checkpoints, and drop those that are not kept."""
@@ -62,7 +62,7 @@ class TrainState:
             raise RunError(
                 f"{path}: written by another version of mt; resume the run with that version"
             )
-        missing = {each.name for each in fields(cls)} - data.keys()
+        missing = {declared.name for declared in fields(cls)} - data.keys()
         if missing:
             raise RunError(f"{path}: damaged (lacks {listed(sorted(missing))})")
         return validate_values(data, cls, path)

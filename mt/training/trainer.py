@@ -212,7 +212,7 @@ class Trainer:
         step = partial(train_step, self.learner, learning_rate=rate, tokens=planned.tokens)
         result = self.fitter.run(step, planned.batches, update=state.update)
         state.update += 1
-        state.epoch, state.update_in_epoch = planned.epoch, planned.number + 1
+        state.epoch, state.update_in_epoch = planned.epoch, planned.index + 1
         state.target_tokens += planned.tokens.target
         self.learner.average.include(state.update, result.gradient_norm)
         self.pending.append(result)

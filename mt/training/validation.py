@@ -109,7 +109,7 @@ def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
     """Return `count` of the pairs, evenly spread; all of them for None or a larger number."""
     if count is None or count >= len(pairs):
         return pairs
-    return [pairs[number * len(pairs) // count] for number in range(count)]
+    return [pairs[index * len(pairs) // count] for index in range(count)]
 
 
 _LENGTH_MARGIN = 10
@@ -281,7 +281,7 @@ def translation_statistics(
 
     `bleu` scores texts against references.
     """
-    texts = [each.text for each in translations]
+    texts = [translation.text for translation in translations]
     references = [pair.target for pair in pairs]
     unspaced = written_without_spaces(target_language)
     return TranslationStatistics(
@@ -323,11 +323,11 @@ def _bleu_by_length(
 ) -> tuple[float, ...]:
     if len(pairs) < LENGTH_GROUPS * MIN_GROUP_SIZE:
         return ()
-    order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source))
+    order = sorted(range(len(pairs)), key=lambda index: len(pairs[index].source))
     edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
     groups = [order[start:end] for start, end in pairwise(edges)]
     return tuple(
-        bleu([texts[number] for number in group], [pairs[number].target for number in group])
+        bleu([texts[index] for index in group], [pairs[index].target for index in group])
         for group in groups
     )
 
@@ -368,6 +368,8 @@ def validation_warnings(
 
 def unigram_entropy(examples: Sequence[Example]) -> float:
     """Return the entropy of the target tokens by frequency alone, in nats."""
-    _, counts = np.unique(np.concatenate([each.target for each in examples]), return_counts=True)
+    _, counts = np.unique(
+        np.concatenate([example.target for example in examples]), return_counts=True
+    )
     shares = counts / counts.sum()
     return float(-(shares * np.log(shares)).sum())

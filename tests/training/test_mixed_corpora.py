@@ -112,7 +112,7 @@ def test_resumed_updates_are_the_rest_of_the_run(halves: Path, tmp_path: Path) -
 
     def updates(state: TrainState) -> list[tuple[int, int, list[int]]]:
         found = planned_updates(config.training, corpus, state, CPU)
-        return [(each.epoch, each.number, places(each)) for each in found]
+        return [(each.epoch, each.index, places(each)) for each in found]
 
     every = updates(TrainState())
     assert {epoch for epoch, _, _ in every} == {0, 1}
