@@ -94,7 +94,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTensorMode]:
         pytest.skip("this machine has a real device")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
-    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     with FakeTensorMode() as mode, WithoutGuard(), torch.no_grad():
         yield mode
 
