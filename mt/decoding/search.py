@@ -180,8 +180,8 @@ class _Found:
         """Add a hypothesis of each of these sentences: tokens [N T], log_probs [N], scores [N]."""
         length, ends = tokens.shape[1], np.broadcast_to(finished, len(sentences))
         self._records += [
-            (number, length, end)
-            for number, end in zip(sentences.tolist(), ends.tolist(), strict=True)
+            (sentence, length, end)
+            for sentence, end in zip(sentences.tolist(), ends.tolist(), strict=True)
         ]
         self._tokens.append(tokens.flatten())
         self._scores.append(torch.stack((log_probs, scores)))
@@ -289,7 +289,9 @@ class _Beams:
         """Number in the batch, on the device; None where no constraint depends on it."""
         self.length = 0
         penalty = LENGTH_NORMALIZATIONS[settings.normalization]
-        penalties = [penalty(each, settings.alpha) for each in range(max(lengths, default=0) + 1)]
+        penalties = [
+            penalty(length, settings.alpha) for length in range(max(lengths, default=0) + 1)
+        ]
         self.penalties = torch.tensor(penalties, dtype=dtype, device=device)
         self.log_probs = torch.zeros(sentences, 1, dtype=dtype, device=device)
         self.last_ids = torch.full((sentences, 1), BOS, device=device)
@@ -370,8 +372,8 @@ class _Beams:
     def ranked(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first; ties in the order of finishing."""
         return [
-            sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.beam]
-            for found in self.found.by_sentence()
+            sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)[: self.beam]
+            for hypotheses in self.found.by_sentence()
         ]
 
     def _ranked(self, candidates: Candidates) -> tuple[Tensor, Tensor, Tensor]:

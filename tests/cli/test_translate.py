@@ -229,7 +229,7 @@ def test_shards_are_refused_before_the_model_loads(
     def too_early(*_: object, **__: object) -> None:
         raise AssertionError("the model was loaded")
 
-    monkeypatch.setattr("mt.decoding.translator.Translator.load", too_early)
+    monkeypatch.setattr("mt.decoding.translator.load_engine", too_early)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("one\ntwo\n")
     assert message in refused(*arguments.format(run=finished_run, text="text").split())
