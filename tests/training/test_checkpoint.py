@@ -159,7 +159,7 @@ def test_missing_permission_is_not_damage(
     def refused(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr("mt.training.checkpoint.file_sha256", refused)
+    monkeypatch.setattr("mt.training.checkpoint.hash_file", refused)
     with pytest.raises(PermissionError):
         checkpoints.resume(learner(2))
 
