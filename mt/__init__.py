@@ -1,4 +1,4 @@
-"""Machine-translation toolkit: from a parallel corpus to a model in use."""
+"""Machine-translation toolkit: training from parallel text, evaluation, translation."""
 
 import os
 import sys
