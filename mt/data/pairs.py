@@ -3,10 +3,11 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from mt.config.data import PairSection
 from mt.data.corpus_files import FileScan, LineReader, scan
@@ -14,6 +15,7 @@ from mt.errors import DataError
 
 UNVERIFIED = "unverified"
 _CHUNK_PAIRS = 4096
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,27 @@ class FileSource(ColumnSource):
     def description(self) -> str:
         """File name."""
         return str(self.path)
+
+
+class EvenSample(Generic[_Item]):
+    """Sample of a stream: all items, or every n-th, n a power of 2: more than half of `limit`."""
+
+    def __init__(self, limit: int) -> None:
+        self.items: list[_Item] = []
+        self.seen = 0
+        self._limit = limit
+        self._step = 1
+
+    def add(self, block: Sequence[_Item]) -> None:
+        """Add the next items of the stream."""
+        position = -self.seen % self._step
+        while position < len(block):
+            self.items.append(block[position])
+            if len(self.items) > self._limit:
+                self.items = self.items[::2]
+                self._step *= 2
+            position += self._step
+        self.seen += len(block)
 
 
 def verify(what: str, actual: str, expected: str) -> None:

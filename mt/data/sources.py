@@ -112,14 +112,6 @@ _BATCH_ROWS = 4096
 _LONGEST_REASON = 300
 
 
-@dataclass(frozen=True, slots=True)
-class FieldNames:
-    """Field of each side, with dots for nesting."""
-
-    source: str
-    target: str
-
-
 class _UnfitRecordError(Exception):
     """Reason to reject a record; the reader adds the place."""
 
@@ -148,11 +140,12 @@ def _describe_missing(field: str, there: list[str]) -> str:
 class JsonlPairs(FileSource):
     """One JSON object per line; blank lines are skipped."""
 
-    fields: FieldNames
+    fields: tuple[str, str]
+    """Of the source and the target side, with dots for nesting."""
 
     def read(self) -> Iterator[SentencePair]:
         """Parse each line."""
-        source, target = self.fields.source, self.fields.target
+        source, target = self.fields
         for line_number, line in enumerate(LineReader(self.path, long_line=""), 1):
             if not line or line.isspace():
                 continue
@@ -205,7 +198,7 @@ class DatasetPairs(ColumnSource):
     """Corpus opened by `datasets` and read in batches, as Arrow tables."""
 
     name: str
-    fields: FieldNames
+    fields: tuple[str, str]
     load: Callable[[], Any]
     hint: str = ""
 
@@ -218,9 +211,8 @@ class DatasetPairs(ColumnSource):
         """Open the dataset again, so that a changed file gives its new rows."""
         rows = 0
         for table in self._read_tables():
-            sources = self._read_column(table, self.fields.source, rows)
-            targets = self._read_column(table, self.fields.target, rows)
-            yield from map(SentencePair, sources, targets)
+            columns = [self._read_column(table, field, rows) for field in self.fields]
+            yield from map(SentencePair, *columns)
             rows += table.num_rows
 
     def list_fields(self) -> list[str]:
@@ -236,45 +228,36 @@ class DatasetPairs(ColumnSource):
         try:
             yield from self.load().with_format("arrow").iter(batch_size=_BATCH_ROWS)
         except Exception as error:  # its own, Arrow's, the hub's, the system's
-            raise DataError(f"{self.name}: {_describe_failure(error)}{self.hint}") from error
+            reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
+            raise DataError(f"{self.name}: cannot be read ({reason}){self.hint}") from error
 
     def _read_column(self, table: Any, field: str, rows_before: int) -> Iterator[str]:
         """Stream a column of a table that follows `rows_before` rows of the corpus."""
         table = _flatten(table)
         if field not in table.column_names:
             raise DataError(f"{self.name}: {_describe_missing(field, table.column_names)}")
-        column = table.column(table.column_names.index(field))
         try:
-            values = column.to_pylist()
-        except UnicodeDecodeError:  # raised again at its row; reading single rows is slower
-            values = (scalar.as_py() for scalar in column)
-        row = rows_before + 1
-        long_rows = []
-        try:
-            for value in values:
-                text = _check_text(value, field)
-                if len(text) > LONGEST_LINE:
-                    long_rows.append(row)
-                yield "" if len(text) > LONGEST_LINE else text
-                row += 1
-            warn_of_long(self.name, "rows", long_rows)
-        except _UnfitRecordError as error:
-            raise DataError(f"{self.name}: row {row}: {error}") from error
+            values = table.column(table.column_names.index(field)).to_pylist()
         except UnicodeDecodeError as error:
-            raise DataError(f"{self.name}: row {row}: `{field}` is not UTF-8") from error
+            rows = f"rows {rows_before + 1} to {rows_before + table.num_rows}"
+            raise DataError(f"{self.name}: {rows}: `{field}` is not UTF-8") from error
+        long_rows = []
+        for row, value in enumerate(values, start=rows_before + 1):
+            try:
+                text = _check_text(value, field)
+            except _UnfitRecordError as error:
+                raise DataError(f"{self.name}: row {row}: {error}") from error
+            if len(text) > LONGEST_LINE:
+                long_rows.append(row)
+                text = ""
+            yield text
+        warn_of_long(self.name, "rows", long_rows)
 
 
 def _flatten(table: Any) -> Any:
     while any(pa.types.is_struct(column.type) for column in table.schema):
         table = table.flatten()  # the columns of a struct get dotted names
     return table
-
-
-def _describe_failure(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if "Dataset scripts are no longer supported" in text:
-        return "loads by a script, and scripts are refused; choose a revision with Parquet files"
-    return f"cannot be read ({text[:_LONGEST_REASON] or type(error).__name__})"
 
 
 def list_fields(corpus: PairSource) -> list[str]:
@@ -341,10 +324,9 @@ def _load(*names: str | None, **options: Any) -> Any:
     return load_dataset(*names, **options)
 
 
-def _choose_fields(source: RecordSource, data: DataConfig) -> FieldNames:
+def _choose_fields(source: RecordSource, data: DataConfig) -> tuple[str, str]:
     languages = data.source_language, data.target_language
-    source_field, target_field = source.columns or (f"translation.{code}" for code in languages)
-    return FieldNames(source_field, target_field)
+    return source.columns or (f"translation.{languages[0]}", f"translation.{languages[1]}")
 
 
 def _open_text(source: TextSource, data: DataConfig) -> PairSource:

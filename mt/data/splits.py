@@ -19,7 +19,14 @@ from tqdm import tqdm
 
 from mt.config.data import DataConfig, HeldOutSource
 from mt.data.filters import Cleaning, TrainingCorpus, has_empty_side, hash_pair, hash_text
-from mt.data.pairs import Checksums, ColumnSource, PairSource, SentencePair, read_expected_sums
+from mt.data.pairs import (
+    Checksums,
+    ColumnSource,
+    EvenSample,
+    PairSource,
+    SentencePair,
+    read_expected_sums,
+)
 from mt.data.sources import open_source
 from mt.data.tokenizer_training import TokenizerText
 from mt.errors import ConfigError, DataError, listed
@@ -125,7 +132,7 @@ def scan_corpora(
     """
     checksums: dict[str, Checksums] = {}
     characters = [0, 0]
-    sample = _EvenSample()
+    sample = EvenSample[SentencePair](2 * _MIN_SAMPLE)
     with tqdm(desc="reading", unit=" pairs", unit_scale=True, disable=None) as bar:
 
         def read_blocks(corpus: TrainingCorpus) -> Iterator[list[SentencePair]]:
@@ -147,26 +154,7 @@ def scan_corpora(
             cleaned = corpus.cleaning.clean(chain.from_iterable(blocks))
             while block := list(islice(cleaned, _BLOCK_PAIRS)):
                 text.add(block, corpus.languages)
-    return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.pairs))
-
-
-class _EvenSample:
-    """Evenly spread sample of a stream of unknown length."""
-
-    def __init__(self) -> None:
-        self.pairs: list[SentencePair] = []
-        self.seen = 0
-        self._step = 1
-
-    def add(self, block: Sequence[SentencePair]) -> None:
-        position = -self.seen % self._step
-        while position < len(block):
-            self.pairs.append(block[position])
-            position += self._step
-            if len(self.pairs) == 2 * _MIN_SAMPLE:
-                self.pairs = self.pairs[::2]
-                self._step *= 2
-        self.seen += len(block)
+    return CorpusScan(checksums, sample.seen, (characters[0], characters[1]), tuple(sample.items))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mt.data.filters import (
     in_wrong_script,
     known_languages,
 )
-from mt.data.pairs import PairSource, SentencePair
+from mt.data.pairs import EvenSample, PairSource, SentencePair
 from mt.data.sources import open_source
 from mt.data.splits import HeldOutPairs, open_splits
 from mt.data.tokenizer import Tokenizer
@@ -42,7 +42,6 @@ from mt.doctor.findings import (
 from mt.doctor.misalignment import (
     CHUNK_LINES,
     BilingualLexicon,
-    StretchSampler,
     are_unrelated,
     find_shifts,
     learn_lexicon,
@@ -53,7 +52,6 @@ from mt.doctor.tally import (
     PairCounts,
     ParallelMap,
     count_block,
-    count_crlf,
     find_duplicates,
     find_overlaps,
     measure_fertility,
@@ -102,7 +100,7 @@ class CorpusWatch:
         }
         self._sizes = {name: len(pairs) for name, pairs in self._unseen.items()}
         self._repeats = _Repeats()
-        self._sampler = StretchSampler(at_least=_QUICK_STRETCHES)
+        self._stretches = EvenSample[LineBlock](2 * _QUICK_STRETCHES)
 
     def read(self, pairs: Iterable[SentencePair]) -> Iterator[SentencePair]:
         """Yield the pairs of the corpus unchanged, once."""
@@ -112,7 +110,7 @@ class CorpusWatch:
             for unseen in self._unseen.values():
                 unseen.difference_update(texts)
             self._repeats.add(texts)
-            self._sampler.add(_make_block(chunk, first))
+            self._stretches.add([_make_block(chunk, first)])
             yield from chunk
             first += len(chunk)
 
@@ -121,7 +119,7 @@ class CorpusWatch:
 
         Defects that the cleaning removes are left out.
         """
-        cleaning, stretches = self._cleaning, self._sampler.stretches
+        cleaning, stretches = self._cleaning, self._stretches.items
         data = cleaning.data
         sample = list(cleaning.clean(sample_pairs(stretches)))
         warnings = list(_find_out_of_step(stretches))
@@ -378,9 +376,6 @@ def _find_misalignment(
 
 def _find_in_counts(split: _CountedSplit, others: Iterable[_CountedSplit]) -> Iterator[Finding]:
     counts = split.counts
-    source_crlf, target_crlf = count_crlf(split.corpus)
-    yield Finding("crlf", "source", source_crlf, counts.source.lines, ())
-    yield Finding("crlf", "target", target_crlf, counts.target.lines, ())
     yield from counts.findings
     yield from find_duplicates(counts)
     for other in others:

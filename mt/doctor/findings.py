@@ -42,7 +42,6 @@ KINDS = {
     "u0085": "U+0085, a line end to some programs",
     "u2028": "U+2028 or U+2029, line ends to some programs",
     "carriage_return": "carriage returns inside a line",
-    "crlf": "lines that end in CRLF",
     "byte_order_mark": "U+FEFF inside the text",
     "invisible": "zero-width spaces or soft hyphens",
     "tokens": "text split into subwords (▁, @@, ##)",

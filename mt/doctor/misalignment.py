@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from mt.data.pairs import EvenSample
 from mt.doctor.tally import LineBlock, ParallelMap
 
 Floats = npt.NDArray[np.float32]
@@ -68,40 +69,22 @@ def learn_lexicon(blocks: Iterable[LineBlock]) -> BilingualLexicon:
     return BilingualLexicon(sources, targets, *_factor(counts))
 
 
-class StretchSampler:
-    """Sample of a corpus: every n-th stretch of 100 lines, n a power of 2.
-
-    It has `at_least` stretches or up to twice as many; a smaller corpus is kept whole.
-    """
-
-    def __init__(self, *, at_least: int) -> None:
-        self.stretches: list[LineBlock] = []
-        self._limit = 2 * at_least
-        self._step = 1
-
-    def add(self, block: LineBlock) -> None:
-        """Add the next lines of the corpus, whose blocks begin at multiples of 100 lines."""
-        for start in range(0, len(block.sources), CHUNK_LINES):
-            stretch = slice(start, start + CHUNK_LINES)
-            sources, targets = block.sources[stretch], block.targets[stretch]
-            self.stretches.append(LineBlock(block.first + start, sources, targets))
-        self._thin()
-        while len(self.stretches) > self._limit:
-            self._step *= 2
-            self._thin()
-
-    def _thin(self) -> None:
-        self.stretches = [
-            stretch for stretch in self.stretches if stretch.first // CHUNK_LINES % self._step == 0
-        ]
-
-
 def spread_stretches(blocks: Iterable[LineBlock], *, at_least: int) -> list[LineBlock]:
-    """Return the stretches that a `StretchSampler` takes from a corpus."""
-    sampler = StretchSampler(at_least=at_least)
+    """Return `at_least` to twice as many stretches of 100 lines, evenly spread over a corpus.
+
+    Blocks begin at multiples of 100 lines. A smaller corpus is returned whole.
+    """
+    sample = EvenSample[LineBlock](2 * at_least)
     for block in blocks:
-        sampler.add(block)
-    return sampler.stretches
+        starts = range(0, len(block.sources), CHUNK_LINES)
+        parts = [slice(start, start + CHUNK_LINES) for start in starts]
+        sample.add(
+            [
+                LineBlock(block.first + part.start, block.sources[part], block.targets[part])
+                for part in parts
+            ]
+        )
+    return sample.items
 
 
 def _split_words(line: str) -> list[str]:

@@ -1,6 +1,5 @@
 """Counts over blocks of lines, which can be taken in parallel and summed."""
 
-import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -13,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from mt.data.corpus_files import LineReader, read_chunks
-from mt.data.filters import normalized
+from mt.data.corpus_files import LineReader
+from mt.data.filters import hash_text, normalized
 from mt.data.pairs import PairSource, TextPairs
 from mt.data.tokenizer import Vocabulary
 from mt.doctor.findings import (
@@ -60,20 +59,6 @@ def read_blocks(corpus: PairSource) -> Iterator[LineBlock]:
     while chunk := list(islice(pairs, BLOCK_LINES)):
         yield LineBlock(first, [pair.source for pair in chunk], [pair.target for pair in chunk])
         first += len(chunk)
-
-
-def count_crlf(corpus: PairSource) -> tuple[int, int]:
-    """Count the lines of each side that end in CRLF; 0 for formats other than text files."""
-    if not isinstance(corpus, TextPairs):
-        return 0, 0
-    counts = []
-    for path in (corpus.source, corpus.target):
-        count, last = 0, b""
-        for chunk in read_chunks(path):
-            count += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
-            last = chunk[-1:]
-        counts.append(count)
-    return counts[0], counts[1]
 
 
 Result = TypeVar("Result", covariant=True)
@@ -193,8 +178,8 @@ def _count_side(lines: Sequence[str]) -> SideCounts:
         len(lines),
         sum(lengths),
         max(lengths, default=0),
-        _hash_lines(lines),
-        _hash_lines([normalized(line) for line in lines]),
+        np.array([hash_text(line) for line in lines], dtype=np.uint64),
+        np.array([hash_text(normalized(line)) for line in lines], dtype=np.uint64),
     )
 
 
@@ -206,14 +191,6 @@ def _sum_sides(parts: Sequence[SideCounts]) -> SideCounts:
         np.concatenate([part.exact for part in parts]),
         np.concatenate([part.normalized for part in parts]),
     )
-
-
-def _hash_lines(lines: Sequence[str]) -> Hashes:
-    digests = [
-        hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        for line in lines
-    ]
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 _MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))

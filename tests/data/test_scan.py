@@ -103,7 +103,7 @@ def test_sample_is_evenly_spread(size: int, tmp_path: Path) -> None:
     sample = [int(pair.source) for pair in scan_corpora(open_training_corpora(data)).sample]
     step = sample[1] - sample[0] if len(sample) > 1 else 1
     assert sample == list(range(0, size, step))
-    assert len(sample) == size or 4096 <= len(sample) < 8192
+    assert len(sample) == size or 4096 <= len(sample) <= 8192
 
 
 def cleaned(data_config: Config) -> list[SentencePair]:
