@@ -475,7 +475,7 @@ def _split_training(device: torch.device, small: bool) -> str:  # noqa: FBT001
 
     expected = take(quarters)  # allocates the state of the optimizer
     parts, whole = _peak(lambda: take(quarters), device), _peak(lambda: take([batch]), device)
-    unused: Any = SimpleNamespace(print_once=lambda *_: None, record=lambda *_, **__: None)
+    unused: Any = SimpleNamespace(warn_once=lambda *_, **__: None, record=lambda *_, **__: None)
     fitter = BatchFitter(made, unused, unused, ALONE, tokens=1, longest=1)
 
     def once(batches: list[Batch]) -> tuple[int, float]:

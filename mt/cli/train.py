@@ -153,13 +153,6 @@ def average(
         raise UserError(
             f"--checkpoints {checkpoints}: write best, best:3, last:3, or updates such as 1000,2000"
         )
-    from mt.training.final_model import CheckpointChoice, average_run
+    from mt.training.final_model import average_run
 
-    kind, _, count = checkpoints.partition(":")
-    if kind == "best":
-        choice = CheckpointChoice(best=int(count) if count else None)
-    elif kind == "last":
-        choice = CheckpointChoice(last=int(count))
-    else:
-        choice = CheckpointChoice(updates=tuple(map(int, checkpoints.split(","))))
-    typer.echo(average_run(run, output, choice=choice, device=device))
+    typer.echo(average_run(run, output, checkpoints=checkpoints, device=device))

@@ -1,14 +1,10 @@
 """Training data of a run: checked corpora, tokenizer, encoded pairs and the updates of an epoch."""
 
-import json
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
-from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +23,6 @@ from mt.data.tokenizer import Tokenizer
 from mt.data.tokenizer_training import TokenizerText, provide_tokenizer
 from mt.doctor.check import CorpusWatch, check_languages
 from mt.errors import ConfigError
-from mt.files import write_json
 from mt.runs import LineShape
 from mt.training.initial_weights import read_initial_run
 from mt.training.run_folder import RunFolder
@@ -176,13 +171,15 @@ def prepare(config: Config, folder: RunFolder, corpora: ReadCorpora | None = Non
         config.tokenizer, folder.tokenizer, origin=config.tokenizer_origin, text=read.text
     )
     if config.data.check and not resuming:
-        sums = {key: asdict(checksums) for key, checksums in read.checksums.items()}
-        parts = config.data.model_dump(mode="json"), sums, find_spec("py3langid") is not None
-        name = sha256(json.dumps(parts).encode()).hexdigest()[:32]
-        cached = cache_folder() / "warnings" / f"{name}.json"
-        warn_about_corpora(read.checks, folder, cached=cached)
-        if all(corpus.tag for corpus in read.training):
-            warn_about_tags({name: config.split_tags(name) for name in config.data.split_names()})
+        warn_about_corpora(read.checks, folder)
+        for name in config.data.split_names():
+            if all(corpus.tag for corpus in read.training) and not config.split_tags(name)["tag"]:
+                key = f"data.{_split_key(name)}"
+                _logger.warning(
+                    "warning: %s: has no tag, but every training corpus has one; set `%s.tag`",
+                    key,
+                    key,
+                )
     data = _open_data(
         config,
         tokenizer,
@@ -275,36 +272,13 @@ def _open_data(
     )
 
 
-def warn_about_tags(tags: Mapping[str, Mapping[str, str | None]]) -> None:
-    """Log a warning for each split without a tag, where every training corpus has one."""
-    for name, of_split in tags.items():
-        if not of_split["tag"]:
-            key = f"data.{_split_key(name)}"
-            _logger.warning(
-                "warning: %s: has no tag, but every training corpus has one; set `%s.tag`", key, key
-            )
-
-
-def warn_about_corpora(
-    checks: Mapping[str, QuickCheck], folder: RunFolder, *, cached: Path
-) -> None:
-    """Log the faults that the quick checks find, by key of the corpus.
-
-    The file `cached` keeps them for the next run on the same text with the same settings.
-    """
-    try:
-        warnings: dict[str, list[str]] = json.loads(cached.read_bytes())
-    except (OSError, ValueError):
-        warnings, failed = {}, False
-        for key, check in checks.items():
-            try:
-                warnings[key] = check()
-            except Exception as error:  # a failed check must not end the training
-                warnings[key], failed = [f"not checked ({error})"], True
-        if not failed:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write_json(cached, warnings)
+def warn_about_corpora(checks: Mapping[str, QuickCheck], folder: RunFolder) -> None:
+    """Log the faults that the quick checks find, by key of the corpus."""
     command = f"mt data check {shlex.quote(str(folder.config))}"
-    for key, clauses in warnings.items():
+    for key, check in checks.items():
+        try:
+            clauses = check()
+        except Exception as error:  # a failed check must not end the training
+            clauses = [f"not checked ({error})"]
         for clause in clauses:
             _logger.warning("warning: data.%s: %s; run `%s`", key, clause, command)

@@ -3,7 +3,6 @@
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
@@ -158,22 +157,11 @@ def _write_model(
     update_card(folder.path, card)
 
 
-@dataclass(frozen=True)
-class CheckpointChoice:
-    """Checkpoints to average: some of the best, of the newest, or those after given updates.
-
-    By default all of the best that are kept.
-    """
-
-    best: int | None = None
-    last: int | None = None
-    updates: tuple[int, ...] = ()
-
-
-def average_run(run: Path, output: Path, *, choice: CheckpointChoice, device: str = "auto") -> str:
+def average_run(run: Path, output: Path, *, checkpoints: str, device: str = "auto") -> str:
     """Write the mean of some checkpoints' weights as the model folder `output`; return its score.
 
-    The run may be finished, stopped or in training, and is not changed. The mean is validated as in
+    `checkpoints` names them as `choose_updates` reads it. The run may be finished, stopped or in
+    training, and is not changed. The mean is validated as in
     training (averaging: Vaswani et al. 2017, section 6.1).
 
     Raises RunError for a missing or damaged run, update or checkpoint, and for an existing
@@ -184,7 +172,7 @@ def average_run(run: Path, output: Path, *, choice: CheckpointChoice, device: st
         raise RunError(f"{output}: exists already; name a new folder")
     folder, where = RunFolder(run), select_device(device)
     config = resolve_for_device(load_config(folder.config), where)
-    updates = choose_updates(run, choice)
+    updates = choose_updates(run, checkpoints)
     weights = folder.checkpoints.average(updates)
     _logger.info("%s: averaging updates %s", run, _listed(updates))
     data = prepare(config, folder)
@@ -206,44 +194,42 @@ def average_run(run: Path, output: Path, *, choice: CheckpointChoice, device: st
     return f"{output}: {score}"
 
 
-def choose_updates(run: Path, choice: CheckpointChoice) -> list[int]:
-    """Return the updates of the chosen checkpoints, oldest first; raise RunError for a missing one.
+def choose_updates(run: Path, chosen: str) -> list[int]:
+    """Return the updates of `best`, `best:K`, `last:K` or `N,N` checkpoints, oldest first.
 
-    The best are those that the newest valid checkpoint ranks.
+    The best are those that the newest valid checkpoint ranks. Raises RunError for a missing one.
     """
     checkpoints = RunFolder(run).checkpoints
     existing = checkpoints.updates()
     if not existing:
         raise RunError(f"{run}: there is no checkpoint to average")
-    if choice.updates:
-        for update in choice.updates:
+    kind, _, count = chosen.partition(":")
+    if kind not in {"best", "last"}:
+        updates = sorted({int(update) for update in chosen.split(",")})
+        for update in updates:
             if update not in existing:
-                before = [other for other in existing if other < update][-1:]
-                after = [other for other in existing if other > update][:1]
-                near = _listed([*before, *after])
-                raise RunError(f"{run}: no checkpoint after update {update}; the nearest: {near}")
-        return sorted(set(choice.updates))
-    if choice.last is not None:
-        count, kept, kind = choice.last, existing[::-1], "checkpoints"
-    else:
-        valid = next(
-            (path for path in map(checkpoints.path, existing[::-1]) if is_valid(path)), None
-        )
+                there = _listed(existing)
+                raise RunError(f"{run}: no checkpoint after update {update}; there are {there}")
+        return updates
+    kept = existing[::-1]
+    if kind == "best":
+        paths = map(checkpoints.path, existing[::-1])
+        valid = next((path for path in paths if is_valid(path)), None)
         if valid is None:
             raise RunError(f"{checkpoints.path(existing[-1])}: damaged, like all other checkpoints")
         written = read_json(valid / STATE, Written)
-        kept = [each.update for each in TrainState.from_json(written.state, valid / STATE).best]
+        state = TrainState.from_json(written.state, valid / STATE)
+        kept = [ranked.update for ranked in state.best]
         if not kept:
             raise RunError(
                 f"{run}: no checkpoint has been validated yet; name updates with --checkpoints"
             )
-        count, kind = choice.best or len(kept), "best checkpoints"
-    if count > len(kept):
+    if count and int(count) > len(kept):
         raise RunError(
-            f"{run}: {count} {kind} are not kept, only {len(kept)}: those after update "
+            f"{run}: --checkpoints {chosen}: only {len(kept)} are kept, those after update "
             f"{_listed(sorted(kept))}"
         )
-    return sorted(kept[:count])
+    return sorted(kept[: int(count or len(kept))])
 
 
 def _listed(updates: Sequence[int]) -> str:

@@ -224,9 +224,11 @@ class BatchFitter:
                 "memory: in a new run (--run) lower `data.max_tokens`, make the model smaller or "
                 "set `training.precision` to bf16"
             )
-        self.progress.print_once(
+        self.progress.warn_once(
+            "split_batches",
             "the device has too little memory for a batch: such batches are split in halves, "
-            f"which is slower, and the updates stay the same; to avoid it, lower {key}"
+            f"which is slower, and the updates stay the same; to avoid it, lower {key}",
+            update=update,
         )
         self.progress.record(
             "out_of_memory",

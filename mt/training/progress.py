@@ -46,7 +46,11 @@ class TensorBoard:
         # TensorBoard reads files in the order of their names.
         self.file = folder / f"events.out.tfevents.{len([*folder.iterdir()]):09d}"
         self._write(file_version="brain.Event:2")
-        self._discard_from(done_updates + 1)
+        # TensorBoard hides the records of later updates, which will be written again.
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+
+        start = SessionLog(status=SessionLog.START)
+        self._write(step=done_updates + 1, session_log=start)
 
     def add(self, event: str, values: Mapping[str, Any]) -> None:
         """Write the numbers of one line of the journal, at its `update`, if its event is shown."""
@@ -61,12 +65,6 @@ class TensorBoard:
             if isinstance(value, int | float) and name != "update"
         ]
         self._write(step=update, summary=Summary(value=scalars))
-
-    def _discard_from(self, update: int) -> None:
-        """Make TensorBoard hide the records from this update on, which will be written again."""
-        from tensorboard.compat.proto.event_pb2 import SessionLog
-
-        self._write(step=update, session_log=SessionLog(status=SessionLog.START))
 
     def _write(self, **event: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -157,7 +155,6 @@ class Progress:
         self.waited_seconds = 0.0
         """Time that the model has waited for data."""
         self._waited_before = 0.0
-        self._printed: set[str] = set()
         self._warned: set[str] = set()
 
     def __enter__(self) -> "Progress":
@@ -171,12 +168,6 @@ class Progress:
         """Print a line to stderr above the bar."""
         with suppress(OSError):  # training survives a closed terminal or pipe
             self.bar.write(message, file=sys.stderr)
-
-    def print_once(self, message: str) -> None:
-        """Print a line, unless it was printed before."""
-        if message not in self._printed:
-            self._printed.add(message)
-            self.print_line(message)
 
     def warn_once(self, kind: str, message: str, *, update: int) -> None:
         """Print and journal a warning, unless there was one of its kind before."""
@@ -275,16 +266,15 @@ def describe_data(
     Cleaned corpora and mixtures have lines of their own.
     """
     store, left_out = corpus.epoch_store(epoch), corpus.store.left_out
-    cleaning, mixture = [*_cleaning_lines(corpus)], [*_mixture_lines(corpus, epoch)]
     efficiency = measure_padding(plan, store.lengths, max_tokens_per_batch)
     about = "about " if corpus.drawn or not corpus.mixture.is_plain else ""
     lines = [
-        *cleaning,
+        *_cleaning_lines(corpus),
         f"{len(store):,} pairs to train on ({left_out.too_long:,} too long and "
         f"{left_out.empty:,} with an empty side left out of {left_out.total:,}), "
         f"{len(corpus.valid):,} to validate on; vocabulary "
         f"{corpus.tokenizer.source_size:,} / {corpus.tokenizer.target_size:,} tokens",
-        *mixture,
+        *_mixture_lines(corpus, epoch),
         f"{about}{len(plan):,} updates an epoch; padding efficiency "
         f"{efficiency.source:.1%} source, {efficiency.target:.1%} target",
     ]
@@ -303,14 +293,10 @@ def measure_padding(
 def _cleaning_lines(corpus: TrainingData) -> Iterator[str]:
     for key, store in corpus.parts.items():
         of_part = f" of `{_part_name(key)}`" if len(corpus.parts) > 1 else ""
-        removed, total = store.left_out.cleaned, store.left_out.total
-        if removed:
-            count = f"{sum(removed.values()):,} of {total:,} pairs{of_part}"
-            yield f"cleaning removed {count}: {_by_filter(removed)}"
-
-
-def _by_filter(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} by `{name}`" for name, count in counts.items())
+        if removed := store.left_out.cleaned:
+            count = f"{sum(removed.values()):,} of {store.left_out.total:,} pairs{of_part}"
+            filters = ", ".join(f"{pairs:,} by `{name}`" for name, pairs in removed.items())
+            yield f"cleaning removed {count}: {filters}"
 
 
 def _mixture_lines(corpus: TrainingData, epoch: int) -> Iterator[str]:
@@ -318,13 +304,12 @@ def _mixture_lines(corpus: TrainingData, epoch: int) -> Iterator[str]:
     if mixture.is_plain and len(corpus.parts) == 1:
         return
     counts = mixture.counts(epoch)
-    each = ", ".join(
+    shares = zip(corpus.parts, counts, mixture.sizes, mixture.weights, strict=True)
+    parts = ", ".join(
         f"{count:,} from the {size:,} of `{_part_name(key)}` (weight {weight:.4g})"
-        for key, count, size, weight in zip(
-            corpus.parts, counts, mixture.sizes, mixture.weights, strict=True
-        )
+        for key, count, size, weight in shares
     )
-    yield f"epoch {epoch + 1} takes {sum(counts):,} pairs: {each}"
+    yield f"epoch {epoch + 1} takes {sum(counts):,} pairs: {parts}"
 
 
 def _part_name(key: str) -> str:

@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from mt.config import ModelConfig, TrainingConfig
 from mt.data.batches import (
@@ -64,26 +63,13 @@ def estimate_memory(
     with torch.device("meta"):
         model = Transformer(shape, source_vocabulary=source, target_vocabulary=target)
     choose_weights(model, training, trains_embeddings=trains_embeddings)
-    return _estimate(model, shape, training, lengths, target)
-
-
-def _estimate(
-    model: nn.Module,
-    shape: ModelConfig,
-    training: TrainingConfig,
-    lengths: Lengths,
-    target_vocabulary: int,
-) -> int:
     weights = sum(tensor.numel() for tensor in model.parameters())
     learning = sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad)
     averages = 0 if training.ema_decay is None else learning
     moments = ADAM_MOMENTS * learning if training.optimizer == "adam" else 0
     passes = 2 if training.r_drop else 1
     tokens = int(lengths[:, TARGET].sum())
-    logits = min(
-        max(DEVICE_TRAITS["cpu"].max_logits, 64 * target_vocabulary),
-        passes**2 * tokens * target_vocabulary,
-    )
+    logits = min(max(DEVICE_TRAITS["cpu"].max_logits, 64 * target), passes**2 * tokens * target)
     activations = _activations(shape, lengths, recompute=training.recompute == "on")
     update = learning + passes * activations + 4 * logits
     # At the end, the mean of the checkpoints takes the place of the weights once more.
@@ -119,7 +105,7 @@ def _activations(model: ModelConfig, lengths: Lengths, *, recompute: bool) -> in
 
 
 def warn_of_low_memory(
-    model: nn.Module, shape: ModelConfig, training: TrainingConfig, data: TrainingData
+    model: Transformer, shape: ModelConfig, training: TrainingConfig, data: TrainingData
 ) -> None:
     """Log a warning where training on the CPU is likely to take more memory than is available."""
     available = available_memory()
@@ -128,7 +114,13 @@ def warn_of_low_memory(
     store, budget = data.store, training.max_tokens_per_batch
     plan = data.plan_epoch(store=store)
     lengths = store.lengths[heaviest(plan, store.lengths, max_tokens_per_batch=budget)]
-    needed = _estimate(model, shape, training, lengths, data.tokenizer.target_size)
+    needed = estimate_memory(
+        shape,
+        training,
+        lengths,
+        vocabularies=data.vocabularies,
+        trains_embeddings=model.source_embedding.weight.requires_grad,
+    )
     if needed > available:
         source, target = lengths.max(axis=0).tolist()
         _logger.warning(

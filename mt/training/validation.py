@@ -86,23 +86,22 @@ class Validator:
             translations = translate_pairs(translator, pairs)
         finally:
             learner.model.train()
-        evaluation = evaluate(
-            [translation.text for translation in translations],
-            [[pair.target for pair in pairs]],
-            target_language=language,
-            tokenizer=self.bleu_tokenizer,
-        )
+
+        def score(texts: Sequence[str], references: Sequence[str]) -> Evaluation:
+            tokenizer = self.bleu_tokenizer
+            return evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
+
+        texts = [translation.text for translation in translations]
+        evaluation = score(texts, [pair.target for pair in pairs])
         statistics = translation_statistics(
-            pairs, translations, target_language=language, bleu=self._bleu
+            pairs,
+            translations,
+            target_language=language,
+            bleu=lambda texts, references: score(texts, references).bleu.value,
         )
         middle = typical_pair(pairs)
         sample = Sample(pairs[middle].source, pairs[middle].target, translations[middle].text)
         return Validation(loss, evaluation, statistics, sample)
-
-    def _bleu(self, texts: Sequence[str], references: Sequence[str]) -> float:
-        language, tokenizer = self.direction.target, self.bleu_tokenizer
-        scores = evaluate(texts, [references], target_language=language, tokenizer=tokenizer)
-        return scores.bleu.value
 
 
 def spread(pairs: Sequence[T], count: int | None) -> Sequence[T]:
@@ -234,7 +233,6 @@ class Validation:
 
 LENGTH_GROUPS = 4
 MIN_GROUP_SIZE = 20
-"""Fewest sentences for which a BLEU is computed."""
 _LENGTH_RATIOS = (0.8, 1.25)
 _FAULTY_SHARE = 0.1
 _MORE_SAME_BEGINNINGS = 0.25
@@ -277,10 +275,7 @@ def translation_statistics(
     target_language: str,
     bleu: Callable[[Sequence[str], Sequence[str]], float],
 ) -> TranslationStatistics:
-    """Return the statistics of translations of the pairs' sources.
-
-    `bleu` scores texts against references.
-    """
+    """Return the statistics of translations; `bleu` scores texts against references."""
     texts = [translation.text for translation in translations]
     references = [pair.target for pair in pairs]
     unspaced = written_without_spaces(target_language)
@@ -327,13 +322,11 @@ def _bleu_by_length(
     edges = [len(pairs) * group // LENGTH_GROUPS for group in range(LENGTH_GROUPS + 1)]
     groups = [order[start:end] for start, end in pairwise(edges)]
     return tuple(
-        bleu([texts[index] for index in group], [pairs[index].target for index in group])
-        for group in groups
+        bleu([texts[i] for i in group], [pairs[i].target for i in group]) for group in groups
     )
 
 
 _MIN_PAIRS = 50
-"""Fewest validation pairs for a warning."""
 _MAX_COPIED = 0.5
 _LOW_LOSS = 0.2
 """Share of the targets' unigram entropy."""
@@ -356,7 +349,9 @@ def validation_warnings(
             "source: many training pairs may have the same text on both sides, or a side in the "
             "wrong language; run `mt data check`",
         )
-    is_low = validation.loss < _LOW_LOSS * unigram_entropy(examples)
+    ids = np.concatenate([example.target for example in examples])
+    shares = np.unique(ids, return_counts=True)[1] / len(ids)
+    is_low = validation.loss < _LOW_LOSS * float(-(shares * np.log(shares)).sum())
     if is_low and bleu < _LOW_BLEU and chrf < _LOW_CHRF:
         yield (
             "loss_too_low",
@@ -364,12 +359,3 @@ def validation_warnings(
             f"{bleu:.1f}: in training the decoder sees more than in translation; check the causal "
             "mask and the shift of the targets",
         )
-
-
-def unigram_entropy(examples: Sequence[Example]) -> float:
-    """Return the entropy of the target tokens by frequency alone, in nats."""
-    _, counts = np.unique(
-        np.concatenate([example.target for example in examples]), return_counts=True
-    )
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

@@ -53,20 +53,6 @@ def test_exit_status_of_reproduce_is_the_verdict(
     assert calls[0][0][1] == Path("runs/tiny")
 
 
-def test_average_selects_checkpoints(program: Program, recorded: Recorded) -> None:
-    from mt.training.final_model import CheckpointChoice
-
-    calls = recorded("mt.training.final_model.average_run", "done")
-    for checkpoints, choice in {
-        "best:2": CheckpointChoice(best=2, last=None, updates=()),
-        "last:3": CheckpointChoice(best=None, last=3, updates=()),
-        "10,20": CheckpointChoice(best=None, last=None, updates=(10, 20)),
-    }.items():
-        call = ("average", "r", "--output", "o", "--checkpoints", checkpoints)
-        assert program(*call) == (0, "done\n", "")
-        assert calls.pop() == ((Path("r"), Path("o")), {"choice": choice, "device": "auto"})
-
-
 @pytest.fixture
 def ablation(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

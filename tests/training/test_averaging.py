@@ -127,20 +127,19 @@ def test_unfinished_run_can_be_averaged(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--checkpoints", "25"], "RUN: no checkpoint after update 25; the nearest: 20, 30"),
-        (["--checkpoints", "10,5"], "RUN: no checkpoint after update 5; the nearest: 10"),
-        (["--checkpoints", "99"], "RUN: no checkpoint after update 99; the nearest: 40"),
+        (["--checkpoints", "25"], "RUN: no checkpoint after update 25; there are 10, 20, 30, 40"),
+        (["--checkpoints", "10,5"], "RUN: no checkpoint after update 5; there are 10, 20, 30, 40"),
         (
             ["--checkpoints", "10;20"],
             "--checkpoints 10;20: write best, best:3, last:3, or updates such as 1000,2000",
         ),
         (
             ["--checkpoints", "best:4"],
-            "RUN: 4 best checkpoints are not kept, only 3: those after update 10, 20, 30",
+            "RUN: --checkpoints best:4: only 3 are kept, those after update 10, 20, 30",
         ),
         (
             ["--checkpoints", "last:5"],
-            "RUN: 5 checkpoints are not kept, only 4: those after update 10, 20, 30, 40",
+            "RUN: --checkpoints last:5: only 4 are kept, those after update 10, 20, 30, 40",
         ),
     ],
 )

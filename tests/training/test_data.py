@@ -246,20 +246,19 @@ def test_swapped_validation_sides_are_warned_about_and_a_failing_check_ends_noth
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pairs = [SentencePair(source="零一二三" * 3, target="zero one two three")] * 120
-    folder, cached = RunFolder(tmp_path), tmp_path / "cache" / "a.json"
+    folder = RunFolder(tmp_path)
 
     def fail() -> list[str]:
         raise ValueError("broken")
 
-    warn_about_corpora({"valid": fail}, folder, cached=cached)
+    warn_about_corpora({"valid": fail}, folder)
     (warning,) = warnings(caplog)
     assert warning.startswith("warning: data.valid: not checked (broken)")
-    for check in (partial(check_languages, pairs, ("en", "zh")), fail):  # not run again
-        warn_about_corpora({"valid": check}, folder, cached=cached)
-        (warning,) = warnings(caplog)
-        assert warning.startswith(
-            "warning: data.valid: the sides look swapped: `zh` on the source side"
-        )
+    warn_about_corpora({"valid": partial(check_languages, pairs, ("en", "zh"))}, folder)
+    (warning,) = warnings(caplog)
+    assert warning.startswith(
+        "warning: data.valid: the sides look swapped: `zh` on the source side"
+    )
 
 
 def updates(count: int, error: Exception | None = None) -> Iterator[PlannedUpdate]:

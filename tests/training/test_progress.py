@@ -92,9 +92,8 @@ def test_messages_and_warnings_are_printed_once(
 ) -> None:
     progress = Progress(tmp_path / "metrics.jsonl", done_updates=0, max_updates=None)
     for update in (1, 2):
-        progress.print_once("a message")
         progress.warn_once("copies", f"{update} copies", update=update)
-    assert capsys.readouterr().err == "a message\nwarning: 1 copies\n"
+    assert capsys.readouterr().err == "warning: 1 copies\n"
     assert journalled(tmp_path) == [
         {"event": "warning", "update": 1, "kind": "copies", "message": "1 copies"}
     ]
