@@ -13,14 +13,21 @@ from safetensors.torch import load_file
 
 from mt.data.batches import Batch
 from mt.errors import DivergedError, RunError
-from mt.training import divergence
+from mt.training import state as state_module
 from mt.training import trainer as trainer_module
-from mt.training.divergence import MARGIN, MOST_SKIPPED_IN_A_ROW, WINDOW, Health
 from mt.training.loader import PlannedUpdate
 from mt.training.loss import LossSums
 from mt.training.optimizer import learning_rate
 from mt.training.run_folder import RunFolder
-from mt.training.state import Ranked, TrainState, describe_divergence
+from mt.training.state import (
+    MARGIN,
+    MOST_SKIPPED_IN_A_ROW,
+    WINDOW,
+    Health,
+    Ranked,
+    TrainState,
+    describe_divergence,
+)
 from mt.training.step import StepMetrics, TokenCounts, TrainingPass
 from mt.training.trainer import Trainer
 from tests import factories
@@ -49,8 +56,8 @@ def alphabet(
 @pytest.fixture
 def recipe(alphabet: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the recipe of the alphabet, with a shorter window of losses."""
-    monkeypatch.setattr(divergence, "WINDOW", 15)
-    monkeypatch.setattr(divergence, "MOST_SKIPPED_IN_A_ROW", 8)
+    monkeypatch.setattr(state_module, "WINDOW", 15)
+    monkeypatch.setattr(state_module, "MOST_SKIPPED_IN_A_ROW", 8)
     return alphabet
 
 
