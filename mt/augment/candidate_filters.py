@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, takewhile
-from math import fsum, nan
+from itertools import islice
+from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,6 @@ Check = Callable[[str, str, tuple[str, str]], bool]
 PAIRS, LEFT_OUT = "pairs written", "lines without a translation left"
 SEVERAL_LINES, NO_ANSWER = "several lines", "no translation"
 LENGTH, UNRELATED, JUDGE, CUT_OFF = FAULTS = ("length", "unrelated", "judge", "cut-off")
-"""Names of the faults of pairs that norms show."""
 _WINDOW_LINES = 2048
 _COPY_LENGTH = 16
 """Letters of a text that is no name and therefore no translation of itself."""
@@ -129,16 +128,6 @@ REASONS = (*CHECKS, "agreement", *FAULTS)
 """Names of all filters, for `--allow`."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeScore:
-    """Natural log-probabilities of a translation; NaN for a pair too long for the model."""
-
-    mean: float = nan
-    """Mean per token."""
-    end: float = nan
-    """Sum over the end mark and the punctuation before it."""
-
-
 @dataclass(frozen=True)
 class Judge:
     """Run or export that scores translations; the model is loaded on first use."""
@@ -155,33 +144,31 @@ class Judge:
         """Checksum of the weights."""
         return str(self._teacher.settings["model"])
 
-    def score(self, sources: Sequence[str], translations: Sequence[str]) -> list[JudgeScore]:
-        """Return the score of each pair."""
+    def score(self, sources: Sequence[str], translations: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return natural log-probabilities of each translation; NaN if too long for the model.
+
+        The first are means per token, the second of the end mark with the punctuation before it.
+        """
         tokenizer, engine = self._scorer.tokenizer, self._scorer.engine
-        encoded = [
-            *zip(
-                tokenizer.encode_source(list(sources)),
-                tokenizer.encode_target(list(translations)),
-                strict=True,
-            )
-        ]
+        left = tokenizer.encode_source(list(sources))
+        right = tokenizer.encode_target(list(translations))
         longest = engine.longest
         fitting = [
             index
-            for index, pair in enumerate(encoded)
+            for index, pair in enumerate(zip(left, right, strict=True))
             if longest is None or max(map(len, pair)) <= longest
         ]
         log_probs = engine.score(
-            [encoded[index][0] for index in fitting], [encoded[index][1] for index in fitting]
+            [left[index] for index in fitting], [right[index] for index in fitting]
         )
-        names = tokenizer.target.processor.id_to_piece
-        scores = [JudgeScore()] * len(encoded)
+        means, ends = np.full((2, len(left)), np.nan)
         for index, of_tokens in zip(fitting, log_probs, strict=True):
-            tokens = names(list(encoded[index][1]))[:-1]
-            marks = sum(1 for _ in takewhile(_is_punctuation, reversed(tokens)))
-            end = fsum(of_tokens[len(of_tokens) - 1 - marks :])
-            scores[index] = JudgeScore(fsum(of_tokens) / len(of_tokens), end)
-        return scores
+            start = len(of_tokens) - 1
+            tokens = tokenizer.target.processor.id_to_piece(list(right[index]))
+            while start and not any(map(str.isalnum, tokens[start - 1])):
+                start -= 1
+            means[index], ends[index] = fsum(of_tokens) / len(of_tokens), fsum(of_tokens[start:])
+        return means, ends
 
     @cached_property
     def _teacher(self) -> Teacher:
@@ -190,10 +177,6 @@ class Judge:
     @cached_property
     def _scorer(self) -> Scorer:
         return Scorer.load(self.run, _JUDGE_SETTINGS, self.device)
-
-
-def _is_punctuation(token: str) -> bool:
-    return not any(map(str.isalnum, token))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +252,7 @@ class Norms:
             step = -(-len(sources) // _MOST_FOR_JUDGE)
             few_sources, few_translations = sources[::step], translations[::step]
             related, unrelated = (
-                np.array([score.mean for score in judge.score(few_sources, texts)])
+                judge.score(few_sources, texts)[0]
                 for texts in (few_translations, _rotate(few_translations))
             )
             known = ~(np.isnan(related) | np.isnan(unrelated))
@@ -288,9 +271,7 @@ class Norms:
             applies[LENGTH] = np.abs(lengths) > _MOST_LENGTHS
         unsure = np.ones(len(sources), dtype=np.bool_)
         if judge is not None:
-            scores = judge.score(sources, translations)
-            means = np.array([score.mean for score in scores])
-            ends = np.array([score.end for score in scores])
+            means, ends = judge.score(sources, translations)
             applies[CUT_OFF] = (lengths < _SHORT_BY_JUDGE) & (ends < _SUDDEN_END)
             if self.log_prob is not None:
                 applies[JUDGE] = means < self.log_prob.least
@@ -327,7 +308,6 @@ def _compute_similarities(
 
 
 def _rotate(texts: list[str]) -> list[str]:
-    """Return the texts beside other lines, far from their own."""
     half = len(texts) // 2
     return texts[half:] + texts[:half]
 
@@ -451,7 +431,6 @@ class Selection:
         return Window(len(window), output, counts)
 
     def _apply_checks(self, row: SourceCandidates) -> list["_Candidate"]:
-        """Return the candidates of a source after the filters that need no norm."""
         source = row.source
         line = [
             _Candidate(source, text, self._find_fault(source, text)) for text in row.translations
@@ -472,9 +451,8 @@ class Selection:
     def _apply_norms(self, candidates: list["_Candidate"]) -> None:
         if not candidates:
             return
-        sources = [candidate.source for candidate in candidates]
-        texts = [candidate.text for candidate in candidates]
-        faults = self.norms.find_faults(sources, texts, self.judge)
+        sources, texts = zip(*((one.source, one.text) for one in candidates), strict=True)
+        faults = self.norms.find_faults(list(sources), list(texts), self.judge)
         for candidate, names in zip(candidates, faults, strict=True):
             candidate.fault = next((name for name in names if name not in self.allow), "")
 

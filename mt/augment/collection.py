@@ -15,7 +15,7 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any
 
-from mt.augment.endpoint import Endpoint, EndpointAnswer, as_text, parse_json
+from mt.augment.endpoint import Endpoint, as_text, parse_json
 from mt.augment.teacher import Sources, find_source_fault
 from mt.data.corpus_files import LineReader
 from mt.decoding.shards import Extent, Job, Shard, Window
@@ -23,7 +23,6 @@ from mt.errors import DataError, UserError
 
 JSON_LINES = ".jsonl"
 SUFFIX = "-candidates"
-SENT, RECEIVED = "tokens sent", "tokens received"
 _WINDOW_LINES = 32
 _WINDOW_SECONDS = 2.0
 """Answers are written after this number of lines or seconds, so that a kill loses few of them."""
@@ -103,7 +102,7 @@ class Collection:
 
     def make_windows(self, lines: range) -> Iterator[Window]:
         """Yield the candidates of some sources; those before an error are yielded first."""
-        rows: list[tuple[SourceCandidates, EndpointAnswer]] = []
+        rows: list[SourceCandidates] = []
         since = time.monotonic()
         try:
             for row in self._rows(lines):
@@ -118,7 +117,7 @@ class Collection:
         if rows:
             yield _as_window(rows)
 
-    def _rows(self, lines: range) -> Iterator[tuple[SourceCandidates, EndpointAnswer]]:
+    def _rows(self, lines: range) -> Iterator[SourceCandidates]:
         pairs = islice(self.sources.read_pairs(), lines.start, lines.stop)
         texts, ahead = tee(pair.source for pair in pairs)
         requests = (text.strip() for text in ahead if not find_source_fault(text))
@@ -126,16 +125,12 @@ class Collection:
         for text in texts:
             if reason := find_source_fault(text):
                 shown = text.encode(errors="replace").decode()
-                yield SourceCandidates(shown.strip(), problem=reason), EndpointAnswer()
+                yield SourceCandidates(shown.strip(), problem=reason)
             else:
                 answer = next(answers)
-                yield SourceCandidates(text.strip(), answer.translations, answer.problem), answer
+                yield SourceCandidates(text.strip(), answer.translations, answer.problem)
 
 
-def _as_window(rows: list[tuple[SourceCandidates, EndpointAnswer]]) -> Window:
-    text = "".join(f"{candidates.as_json()}\n" for candidates, _ in rows)
-    counts = Counter[str]()
-    for _, answer in rows:
-        counts[SENT] += answer.sent
-        counts[RECEIVED] += answer.received
-    return Window(len(rows), (text.encode(),), +counts)
+def _as_window(rows: list[SourceCandidates]) -> Window:
+    text = "".join(f"{candidates.as_json()}\n" for candidates in rows)
+    return Window(len(rows), (text.encode(),), Counter())

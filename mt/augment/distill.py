@@ -42,7 +42,6 @@ class Distillation:
     n_best: int = 1
     """Translations of a source, of which the one most similar to the reference is taken."""
     noise: Noise | None = None
-    """Noise in the translations, for back-translation."""
 
     def plan_job(self, folder: Path, shard: Shard) -> Job:
         """Return the job; raise UserError or DataError if the sources are unsuitable."""
@@ -105,7 +104,6 @@ class Distillation:
 
 
 def _choose(translation: Translation, pair: SentencePair, metric: BLEU | None) -> PairOrReason:
-    """Return the best usable translation, or with `metric` the one nearest to the reference."""
     choices = translation.alternatives
     usable = [choice for choice in choices if not find_pair_fault(pair.source, choice)]
     if metric is not None and usable:

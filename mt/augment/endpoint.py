@@ -4,12 +4,10 @@ import asyncio
 import json
 import os
 import random
-import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -37,7 +35,6 @@ _LONGEST_WAIT = 600.0
 _MOST_BYTES = 10_000_000
 _MESSAGE_WIDTH = 200
 _COMPLETE = "stop"
-"""Reason for the end of a complete translation."""
 _FAILURES = 5
 """Failed sources in a row that end the work."""
 _TEST = "1 2 3"
@@ -78,10 +75,6 @@ class EndpointAnswer:
     translations: tuple[str, ...] = ()
     problem: str = ""
     """Reason for having no translation."""
-    sent: int = 0
-    """Tokens of the request, if the endpoint counts them."""
-    received: int = 0
-    """Tokens of the answer."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +109,11 @@ class Endpoint:
         except (ImportError, ValueError) as error:
             cause = self._mask_key(f"{error}")
             raise UserError(f"--from: proxy in the environment: {cause}") from None
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise UserError("--from: must begin with https:// or http:// and a host")
-        if parts.username or parts.password or parts.query or parts.fragment:
-            shown = f"{parts.scheme}://{parts.hostname}"
+        further = parts.username or parts.password or parts.query or parts.fragment
+        if parts.scheme not in {"http", "https"} or not parts.hostname or further:
             raise UserError(
-                f"--from {shown}...: must be an address without user, password and query; "
-                f"the key belongs in the environment variable {KEY_VARIABLE}"
+                f"--from {parts.scheme}://{parts.hostname}...: must be an address without user, "
+                f"password and query; the key belongs in the environment variable {KEY_VARIABLE}"
             )
         if _TEXT not in self.prompt:
             raise UserError(f"--prompt: lacks {_TEXT}, the place of the source")
@@ -179,8 +170,6 @@ class Endpoint:
             raise self._build_error(f"{cause}; {left_out}")
 
     def _is_working(self, languages: tuple[str, str]) -> bool:
-        """Return True if the endpoint translates a harmless text."""
-
         async def ask() -> EndpointAnswer:
             async with self._open_client() as client:
                 return await self._ask_once(client, self._build_body(_TEST, languages))
@@ -289,7 +278,7 @@ class Endpoint:
         status, headers = response.status_code, response.headers
         if status != HTTPStatus.OK:
             raise self._explain(status, headers, content)
-        return self._parse(content, headers)
+        return self._parse(content)
 
     @property
     def _address(self) -> str:
@@ -297,21 +286,15 @@ class Endpoint:
         return url if url.endswith(_PATH) else url + _PATH
 
     def _explain(self, status: int, headers: Any, content: bytes) -> _AttemptError:
-        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            address = self._mask_key(headers.get("location", "another address"))
-            return _AttemptError(f"status {status}, redirects to {address}; name that", again=False)
         cause = f"status {status}"
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            has_key = bool(os.environ.get(KEY_VARIABLE))
-            cause += f", {'refuses the key in' if has_key else 'needs a key in'} {KEY_VARIABLE}"
+            cause += f", needs a valid key in {KEY_VARIABLE}"
         if message := self._read_message(content):
             cause += f" ({message})"
-        error = _AttemptError(
-            cause,
-            again=status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR,
-            of_the_text=status in _OF_THE_TEXT,
-        )
-        error.wait = _parse_wait(headers.get("retry-after", ""))
+        again = status in _TEMPORARY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        error = _AttemptError(cause, again=again, of_the_text=status in _OF_THE_TEXT)
+        with suppress(ValueError):  # a date; the usual wait serves
+            error.wait = max(0.0, float(headers.get("retry-after", "")))
         if error.wait > _LONGEST_WAIT:
             wait = f"{cause}, asks for a wait of {error.wait:,.0f} seconds"
             return _AttemptError(wait, again=False)
@@ -331,31 +314,25 @@ class Endpoint:
             text = text.replace(key, "***")
         return clip(make_printable(text), _MESSAGE_WIDTH)
 
-    def _parse(self, content: bytes, headers: Any) -> EndpointAnswer:
+    def _parse(self, content: bytes) -> EndpointAnswer:
         try:
             record = parse_json(content)
         except ValueError:
-            kind = headers.get("content-type", "").partition(";")[0].strip()
-            is_html = kind == "text/html"
-            cause = f"answers {'HTML' if is_html else 'invalid JSON'} instead of a chat completion"
-            raise _AttemptError(cause, of_the_text=not is_html) from None
+            cause = "answers invalid JSON instead of a chat completion"
+            raise _AttemptError(cause, of_the_text=True) from None
         try:
             choices = [_parse_choice(choice) for choice in record["choices"]]
-            usage = record.get("usage") or {}
-            tokens = [usage.get(f"{side}_tokens") for side in ("prompt", "completion")]
-            counts = [count if isinstance(count, int) else 0 for count in tokens]
         except (KeyError, TypeError, AttributeError):
             cause = "answers JSON without `choices[].message.content`"
             raise _AttemptError(cause, of_the_text=True) from None
         if len(choices) != self.n_best:
-            hint = "; ask for one with --n-best 1" if self.n_best > 1 else ""
-            cause = f"gives {len(choices)} translations instead of {self.n_best}{hint}"
+            cause = f"gives {len(choices)} translations instead of {self.n_best}"
             raise _AttemptError(cause, of_the_text=not choices)
         if complete := tuple(text for text, end in choices if end == _COMPLETE):
-            return EndpointAnswer(complete, "", *counts)
+            return EndpointAnswer(complete)
         end = choices[0][1]
         problem = CUT if end == "length" else f"translation ended by `{self._mask_key(end)}`"
-        return EndpointAnswer((), problem, *counts)
+        return EndpointAnswer(problem=problem)
 
     def _build_error(self, problem: str) -> UserError:
         return UserError(
@@ -372,18 +349,6 @@ def _parse_choice(choice: Any) -> tuple[str, str]:
     if message.get("refusal"):
         return "", "refusal"
     return as_text(message["content"] or ""), end
-
-
-def _parse_wait(retry_after: str) -> float:
-    """Return the seconds of a `Retry-After` header, a number or a date; 0 without one."""
-    try:
-        return max(0.0, float(retry_after))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except ValueError:
-        return 0.0
 
 
 def parse_json(text: str | bytes) -> Any:

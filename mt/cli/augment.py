@@ -176,7 +176,6 @@ def _collect(
 
     Raises UserError for files in the way of the selection, before candidates are paid for.
     """
-    from mt.augment.collection import RECEIVED, SENT
     from mt.decoding.shards import Shard, chosen_shard, complete, refuse_existing
 
     with chosen_shard(shard) as part:
@@ -190,9 +189,6 @@ def _collect(
     if result.missing:
         typer.echo("\n".join([*map(str, result.files), result.missing]))
         return None
-    counts = result.record.counts
-    if counts:
-        typer.echo(f"{SENT}: {counts.get(SENT, 0):,}, {RECEIVED}: {counts.get(RECEIVED, 0):,}")
     return selection
 
 

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
 
-from mt.augment.candidate_filters import REASONS, Judge, JudgeScore, Limit, Norms, Scale, Selection
+from mt.augment.candidate_filters import REASONS, Floats, Judge, Limit, Norms, Scale, Selection
 from mt.augment.collection import SourceCandidates, read_candidates
 from mt.decoding.scoring import score_files
 from mt.errors import DataError
@@ -139,9 +140,10 @@ class ByLength(Judge):
     def check(self, languages: tuple[str, str]) -> None:
         """Accept any direction."""
 
-    def score(self, sources: Sequence[str], translations: Sequence[str]) -> list[JudgeScore]:
+    def score(self, sources: Sequence[str], translations: Sequence[str]) -> tuple[Floats, Floats]:
         """Return scores that do not depend on the sources."""
-        return [JudgeScore(-1 / len(text), -9.0) for text in translations]
+        means = [-1 / len(text) for text in translations]
+        return np.array(means), np.full(len(means), -9.0)
 
 
 def test_judge_rejects_and_finds_sudden_ends(
@@ -159,12 +161,10 @@ def test_judge_scores_as_mt_score_does(finished_run: Path, tiny_corpus: Path) ->
     left, right = (tiny_corpus / f"test.{side}" for side in ("en", "de"))
     expected = [*score_files(finished_run, sources=left, targets=right, device="cpu")]
     sides = (path.read_text().splitlines() for path in (left, right))
-    scores = Judge(finished_run, "cpu").score(*sides)
-    assert [score.mean for score in scores] == pytest.approx([score.mean for score in expected])
+    means, ends = Judge(finished_run, "cpu").score(*sides)
+    assert means == pytest.approx([score.mean for score in expected])
     # The corpus has no punctuation, so that the end is the end mark.
-    assert [score.end for score in scores] == pytest.approx(
-        [score.log_probs[-1] for score in expected]
-    )
+    assert ends == pytest.approx([score.log_probs[-1] for score in expected])
 
 
 @pytest.mark.parametrize(
