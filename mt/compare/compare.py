@@ -29,7 +29,7 @@ from mt.errors import UserError
 from mt.evaluation.run_info import choose_split, read_config
 from mt.evaluation.scores import check_metrics, choose_metrics, label_form
 from mt.files import resolved
-from mt.languages import script_share, written_without_spaces
+from mt.languages import written_without_spaces
 
 MAX_SYSTEMS = 8
 """Number of columns that fit on a terminal."""
@@ -38,9 +38,7 @@ MIN_SENTENCES = 30
 RARE_IN_TRAINING, RARE_IN_TEST = 5, 1
 """Maximal count of a rare word."""
 _MAX_CHANGED = 5
-"""Number of sentences to show for each system, of gains and of losses."""
 _MAX_PAIRS = 1_000_000
-"""Number of training pairs whose words are counted."""
 _WORD_EDGES, _CHARACTER_EDGES = (10, 20, 30, 50), (15, 30, 50, 80)
 _Part = tuple[int, str]
 """Position of a slice in its group, and its name."""
@@ -66,7 +64,6 @@ class Slice:
     """Scores of each system on some sentences of a test set."""
 
     group: str
-    """Property by which sentences are grouped."""
     name: str
     sentences: int
     bleu: tuple[float, ...]
@@ -83,14 +80,12 @@ class ChangedSentence:
     """Sentence with the translations of the baseline and of another system."""
 
     system: int
-    """Index of the other system."""
     line: int
     source: str
     references: tuple[str, ...]
     baseline: str
     translation: str
     chrf: tuple[float, float]
-    """Sentence chrF2 of the baseline and of the other system."""
 
     @property
     def gain(self) -> float:
@@ -160,7 +155,7 @@ class SubsetScorer:
 
 @dataclass(frozen=True, slots=True)
 class SlicedSide:
-    """Side whose lines are grouped: the sources, or the references if there are no sources."""
+    """Side whose lines are grouped: the sources, or the references if their language is unknown."""
 
     name: str
     lines: tuple[str, ...]
@@ -265,11 +260,10 @@ def split_by_difference(text: str, other: str, *, language: str) -> Iterator[tup
 
 def choose_side(test_set: EvaluationSet) -> SlicedSide:
     """Return the side whose lines are grouped."""
-    name, lines, language = "source", test_set.sources, test_set.source_language
-    if not lines:
-        name, lines, language = "reference", test_set.references[0], test_set.target_language
-    unspaced = written_without_spaces(language) if language else _looks_unspaced(lines)
-    return SlicedSide(name, lines, unspaced)
+    name, lines, language = "reference", test_set.references[0], test_set.target_language
+    if test_set.sources and test_set.source_language:
+        name, lines, language = "source", test_set.sources, test_set.source_language
+    return SlicedSide(name, lines, written_without_spaces(language))
 
 
 def find_rare_words(systems: Sequence[System], side: SlicedSide) -> RareWords:
@@ -329,7 +323,6 @@ def _check_splits(paths: Sequence[Path], options: CompareOptions) -> None:
 
 
 def _score_direction(test_set: EvaluationSet, systems: Sequence[System]) -> Slice:
-    """Return the scores of a whole split as a slice."""
     name = f"{test_set.source_language}-{test_set.target_language} ({test_set.name})"
     indices = range(len(test_set.references[0]))
     return SubsetScorer(test_set, systems).slice("direction", name, indices)
@@ -374,12 +367,3 @@ def _find_length_range(line: str, *, unspaced: bool) -> _Part:
         return position, f"over {edges[-1]} {unit}"
     first = edges[position - 1] + 1 if position else 0
     return position, f"{first} to {edges[position]} {unit}"
-
-
-def _looks_unspaced(lines: Sequence[str]) -> bool:
-    """Return True if the lines are mostly in the script of a language without spaces."""
-    shares = [
-        max(script_share(line, language) or 0.0 for language in ("zh", "ja", "th"))
-        for line in lines[:: max(1, len(lines) // 200)]
-    ]
-    return sum(shares) > len(shares) / 2

@@ -59,7 +59,6 @@ def _describe_systems(comparison: Comparison) -> Iterator[str]:
 
 
 def _explain_scores(comparison: Comparison) -> Iterator[str]:
-    """Yield explanations of the scores and their signatures."""
     tests = sum(score.p_value is not None for row in comparison.scores for score in row)
     yield (
         f"p: {_TESTS[comparison.test]}, {comparison.samples} samples, each system against A; "
@@ -94,28 +93,19 @@ def _format_score(score: PairedScore) -> list[str]:
 
 
 def _make_slice_tables(comparison: Comparison) -> list[list[list[str]]]:
-    """Return tables of BLEU and chrF2 by slice: scores of A, differences of the others."""
+    """Return a table for each metric by slice: scores of A, differences of the others."""
     others = [f"{letter}-A" for letter in comparison.letters[1:]]
-    # Both metrics fit next to each other for up to three systems.
-    tables = [("BLEU", "chrF2")] if len(others) < 3 else [("BLEU",), ("chrF2",)]
-    return [_make_slice_rows(comparison, metrics, others) for metrics in tables]
-
-
-def _make_slice_rows(
-    comparison: Comparison, metrics: Sequence[str], others: Sequence[str]
-) -> list[list[str]]:
-    head = ["sentences"]
-    for metric in metrics:
-        head += [f"{metric} A", *others]
-    rows: list[list[str]] = []
-    for group, parts in groupby(comparison.slices, lambda part: part.group):
-        rows.append([group, *([""] * len(head) if rows else head)])
-        for part in parts:
-            cells = [f"  {part.name}", str(part.sentences)]
-            for metric in metrics:
-                cells += _format_slice(part, part.bleu if metric == "BLEU" else part.chrf)
-            rows.append(cells)
-    return rows
+    tables = []
+    for metric, key in (("BLEU", "bleu"), ("chrF2", "chrf")):
+        rows: list[list[str]] = []
+        head = ["sentences", f"{metric} A", *others]
+        for group, parts in groupby(comparison.slices, lambda part: part.group):
+            rows.append([group, *([""] * len(head) if rows else head)])
+            for part in parts:
+                scores = _format_slice(part, getattr(part, key))
+                rows.append([f"  {part.name}", str(part.sentences), *scores])
+        tables.append(rows)
+    return tables
 
 
 def _format_slice(part: Slice, scores: Sequence[float]) -> list[str]:

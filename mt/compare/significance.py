@@ -42,7 +42,6 @@ class PairedScore:
     difference: float | None = None
     """Score minus the baseline's score; None for the baseline."""
     difference_interval: ConfidenceInterval | None = None
-    """95 % paired bootstrap interval of the difference."""
     p_value: float | None = None
 
     @property

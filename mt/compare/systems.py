@@ -205,13 +205,9 @@ def _read_lines(path: Path) -> tuple[str, ...]:
 
 
 def _read_file(path: Path, test_set: EvaluationSet, allow: Sequence[str]) -> System:
-    """Read and check a file of translations."""
     checks = TextChecks(allow)
     translations = _read_lines(path)
-    names = ["references"]
-    if len(test_set.references) > 1:
-        names = [f"references {index + 1}" for index in range(len(test_set.references))]
-    references = dict(zip(names, test_set.references, strict=True))
+    references = {f"references {n}": lines for n, lines in enumerate(test_set.references, 1)}
     for name, lines in {"sources": test_set.sources or translations, **references}.items():
         if len(lines) != len(translations):
             raise DataError(

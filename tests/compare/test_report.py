@@ -64,5 +64,5 @@ def test_text_has_scores_with_intervals_and_slices_with_differences() -> None:
         "on test & more: 1234 sentences",
     ]
     assert re.split(" {2,}", lines[7]) == BETTER
-    assert "  over 50 words         29  (77.00)    (n)     (n)   (1.00)    (n)     (n)" in lines
+    assert "  over 50 words         29  (77.00)    (n)     (n)" in lines
     assert "line 7: chrF2 20.0 in A, 45.5 in B (+25.5)" in lines

@@ -87,7 +87,7 @@ def test_files_are_checked(write_lines: WriteLines, test_set: EvaluationSet) -> 
     for path, message in (
         (copy, "the hypotheses are the same text as the references"),
         (lowered, "is lower-cased"),
-        (short, "short.txt has 39 lines, the references of .* have 40"),
+        (short, "short.txt has 39 lines, the references 1 of .* have 40"),
     ):
         with pytest.raises(UserError, match=message):
             read_systems([path, right], texts)
