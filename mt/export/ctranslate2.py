@@ -261,14 +261,12 @@ def _split_heads(linear: Linear, config: ModelConfig, *, repeats: int) -> Linear
 
 
 def _concatenate(*linears: Linear) -> Linear:
-    """Return one layer with the outputs of several, concatenated."""
     biases = [bias for _, bias in linears if bias is not None]
     matrix = np.concatenate([matrix for matrix, _ in linears])
     return matrix, np.concatenate(biases) if biases else None
 
 
 def _pad(array: Array, size: int, *, axis: int) -> Array:
-    """Return an array padded with zeros at the end of an axis."""
     missing = [(0, 0)] * array.ndim
     missing[axis] = (0, size - array.shape[axis])
     return np.pad(array, missing)
@@ -291,7 +289,6 @@ def _fill_feed_forward(spec: FeedForwardSpec, stack: _Stack, name: str) -> None:
 
 
 def _fill_positions(spec: MultiHeadAttentionSpec, stack: _Stack, index: int) -> None:
-    """Fill the relative positions of a self-attention."""
     config, tables = stack.config, f"{stack.side}_positional"
     if config.positional == "relative":
         rows = 2 * config.relative_clip + 1  # zeros for the later keys of a decoder

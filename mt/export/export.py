@@ -376,7 +376,6 @@ def compare(run: Translator, export: Translator, sample: ParitySample) -> Parity
 
 
 def _translate(translator: Translator, sample: ParitySample) -> tuple[list[str], ModelResult, str]:
-    """Return the translations, their scores and the signature of BLEU."""
     started_at = time.perf_counter()
     translations = translator.translate(sample.lines)
     seconds = time.perf_counter() - started_at

@@ -13,11 +13,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
-from mt.config import Config, DataConfig, DecodingConfig, ModelConfig, TokenizerConfig
+from mt.config import Config, DataConfig, DecodingConfig, ModelConfig
 from mt.config.data import NO_CORPUS, TextSource
 from mt.config.loading import dump_config
 from mt.data.sentencepiece_model import SPECIAL, read_tokens, replace_tokens
-from mt.data.tokenizer import Tokenizer, Vocabulary
+from mt.data.tokenizer import Vocabulary, write_models
 from mt.decoding.load import FinishedRun, read_tensors
 from mt.errors import RunError, UserError, did_you_mean, listed
 from mt.export.marian import (
@@ -27,7 +27,16 @@ from mt.export.marian import (
     compute_alpha,
     iterate_layer_tensors,
 )
-from mt.files import read_bytes, read_json, replace_file, validate_values, write_json, write_text
+from mt.files import (
+    open_aside,
+    put_in_place,
+    read_bytes,
+    read_json,
+    replace_file,
+    validate_values,
+    write_json,
+    write_text,
+)
 from mt.model.transformer import Transformer
 from mt.model.weights import load_parameters
 from mt.runs import LARGEST_MODEL, Provenance, write_description
@@ -52,16 +61,6 @@ class Imported:
     """Tokens of the folder and of the run, if some were left out."""
     full_parameters: int = 0
     """Parameters of the folder, if some were left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedSections:
-    """Sections of the config of an imported run, which has languages but no corpora."""
-
-    languages: tuple[str, str]
-    tokenizer: TokenizerConfig
-    model: ModelConfig
-    decoding: DecodingConfig
 
 
 class FolderSettings(BaseModel):
@@ -224,37 +223,44 @@ def check_shape(path: Path, name: str, shape: Sequence[int], expected: tuple[int
         )
 
 
+def make_data(source_language: str, target_language: str) -> DataConfig:
+    """Return the data of an imported run, which has languages but no corpora."""
+    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
+    return DataConfig(
+        source_language=source_language,
+        target_language=target_language,
+        train=no_corpus,
+        valid=no_corpus,
+    )
+
+
 def write_imported_run(
-    run: RunFolder,
-    sections: ImportedSections,
-    tokenizer: Tokenizer,
+    run: Path,
+    config: Config,
+    vocabularies: dict[str, bytes],
     weights: dict[str, Tensor],
     *,
     longest_source: int,
     origin: Path,
 ) -> int:
-    """Write the files of a run, its description last, and return the number of parameters."""
-    with torch.device("meta"):  # only names and shapes are compared
-        model = Transformer(
-            sections.model,
-            source_vocabulary=tokenizer.source_size,
-            target_vocabulary=tokenizer.target_size,
+    """Write a finished run with SentencePiece models by file name; return its parameters."""
+    with open_aside(run) as temporary:
+        folder = RunFolder(temporary)
+        tokenizer = write_models(folder.tokenizer, vocabularies)
+        with torch.device("meta"):  # only names and shapes are compared
+            model = Transformer(
+                config.model,
+                source_vocabulary=tokenizer.source_size,
+                target_vocabulary=tokenizer.target_size,
+            )
+        load_parameters(model, weights, str(origin))
+        save_tensors(weights, folder.weights)
+        write_text(folder.config, dump_config(config))
+        provenance = Provenance(f"imported from {origin}")
+        write_description(
+            temporary, tokenizer, longest_source=longest_source, provenance=provenance
         )
-    load_parameters(model, weights, str(origin))
-    save_tensors(weights, run.weights)
-    source, target = sections.languages
-    no_corpus = TextSource(source=NO_CORPUS, target=NO_CORPUS)
-    config = Config(
-        data=DataConfig(
-            source_language=source, target_language=target, train=no_corpus, valid=no_corpus
-        ),
-        tokenizer=sections.tokenizer,
-        model=sections.model,
-        decoding=sections.decoding,
-    )
-    write_text(run.config, dump_config(config))
-    provenance = Provenance(f"imported from {origin}")
-    write_description(run.path, tokenizer, longest_source=longest_source, provenance=provenance)
+        put_in_place(temporary, run)
     return sum(tensor.numel() for tensor in weights.values())
 
 

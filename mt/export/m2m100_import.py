@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from mt.config import TokenizerConfig
+from mt.config import Config, TokenizerConfig
 from mt.config.data import language_of
 from mt.data.corpus_files import LineReader
 from mt.data.sentencepiece_model import (
@@ -27,7 +27,7 @@ from mt.data.sentencepiece_model import (
     read_tokens,
     replace_tokens,
 )
-from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary, write_models
+from mt.data.tokenizer import JOINT, TAG_LAST, Vocabulary
 from mt.errors import DataError, RunError, UserError, did_you_mean, listed
 from mt.export.hugging_face import (
     CODES,
@@ -39,12 +39,12 @@ from mt.export.hugging_face import (
     FolderSettings,
     GenerationSettings,
     Imported,
-    ImportedSections,
     StackSettings,
     check_shape,
     convert_search,
     get_tensor,
     is_language,
+    make_data,
     map_tensor_names,
     name_row,
     read_generation,
@@ -54,10 +54,9 @@ from mt.export.hugging_face import (
     write_imported_run,
 )
 from mt.export.marian import DECODER_EMBEDDING, ENCODER_EMBEDDING, LM_HEAD, SHARED
-from mt.files import open_aside, put_in_place, read_json, require_file
+from mt.files import read_json, require_file
 from mt.languages import base_language
 from mt.special_ids import BOS, EOS, PAD, UNK
-from mt.training.run_folder import RunFolder
 
 _LINES_AT_ONCE = 10_000
 
@@ -105,16 +104,12 @@ def import_m2m100(
     algorithm: Literal["bpe", "unigram"] = "bpe" if is_bpe(folder.spm) else "unigram"
     model_tags = tuple(filter(is_language, (folder.tokens[row][0] for row in ids)))
     tokens = TokenizerConfig(algorithm=algorithm, tags=model_tags)
-    sections = ImportedSections(names, tokens, model, decoding)
-    with open_aside(run) as temporary:
-        new = RunFolder(temporary)
-        name = TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT
-        tokenizer = write_models(new.tokenizer, {name: folder.build_spm(ids)})
-        weights = folder.convert_weights(map_tensor_names(model), ids)
-        parameters = write_imported_run(
-            new, sections, tokenizer, weights, longest_source=positions, origin=path
-        )
-        put_in_place(temporary, run)
+    config = Config(data=make_data(*names), tokenizer=tokens, model=model, decoding=decoding)
+    spm = {TAG_LAST if folder.tokenizer.legacy_behaviour else JOINT: folder.build_spm(ids)}
+    weights = folder.convert_weights(map_tensor_names(model), ids)
+    parameters = write_imported_run(
+        run, config, spm, weights, longest_source=positions, origin=path
+    )
     imported = Imported(" to ".join(names), parameters, (*folder.notes, *notes))
     if pruning is None:
         return imported
@@ -179,7 +174,6 @@ class TokenizerFile(FolderSettings):
 
 
 def _content(token: Any) -> str:
-    """Return the text of a token, which is an object of one or its text."""
     return str(token.get("content") if isinstance(token, dict) else token)
 
 

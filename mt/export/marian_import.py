@@ -13,7 +13,7 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from mt.config import ModelConfig, TokenizerConfig
+from mt.config import Config, ModelConfig, TokenizerConfig
 from mt.data.sentencepiece_model import (
     LAST,
     SPECIAL,
@@ -25,17 +25,16 @@ from mt.data.sentencepiece_model import (
 )
 from mt.data.tokenizer import SOURCE as SOURCE_FILE
 from mt.data.tokenizer import TARGET as TARGET_FILE
-from mt.data.tokenizer import Tokenizer, write_models
 from mt.errors import RunError
 from mt.export.hugging_face import (
     FolderSettings,
     GenerationSettings,
     Imported,
-    ImportedSections,
     StackSettings,
     check_shape,
     convert_search,
     get_tensor,
+    make_data,
     read_generation,
     read_settings,
     read_spm,
@@ -54,9 +53,8 @@ from mt.export.marian import (
     interleave_sines,
     iterate_layer_tensors,
 )
-from mt.files import open_aside, put_in_place, read_json
+from mt.files import read_json
 from mt.special_ids import PAD, UNK
-from mt.training.run_folder import RunFolder
 
 
 def import_marian(path: Path, run: Path) -> Imported:
@@ -72,19 +70,15 @@ def import_marian(path: Path, run: Path) -> Imported:
     if reason := folder.settings.why_not_ours():
         raise RunError(f"{path}: {reason}")
     _check_embeddings(folder)
-    sections, notes = _convert_settings(folder)
-    with open_aside(run) as temporary:
-        new = RunFolder(temporary)
-        tokenizer, (source_rows, target_rows) = _write_tokenizer(new, folder)
-        weights = convert_weights(
-            folder, sections.model, source_rows=source_rows, target_rows=target_rows
-        )
-        longest = folder.settings.max_position_embeddings
-        parameters = write_imported_run(
-            new, sections, tokenizer, weights, longest_source=longest, origin=path
-        )
-        put_in_place(temporary, run)
-    return Imported("-".join(sections.languages), parameters, notes)
+    config, notes = _convert_settings(folder)
+    spm, source_rows, target_rows = _build_vocabularies(folder)
+    weights = convert_weights(
+        folder, config.model, source_rows=source_rows, target_rows=target_rows
+    )
+    longest = folder.settings.max_position_embeddings
+    parameters = write_imported_run(run, config, spm, weights, longest_source=longest, origin=path)
+    languages = f"{config.data.source_language}-{config.data.target_language}"
+    return Imported(languages, parameters, notes)
 
 
 class MarianSettings(StackSettings):
@@ -249,7 +243,6 @@ def _absorb_bias(
 
 
 def _check_embeddings(folder: MarianFolder) -> None:
-    """Raise RunError unless the embeddings have the shape that the settings give."""
     settings, path = folder.settings, folder.path
     source, target = (
         (rows, settings.d_model) for rows in (settings.vocab_size, settings.target_rows)
@@ -277,32 +270,29 @@ def _tensor(folder: MarianFolder, name: str) -> Tensor:
     return get_tensor(folder.weights, name, folder.path)
 
 
-def _write_tokenizer(
-    run: RunFolder, folder: MarianFolder
-) -> tuple[Tokenizer, tuple[list[int], list[int]]]:
-    """Write both vocabularies; return the tokenizer and Marian's rows of source and target ids."""
+def _build_vocabularies(folder: MarianFolder) -> tuple[dict[str, bytes], list[int], list[int]]:
+    """Return both SentencePiece models, and Marian's rows of source and of target ids."""
     settings, unk = folder.settings, folder.tokenizer.unk_token
     start, eos, count = settings.decoder_start_token_id, settings.eos_token_id, settings.target_rows
-    special = [settings.pad_token_id, folder.source_ids[unk], start, eos]
+    of_source, of_target = (
+        [settings.pad_token_id, ids[unk], start, eos]
+        for ids in (folder.source_ids, folder.target_ids)
+    )
     try:
-        source, source_rows = build_source_vocabulary(folder.source_spm, folder.source_ids, special)
-    except ValueError as error:
-        raise RunError(f"{folder.path / 'source.spm'}: {error}") from error
-    special = [settings.pad_token_id, folder.target_ids[unk], start, eos]
-    try:
+        source, source_rows = build_source_vocabulary(
+            folder.source_spm, folder.source_ids, of_source
+        )
         target, target_rows = build_target_vocabulary(
-            folder.target_spm, folder.target_ids, special, count=count
+            folder.target_spm, folder.target_ids, of_target, count=count
         )
     except ValueError as error:
-        raise RunError(f"{folder.path / 'target.spm'}: {error}") from error
+        raise RunError(f"{folder.path}: source.spm or target.spm: {error}") from error
     if max(source_rows) >= settings.vocab_size or max(target_rows) >= count:
         raise RunError(f"{folder.path}: vocab.json has more ids than the model has rows")
-    tokenizer = write_models(run.tokenizer, {SOURCE_FILE: source, TARGET_FILE: target})
-    return tokenizer, (source_rows, target_rows)
+    return {SOURCE_FILE: source, TARGET_FILE: target}, source_rows, target_rows
 
 
-def _convert_settings(folder: MarianFolder) -> tuple[ImportedSections, tuple[str, ...]]:
-    """Return sections of the run's config, and notes on approximated settings."""
+def _convert_settings(folder: MarianFolder) -> tuple[Config, tuple[str, ...]]:
     positions = folder.settings.max_position_embeddings
     decoding, notes = convert_search(folder.generation, folder.path, positions=positions)
     source, target = (
@@ -311,4 +301,5 @@ def _convert_settings(folder: MarianFolder) -> tuple[ImportedSections, tuple[str
     )
     tokenizer = TokenizerConfig(vocabulary="separate")
     model = folder.settings.model(folder.path, tie_embeddings="none")
-    return ImportedSections((source, target), tokenizer, model, decoding), notes
+    data = make_data(source, target)
+    return Config(data=data, tokenizer=tokenizer, model=model, decoding=decoding), notes
